@@ -6,22 +6,18 @@
 //!
 //! Each end says under which CPI it wants to receive. Compression itself is the packet engine's.
 
-use std::collections::hash_map::Entry;
-
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Notify, notifies};
 
-use crate::endpoint::Endpoint;
-use crate::event::ChildId;
-use ironswan_keying::limits::{CPI_DRAWS, IPCOMP_OFFERS};
+use ironswan_keying::limits::IPCOMP_OFFERS;
 
 /// The only transform here (RFC 2394).
 const DEFLATE: u8 = 2;
 
 /// CPIs that are negotiated: those below are for well-known algorithms or reserved, those above for private use (RFC 3173
 /// section 3.3).
-const NEGOTIATED: std::ops::RangeInclusive<u16> = 256..=61_439;
+pub(crate) const NEGOTIATED: std::ops::RangeInclusive<u16> = 256..=61_439;
 
 /// What we send: that we take packets compressed under this CPI.
 pub(crate) fn payload(cpi: u16) -> Payload {
@@ -39,32 +35,6 @@ pub(crate) fn accepted(payloads: &[Payload]) -> Option<u16> {
             _ => None,
         })
         .find(|cpi| NEGOTIATED.contains(cpi))
-}
-
-impl Endpoint {
-    /// A CPI that is not in use, for what this child receives. `None` when hardly any is left: then it goes without
-    /// IPComp. It is given back by [`Self::free_cpi`].
-    pub(crate) fn new_cpi(&mut self, id: ChildId) -> Option<u16> {
-        let count = u32::from(NEGOTIATED.end() - NEGOTIATED.start()) + 1;
-        for _ in 0..CPI_DRAWS {
-            // Below `count`, so it fits.
-            let cpi = NEGOTIATED.start() + (self.rng.u32() % count) as u16;
-            if let Entry::Vacant(free) = self.cpis.entry(cpi) {
-                free.insert(id);
-                return Some(cpi);
-            }
-        }
-        None
-    }
-
-    /// Gives a CPI of this child back.
-    pub(crate) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
-        if let Some(cpi) = cpi
-            && self.cpis.get(&cpi) == Some(&id)
-        {
-            self.cpis.remove(&cpi);
-        }
-    }
 }
 
 #[cfg(test)]

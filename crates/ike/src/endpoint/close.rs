@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Endpoint;
-use super::lifecycle::{Todo, names_in_work, unborn};
+use super::lifecycle::{names_in_work, unborn};
 use super::orders::Kept;
 use super::progress::at_work;
+use super::todo::Todo;
 use crate::event::{ChildId, Event, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::Task;
@@ -41,7 +42,7 @@ impl Endpoint {
         for timer in Timer::of_ike(sa.id) {
             self.timers.cancel(timer);
         }
-        self.by_spi.remove(&sa.our_spi());
+        self.spis.free_ike(sa.our_spi());
         remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
         self.forget_identities(sa);
 

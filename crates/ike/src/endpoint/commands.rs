@@ -64,7 +64,7 @@ impl Endpoint {
         let begun = self.start(now, &start, child, &mut Carried::default());
         self.run_todo(now);
         begun.map(|()| ticket).map_err(|why| {
-            self.tickets.remove(&ticket);
+            self.tickets.forget(ticket);
             CommandError::Refused(why)
         })
     }

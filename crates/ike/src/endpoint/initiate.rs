@@ -70,10 +70,7 @@ impl Endpoint {
         let nowhere = IpAddr::from([0u8; 4]);
         let id = self.new_ike_id();
         let (spi_i, init) = match carried.kept {
-            Some(kept) if !self.by_spi.contains_key(&kept.spi_i) => {
-                self.by_spi.insert(kept.spi_i, id);
-                (kept.spi_i, kept.init)
-            }
+            Some(kept) if self.spis.take_ike(kept.spi_i, id) => (kept.spi_i, kept.init),
             _ => (self.new_ike_spi(id), Box::default()),
         };
         let remote_id = match &conn.remote_id {

@@ -17,9 +17,9 @@ use ironswan_wire::sadb::{
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::Endpoint;
-use super::lifecycle::Todo;
 use super::old_inbound::OldInbound;
 use super::spd::{Narrowed, Spd};
+use super::todo::Todo;
 use crate::child::{Agreed, Child};
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
@@ -222,9 +222,7 @@ impl Endpoint {
                 self.sadb(command);
             }
         }
-        self.spis_in.insert(child.spi_in, child.id);
-        self.spis_out.insert(name, child.id);
-        self.child_home.insert(child.id, sa.id);
+        self.spis.install(child.id, sa.id, child.spi_in, name);
         self.count_child(sa, &child, true);
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
@@ -379,17 +377,14 @@ impl Endpoint {
                 self.timers.cancel(Timer::OldInbound(before));
                 self.drop_old_inbound(before);
             }
-            self.spis_in.remove(&child.spi_in);
+            self.spis.free_inbound(child.spi_in);
             self.free_cpi(id, child.agreed.cpi_in);
             self.sadb(Command::SaDelete(inbound));
         }
         if child.out_installed {
             self.sadb(Command::SaDelete(outbound));
         }
-        if self.spis_out.get(&outbound) == Some(&id) {
-            self.spis_out.remove(&outbound);
-        }
-        self.child_home.remove(&id);
+        self.spis.remove(id, &outbound);
         let (selectors, action) = (child.selectors(), Action::Protect(child.reqid));
         for p in policies(&self.spd, &sa.conn.name, &child.config, action, &selectors) {
             if let Some(command) = self.spd.remove(&p) {
@@ -420,8 +415,8 @@ impl Endpoint {
     /// The peer has given this SPI of its own to another child, on another IKE_SA: it has begun anew and does not know the old
     /// one any more, which sends no more. An SA is known by its name, so that the end of one would be that of the other.
     fn take_outbound(&mut self, name: &SaRef) {
-        let Some(&id) = self.spis_out.get(name) else { return };
-        let home = self.child_home.get(&id).copied();
+        let Some(id) = self.spis.outbound(name) else { return };
+        let home = self.spis.home(id);
         let Some(mut old) = home.and_then(|home| self.sas.remove(&home)) else { return };
         let line = format!("the peer uses SPI {} again, not sending on the CHILD_SA that had it", name.spi);
         self.log(Level::Warn, &old, line);
@@ -432,7 +427,7 @@ impl Endpoint {
     /// The inbound SA of a rekeyed child has been kept long enough.
     pub(crate) fn drop_old_inbound(&mut self, id: ChildId) {
         if let Some(OldInbound { sa, cpi, .. }) = self.old_inbound.remove(id) {
-            self.spis_in.remove(&sa.spi);
+            self.spis.free_inbound(sa.spi);
             self.free_cpi(id, cpi);
             self.sadb(Command::SaDelete(sa));
         }
@@ -462,7 +457,7 @@ impl Endpoint {
     /// True when the peer's children cannot go to this address because of another peer's.
     pub(crate) fn move_clashes(&self, sa: &IkeSa, to: IpAddr) -> bool {
         let other =
-            |c: &Child| self.spis_out.get(&c.sa_ref(Direction::Out, to)).is_some_and(|id| *id != c.id);
+            |c: &Child| self.spis.outbound(&c.sa_ref(Direction::Out, to)).is_some_and(|id| id != c.id);
         sa.children.values().any(other)
     }
 
@@ -478,15 +473,13 @@ impl Endpoint {
             }
             let (local, remote) = (sa.local, sa.remote);
             for sa in refs {
-                self.events.push_back(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
+                self.outbox.emit(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
             }
             if old_remote != sa.remote.ip() {
                 // Unless another child has its name by now.
                 let before = child.sa_ref(Direction::Out, old_remote);
-                if self.spis_out.get(&before) == Some(&child.id) {
-                    self.spis_out.remove(&before);
-                    self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
-                }
+                let after = child.sa_ref(Direction::Out, sa.remote.ip());
+                self.spis.rename_outbound(child.id, &before, after);
                 if child.agreed.mode == Mode::Transport {
                     strayed.push(child.id);
                 }

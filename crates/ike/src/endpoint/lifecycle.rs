@@ -1,11 +1,11 @@
 //! The life of an IKE_SA: the queue of tasks, establishment, what goes on to its successor, and the commands that wait for
 //! it. How one begins is in `orders` and `initiate`, how it ends in `close`.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
+use super::todo::Todo;
 use crate::event::{Completion, Event, IkeId, IkeState, Level, RequestId, Ticket};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
@@ -14,57 +14,24 @@ use crate::task::{Task, auth, create_child, delete, liveness, rekey_ike, sa_init
 use crate::timer::Timer;
 use ironswan_keying::{ChildConfig, jitter};
 
-/// A command that is not over.
-pub(crate) struct Waiting {
-    remaining: usize,
-    error: Option<String>,
-}
-
-/// Something to begin once the IKE_SA at hand is back in its place.
-pub(crate) enum Todo {
-    /// This IKE_SA has its successor: delete it.
-    Retire {
-        /// The old one.
-        old: IkeId,
-        /// Where we are now, by the successor.
-        local: IpAddr,
-        /// And where the peer is.
-        remote: IpAddr,
-    },
-    /// Nothing will take over from this IKE_SA.
-    Stay(IkeId),
-    /// This one has just come up, or a child of it: perhaps both sides began at once.
-    Collapse(IkeId),
-    /// This attempt is not wanted any more.
-    GiveUp(IkeId),
-}
-
 impl Endpoint {
     // ---- tickets ----
 
     /// A ticket for `n` things that will each be [`Self::done`].
     pub(crate) fn open_ticket(&mut self, n: usize) -> Ticket {
-        let ticket = self.new_ticket();
+        let ticket = self.tickets.open(n);
         if n == 0 {
             self.emit(Event::Done { ticket, result: Ok(()) });
-        } else {
-            self.tickets.insert(ticket, Waiting { remaining: n, error: None });
         }
         ticket
     }
 
     /// One of the ticket's things has ended.
     pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), String>) {
-        let Some(ticket) = ticket else { return };
-        let Some(w) = self.tickets.get_mut(&ticket) else { return };
-        w.remaining -= 1;
-        if let Err(e) = result {
-            w.error.get_or_insert(e);
-        }
-        if w.remaining == 0
-            && let Some(w) = self.tickets.remove(&ticket)
+        if let Some(ticket) = ticket
+            && let Some(result) = self.tickets.done(ticket, result)
         {
-            self.emit(Event::Done { ticket, result: w.error.map_or(Ok(()), Err) });
+            self.emit(Event::Done { ticket, result });
         }
     }
 
@@ -84,7 +51,7 @@ impl Endpoint {
                 self.done(child.ticket, err);
             }
             Task::RekeyIke(task) => {
-                self.by_spi.remove(&task.spi);
+                self.spis.free_ike(task.spi);
                 self.done(task.ticket, err);
             }
             Task::DeleteChild(task) => self.done(task.ticket, Ok(())),
@@ -94,9 +61,7 @@ impl Endpoint {
 
     /// Gives back what a child that will not be has reserved.
     pub(crate) fn abandon(&mut self, child: &NewChild) {
-        if self.spis_in.get(&child.spi_in) == Some(&child.id) {
-            self.spis_in.remove(&child.spi_in);
-        }
+        self.spis.free_inbound_of(child.spi_in, child.id);
         self.free_cpi(child.id, child.cpi_in);
     }
 
@@ -209,7 +174,7 @@ impl Endpoint {
         let snapshot = Box::new(self.snapshot(now, old));
         sa.children.append(&mut old.children);
         for id in sa.children.keys() {
-            self.child_home.insert(*id, new);
+            self.spis.move_home(*id, new);
         }
         let queue = std::mem::take(&mut old.queue);
         for task in queue {

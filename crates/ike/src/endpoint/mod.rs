@@ -17,6 +17,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `admit` | asks what an unauthenticated sender may cost |
 //! | `close` | the end of an IKE_SA |
 //! | `commands` | initiate, terminate, rekey |
 //! | `halfopen` | half-open IKE_SAs and their limits |
@@ -26,7 +27,9 @@
 //! | `load` | SAs and policies follow what is loaded |
 //! | `old_inbound` | inbound SAs of rekeyed children |
 //! | `orders` | obeys policy: begins and ends |
+//! | `outbox` | events, requests and datagrams that the driver takes next |
 //! | `own` | recognises our own datagrams when they come back |
+//! | `peers` | what each authenticated identity has |
 //! | `progress` | how far the protocol is with what policy wants |
 //! | `race` | several addresses of one peer, side by side |
 //! | `receive` | from a datagram to its task |
@@ -34,11 +37,16 @@
 //! | `select` | asks policy which connection a peer belongs to |
 //! | `send` | makes and queues messages |
 //! | `spd` | installed policies, reqids |
+//! | `spis` | SPIs and CPIs: which number belongs to whom |
 //! | `strangers` | limits what unauthenticated senders may cost |
+//! | `tickets` | commands that are not over |
 //! | `timeout` | what a timer starts, and notices of the engine |
+//! | `todo` | work that is put off until an IKE_SA is back in its place |
+//! | `tombs` | last answers of IKE_SAs that are gone |
 //! | `unique` | `unique` and INITIAL_CONTACT |
 //! | `view` | snapshots for people and VICI |
 
+mod admit;
 mod close;
 mod commands;
 mod halfopen;
@@ -48,7 +56,9 @@ mod lifecycle;
 mod load;
 mod old_inbound;
 mod orders;
+mod outbox;
 mod own;
+mod peers;
 mod progress;
 mod race;
 mod receive;
@@ -56,26 +66,27 @@ mod roam;
 mod select;
 mod send;
 mod spd;
+mod spis;
 mod strangers;
+mod tickets;
 mod timeout;
+mod todo;
+mod tombs;
 mod unique;
 mod view;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
-use ironswan_wire::sadb::{ReqId, SaRef, Spi, Up};
+use ironswan_wire::sadb::{ReqId, Spi, Up};
 
 use crate::cookie::Cookies;
 use crate::counters::Counters;
-use crate::event::{
-    ChildId, Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Ticket, Transmit,
-};
-use crate::sa::IkeSa;
+use crate::event::{ChildId, Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Transmit};
+use crate::sa::{IkeSa, Init};
 use crate::timer::Timers;
 use ironswan_keying::tunnels::AttemptId;
 use ironswan_keying::{Limits, Policy, Ports, Tunnels};
@@ -86,9 +97,18 @@ pub(crate) use install::NewSas;
 pub(crate) use ironswan_keying::Close;
 pub use ironswan_keying::{CommandError, Down, Next, STOPPING};
 use old_inbound::OldInbounds;
+use outbox::Outbox;
+pub(crate) use outbox::Pending;
+use own::OwnValues;
+use peers::Peers;
 pub(crate) use roam::Roam;
 pub(crate) use spd::{Narrowed, Spd};
+use spis::Spis;
 pub(crate) use strangers::About;
+use strangers::Strangers;
+use tickets::Tickets;
+use todo::Todo;
+use tombs::Tombs;
 
 /// Settings of an endpoint that do not change while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -108,75 +128,36 @@ pub struct Endpoint {
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
-    /// Our SPI to IKE_SA. Never iterated, so its order cannot show.
-    pub(crate) by_spi: HashMap<u64, IkeId>,
     pub(crate) by_conn: BTreeMap<String, BTreeSet<IkeId>>,
     /// Established IKE_SAs by (local, remote) identity, as [`unique::identities`] writes them.
-    pub(crate) by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
+    by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
     /// Attempts for one tunnel at several addresses of the peer, by the first of them.
-    pub(crate) races: BTreeMap<IkeId, race::Race>,
+    races: BTreeMap<IkeId, race::Race>,
     /// What each authenticated identity has.
-    pub(crate) by_peer: BTreeMap<Identity, unique::Held>,
+    peers: Peers,
     pub(crate) half_open: HalfOpen,
-    pub(crate) tombs: receive::Tombs,
-    /// Our nonces and public values that are under way. Never iterated.
-    pub(crate) own: HashSet<own::Own>,
-
-    /// Our inbound SPIs, reserved or installed.
-    pub(crate) spis_in: HashMap<Spi, ChildId>,
-    pub(crate) spis_out: HashMap<SaRef, ChildId>,
-    /// Our CPIs, reserved or installed.
-    pub(crate) cpis: HashMap<u16, ChildId>,
-    pub(crate) child_home: HashMap<ChildId, IkeId>,
+    tombs: Tombs,
+    own: OwnValues,
+    spis: Spis,
     /// Inbound SAs of rekeyed children that are kept a while.
-    pub(crate) old_inbound: OldInbounds,
-    pub(crate) spd: Spd,
+    old_inbound: OldInbounds,
+    spd: Spd,
 
     pub(crate) timers: Timers,
     pub(crate) cookies: Cookies,
-    pub(crate) todo: VecDeque<lifecycle::Todo>,
+    todo: VecDeque<Todo>,
     /// What attempts to come take over from IKE_SAs that have ended or are to move.
     carried: BTreeMap<AttemptId, orders::Carried>,
-    pub(crate) tickets: BTreeMap<Ticket, lifecycle::Waiting>,
-    pub(crate) pending: BTreeMap<RequestId, Pending>,
+    tickets: Tickets,
+    outbox: Outbox,
     pub(crate) counters: Counters,
     /// Our addresses, once we have been told ([`Self::network_changed`]).
-    pub(crate) addresses: Option<BTreeSet<IpAddr>>,
+    addresses: Option<BTreeSet<IpAddr>>,
     /// Limits what those who are not authenticated cost.
-    pub(crate) strangers: strangers::Strangers,
-
-    events: VecDeque<Event>,
-    requests: VecDeque<(RequestId, Request)>,
-    transmits: VecDeque<Transmit>,
+    strangers: Strangers,
 
     next_ike: u64,
     next_child: u64,
-    next_request: u64,
-    next_ticket: u64,
-}
-
-/// Who asked.
-pub(crate) enum Pending {
-    /// An IKE_SA that waits for it.
-    Sa(IkeId),
-    /// A liveness check that goes on meanwhile.
-    Usage(IkeId),
-    /// The way to a peer, for these IKE_SAs.
-    Path {
-        /// The peer.
-        remote: IpAddr,
-        /// IKE_SAs that had it there when it was asked for.
-        sas: Vec<IkeId>,
-    },
-    /// A DNS name that is kept fresh.
-    Name(String),
-    /// A trap whose local address has to be known.
-    Trap {
-        /// Connection.
-        conn: String,
-        /// Child.
-        child: String,
-    },
 }
 
 impl Endpoint {
@@ -188,35 +169,26 @@ impl Endpoint {
             tunnels: Tunnels::new(limits),
             carried: BTreeMap::new(),
             sas: BTreeMap::new(),
-            by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),
             by_ids: BTreeMap::new(),
             races: BTreeMap::new(),
-            by_peer: BTreeMap::new(),
+            peers: Peers::default(),
             half_open: HalfOpen::default(),
-            tombs: receive::Tombs::default(),
-            own: HashSet::new(),
-            spis_in: HashMap::new(),
-            spis_out: HashMap::new(),
-            cpis: HashMap::new(),
-            child_home: HashMap::new(),
+            tombs: Tombs::default(),
+            own: OwnValues::default(),
+            spis: Spis::default(),
             old_inbound: OldInbounds::default(),
             spd: Spd::default(),
             timers: Timers::default(),
             cookies: Cookies::default(),
             todo: VecDeque::new(),
-            tickets: BTreeMap::new(),
-            pending: BTreeMap::new(),
+            tickets: Tickets::default(),
+            outbox: Outbox::default(),
             counters: Counters::default(),
             addresses: None,
-            strangers: strangers::Strangers::default(),
-            events: VecDeque::new(),
-            requests: VecDeque::new(),
-            transmits: VecDeque::new(),
+            strangers: Strangers::default(),
             next_ike: 0,
             next_child: 0,
-            next_request: 0,
-            next_ticket: 0,
         }
     }
 
@@ -252,7 +224,7 @@ impl Endpoint {
 
     /// The answer to a request. One that is not expected any more is dropped.
     pub fn complete(&mut self, now: Instant, id: RequestId, completion: Completion) {
-        match self.pending.remove(&id) {
+        match self.outbox.answered(id) {
             Some(Pending::Sa(ike)) => self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, id, completion)),
             Some(Pending::Usage(ike)) => {
                 if let Completion::Usage { last_inbound } = completion {
@@ -280,7 +252,7 @@ impl Endpoint {
     /// When a request is for a peer that has begun and that nobody knows yet, a number for the site (/48, /16) that it is in. Such
     /// a request goes after all others, and sites take turns: one that sends many holds up no other.
     pub fn stranger(&self, id: RequestId) -> Option<u64> {
-        let sa = match self.pending.get(&id) {
+        let sa = match self.outbox.pending(id) {
             Some(Pending::Sa(ike)) => self.sas.get(ike)?,
             _ => return None,
         };
@@ -298,17 +270,17 @@ impl Endpoint {
 
     /// The next event. Drain these before anything else.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.outbox.poll_event()
     }
 
     /// The next piece of work for outside.
     pub fn poll_request(&mut self) -> Option<(RequestId, Request)> {
-        self.requests.pop_front()
+        self.outbox.poll_request()
     }
 
     /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.transmits.pop_front()
+        self.outbox.poll_transmit()
     }
 
     /// When [`Self::handle_timeout`] must be called next.
@@ -355,7 +327,7 @@ impl Endpoint {
     }
 
     pub(crate) fn emit(&mut self, event: Event) {
-        self.events.push_back(event);
+        self.outbox.emit(event);
     }
 
     /// A line about this IKE_SA.
@@ -379,35 +351,19 @@ impl Endpoint {
         ChildId(self.next_child)
     }
 
-    pub(crate) fn new_ticket(&mut self) -> Ticket {
-        self.next_ticket += 1;
-        Ticket(self.next_ticket)
-    }
-
     /// Asks outside, and remembers who asked.
     pub(crate) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
-        self.next_request += 1;
-        let id = RequestId(self.next_request);
         match request {
             Request::GenerateKey { .. } => self.counters.kex_generated += 1,
             Request::Agree { .. } => self.counters.kex_agreed += 1,
             Request::Usage { .. } | Request::Route { .. } | Request::Resolve { .. } => {}
         }
-        self.pending.insert(id, who);
-        self.requests.push_back((id, request));
-        id
+        self.outbox.ask(who, request)
     }
 
     /// Nobody waits for the answer any more.
     pub(crate) fn forget_request(&mut self, id: RequestId) {
-        if self.pending.remove(&id).is_none() {
-            return;
-        }
-        match self.requests.iter().rposition(|(of, _)| *of == id) {
-            // Nobody has seen it yet.
-            Some(at) => _ = self.requests.remove(at),
-            None => self.emit(Event::Unwanted(id)),
-        }
+        self.outbox.forget(id);
     }
 
     /// Random bytes.
@@ -417,27 +373,50 @@ impl Endpoint {
         out
     }
 
-    /// An IKE SPI that is not in use; never 0.
+    /// Reserves an IKE SPI.
     pub(crate) fn new_ike_spi(&mut self, id: IkeId) -> u64 {
-        loop {
-            let spi = self.rng.u64();
-            if spi != 0 && !self.by_spi.contains_key(&spi) && !self.tombs.knows(spi) {
-                self.by_spi.insert(spi, id);
-                return spi;
-            }
-        }
+        let tombs = &self.tombs;
+        self.spis.new_ike(&mut self.rng, id, |spi| tombs.knows(spi))
     }
 
-    /// An inbound SPI, for ESP or AH, that is not in use. In charon's range, 0xc0000000 to 0xcfffffff: far from 1 to 255, which
-    /// are reserved, and easy to tell from the peer's in a log.
+    /// True when this is an IKE SPI of ours that is in use.
+    pub(crate) fn knows_ike_spi(&self, spi: u64) -> bool {
+        self.spis.ike(spi).is_some()
+    }
+
+    /// Gives an IKE SPI back.
+    pub(crate) fn free_ike_spi(&mut self, spi: u64) {
+        self.spis.free_ike(spi);
+    }
+
+    /// Reserves an inbound SPI for a child.
     pub(crate) fn new_child_spi(&mut self, id: ChildId) -> Spi {
-        loop {
-            let spi = Spi(0xc000_0000 | (self.rng.u32() & 0x0fff_ffff));
-            if let Entry::Vacant(free) = self.spis_in.entry(spi) {
-                free.insert(id);
-                return spi;
-            }
-        }
+        self.spis.new_inbound(&mut self.rng, id)
+    }
+
+    /// Reserves a CPI for a child; [`Self::free_cpi`] gives it back. `None`: the child goes without IPComp.
+    pub(crate) fn new_cpi(&mut self, id: ChildId) -> Option<u16> {
+        self.spis.new_cpi(&mut self.rng, id)
+    }
+
+    /// Gives a CPI of this child back.
+    pub(crate) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
+        self.spis.free_cpi(id, cpi);
+    }
+
+    /// Remembers the nonce and public values that we send for this IKE_SA.
+    pub(crate) fn own(&mut self, init: &Init, initiator: bool) {
+        self.own.add(init, initiator);
+    }
+
+    /// Forgets the values of an IKE_SA whose peer is authenticated, or that is gone.
+    pub(crate) fn disown(&mut self, init: &Init, initiator: bool) {
+        self.own.remove(init, initiator);
+    }
+
+    /// True when we are sending this nonce or public value ourselves.
+    pub(crate) fn is_own(&self, value: &[u8]) -> bool {
+        self.own.has(value)
     }
 
     /// Works on one IKE_SA, which is out of the table meanwhile, and then starts what waits in its queue.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::lifecycle::{Todo, names_in_work};
+use super::lifecycle::names_in_work;
 use super::load::{CHANGED, UNLOADED};
+use super::todo::Todo;
 use super::{Endpoint, Pending};
 use crate::event::{ChildState, IkeId, Level, Request};
 use crate::sa::{IkeSa, Init};

@@ -5,34 +5,44 @@
 //!
 //! A mirror can change neither without failing AUTH, which covers both messages of IKE_SA_INIT.
 
-use super::Endpoint;
+use std::collections::HashSet;
+
 use crate::sa::Init;
 
-/// So much of a value says whose it is. Every nonce of ours has this length, and no public value is
-/// shorter.
-pub(crate) type Own = [u8; 32];
+/// The beginning of a nonce or public value, which tells ours from others. Every nonce of ours has
+/// this length, and no public value is shorter.
+type Beginning = [u8; 32];
 
-fn values(init: &Init, initiator: bool) -> impl Iterator<Item = Own> {
+/// The values that are under way. Never iterated.
+#[derive(Default)]
+pub(crate) struct OwnValues(HashSet<Beginning>);
+
+fn values(init: &Init, initiator: bool) -> impl Iterator<Item = Beginning> {
     let nonce = if initiator { &init.ni } else { &init.nr };
     let earlier = init.earlier.iter().map(|e| &e.public);
     [nonce, &init.public].into_iter().chain(earlier).filter_map(|v| v.first_chunk().copied())
 }
 
-impl Endpoint {
-    /// What we send from now on for this IKE_SA.
-    pub(crate) fn own(&mut self, init: &Init, initiator: bool) {
-        self.own.extend(values(init, initiator));
+impl OwnValues {
+    /// Adds the values that we send for this IKE_SA.
+    pub(super) fn add(&mut self, init: &Init, initiator: bool) {
+        self.0.extend(values(init, initiator));
     }
 
-    /// Its peer is authenticated, or it is gone.
-    pub(crate) fn disown(&mut self, init: &Init, initiator: bool) {
+    /// Removes the values of an IKE_SA whose peer is authenticated, or that is gone.
+    pub(super) fn remove(&mut self, init: &Init, initiator: bool) {
         for value in values(init, initiator) {
-            self.own.remove(&value);
+            self.0.remove(&value);
         }
     }
 
     /// True when we are sending this nonce or public value ourselves.
-    pub(crate) fn is_own(&self, value: &[u8]) -> bool {
-        value.first_chunk().is_some_and(|v: &Own| self.own.contains(v))
+    pub(super) fn has(&self, value: &[u8]) -> bool {
+        value.first_chunk().is_some_and(|v: &Beginning| self.0.contains(v))
+    }
+
+    /// Number of values.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 }

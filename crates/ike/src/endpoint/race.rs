@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Endpoint;
-use super::lifecycle::Todo;
+use super::todo::Todo;
 use super::{Close, Roam};
 use crate::event::{IkeId, IkeState, Level, Ticket};
 use crate::sa::{Active, IkeSa, Init};

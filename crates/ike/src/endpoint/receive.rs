@@ -1,7 +1,6 @@
 //! From a datagram to the task it belongs to. Nothing changes before a message is authenticated, except that it is
 //! counted, and that a half-open IKE_SA computes its shared secret (once).
 
-use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
@@ -16,39 +15,8 @@ use crate::task::{
     Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
 };
 use crate::timer::Timer;
-use crate::window::{Inbound, Window, digest};
-use ironswan_keying::limits::{
-    BUSY_PEER, BUSY_PEER_FORGOTTEN, DATAGRAMS_WAITING, LAST_ANSWER_KEPT, LAST_ANSWERS, MESSAGE_BYTES,
-};
-
-/// The last answers of IKE_SAs that are gone, for a peer that did not get them: the answer to its DELETE, or the error
-/// that ended IKE_AUTH.
-#[derive(Default)]
-pub(crate) struct Tombs {
-    by_spi: HashMap<u64, (u64, Vec<u8>)>,
-    order: VecDeque<(Instant, u64)>,
-}
-
-impl Tombs {
-    pub(crate) fn knows(&self, spi: u64) -> bool {
-        self.by_spi.contains_key(&spi)
-    }
-
-    fn bury(&mut self, now: Instant, spi: u64, window: &Window) {
-        let Some((request, response)) = window.last() else { return };
-        if self.order.len() == LAST_ANSWERS
-            && let Some((_, oldest)) = self.order.pop_front()
-        {
-            self.by_spi.remove(&oldest);
-        }
-        self.by_spi.insert(spi, (request, response.to_vec()));
-        self.order.push_back((now + LAST_ANSWER_KEPT, spi));
-    }
-
-    fn answer(&self, spi: u64, request: &[u8]) -> Option<&[u8]> {
-        self.by_spi.get(&spi).filter(|(d, _)| *d == digest(request)).map(|(_, response)| response.as_slice())
-    }
-}
+use crate::window::{Inbound, digest};
+use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, DATAGRAMS_WAITING, MESSAGE_BYTES};
 
 /// False when no answer can be sent: no host sends from port 0 or from such an address, but whoever forges datagrams can,
 /// and each answer would cost its sending and the account of why that failed.
@@ -69,19 +37,14 @@ impl Endpoint {
     }
 
     fn tombs_timer(&mut self) {
-        match self.tombs.order.front() {
-            Some((at, _)) => self.timers.set(Timer::Tombs, *at),
+        match self.tombs.due() {
+            Some(at) => self.timers.set(Timer::Tombs, at),
             None => self.timers.cancel(Timer::Tombs),
         }
     }
 
     pub(crate) fn expire_tombs(&mut self, now: Instant) {
-        while let Some(&(at, spi)) = self.tombs.order.front()
-            && at <= now
-        {
-            self.tombs.order.pop_front();
-            self.tombs.by_spi.remove(&spi);
-        }
+        self.tombs.expire(now);
         self.tombs_timer();
     }
 
@@ -124,7 +87,7 @@ impl Endpoint {
             return answer_init::answer(self, now, local, remote, &header, bytes);
         }
         let spi = header.receiver_spi();
-        let Some(&id) = self.by_spi.get(&spi) else {
+        let Some(id) = self.spis.ike(spi) else {
             match self.tombs.answer(spi, bytes) {
                 Some(response) if header.is_request() => {
                     let response = response.to_vec();

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::lifecycle::{Todo, names_in_work};
+use super::lifecycle::names_in_work;
+use super::todo::Todo;
 use super::{Close, Endpoint, Pending};
 use crate::event::{ChildState, IkeId, IkeState, Level, Request};
 use crate::sa::IkeSa;

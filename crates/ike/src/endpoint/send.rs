@@ -34,13 +34,13 @@ impl Endpoint {
             payload.extend([0; 4]);
         }
         payload.extend_from_slice(message);
-        self.transmits.push_back(Transmit { local, remote, payload, ike });
+        self.outbox.transmit(Transmit { local, remote, payload, ike });
     }
 
     /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without marker.
     pub(crate) fn transmit_keepalive(&mut self, sa: &IkeSa) {
         let (local, remote) = (sa.local, sa.remote);
-        self.transmits.push_back(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id) });
+        self.outbox.transmit(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id) });
     }
 
     pub(crate) fn exchange_counter(&mut self, exchange: ExchangeType) -> Option<&mut counters::Exchange> {

@@ -20,11 +20,9 @@ use std::time::{Duration, Instant};
 use ironswan_crypto::rng::Rng;
 
 use super::halfopen::Prefix;
-use super::{Endpoint, Level};
-use crate::timer::Timer;
 use ironswan_keying::limits::{
     ANSWERS_PER_NET, PROVED_REFUSALS_PER_NET, REFUSALS_PER_SECOND, STRANGER_BUCKETS, STRANGER_LINES,
-    STRANGER_LINES_BURST, STRANGER_SUMMARY,
+    STRANGER_LINES_BURST,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -127,70 +125,60 @@ impl Strangers {
     }
 }
 
-impl Endpoint {
-    /// A request of a stranger has been refused. `proved`: its address is its own.
-    pub(crate) fn count_refusal(&mut self, now: Instant, from: IpAddr, proved: bool) {
-        self.strangers.refused.turn(now);
-        self.strangers.refused.now = self.strangers.refused.now.saturating_add(1);
+impl Strangers {
+    /// Counts a refused request. `proved`: it has brought a cookie, so its address is its own.
+    pub(super) fn refused(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr, proved: bool) {
+        self.refused.turn(now);
+        self.refused.now = self.refused.now.saturating_add(1);
         if proved {
-            let bucket = self.strangers.bucket(&mut self.rng, from);
-            self.strangers.refused_of_net.take(now, bucket, PROVED_REFUSALS_PER_NET);
+            let bucket = self.bucket(rng, from);
+            self.refused_of_net.take(now, bucket, PROVED_REFUSALS_PER_NET);
         }
     }
 
     /// Whether to read a request that has brought its cookie. What is sent in the name of a network
     /// takes nothing from it.
-    pub(crate) fn may_compare(&mut self, now: Instant, from: IpAddr) -> bool {
-        let bucket = self.strangers.bucket(&mut self.rng, from);
-        self.strangers.refused_of_net.used(now, bucket) < PROVED_REFUSALS_PER_NET
+    pub(super) fn may_compare(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr) -> bool {
+        let bucket = self.bucket(rng, from);
+        self.refused_of_net.used(now, bucket) < PROVED_REFUSALS_PER_NET
     }
 
     /// True while so many requests are refused that each must bring a cookie before it is compared
     /// with anything.
-    pub(crate) fn refuses_many(&mut self, now: Instant) -> bool {
-        let refused = &mut self.strangers.refused;
-        refused.turn(now);
-        refused.now.max(refused.before) >= REFUSALS_PER_SECOND
+    pub(super) fn refuses_many(&mut self, now: Instant) -> bool {
+        self.refused.turn(now);
+        self.refused.now.max(self.refused.before) >= REFUSALS_PER_SECOND
     }
 
     /// Whether to answer this address that something is refused.
-    pub(crate) fn may_answer(&mut self, now: Instant, to: IpAddr) -> bool {
-        let bucket = self.strangers.bucket(&mut self.rng, to);
-        self.strangers.answers.take(now, bucket, ANSWERS_PER_NET)
+    pub(super) fn may_answer(&mut self, now: Instant, rng: &mut dyn Rng, to: IpAddr) -> bool {
+        let bucket = self.bucket(rng, to);
+        self.answers.take(now, bucket, ANSWERS_PER_NET)
     }
 
-    /// Whether to answer a message of another version. It may come from anywhere, and nobody waits
-    /// for the answer.
-    pub(crate) fn may_answer_version(&mut self, now: Instant) -> bool {
-        let versions = &mut self.strangers.versions;
-        versions.turn(now);
-        versions.now = versions.now.saturating_add(1);
-        versions.now <= u32::from(ANSWERS_PER_NET)
+    /// Whether to answer a message of another version. Such a message may come from anywhere, and
+    /// nobody waits for the answer.
+    pub(super) fn may_answer_version(&mut self, now: Instant) -> bool {
+        self.versions.turn(now);
+        self.versions.now = self.versions.now.saturating_add(1);
+        self.versions.now <= u32::from(ANSWERS_PER_NET)
     }
 
-    /// Whether to write about something that this address has done; what is not written is counted.
-    pub(crate) fn may_write(&mut self, now: Instant, from: IpAddr, about: About) -> bool {
-        let bucket = self.strangers.bucket(&mut self.rng, from);
-        let s = &mut self.strangers;
-        if s.lines_of_net.take(now, bucket, 1) && s.afford(now) {
+    /// Whether to write a line about something that this address has done. Lines that are not written
+    /// are counted.
+    pub(super) fn may_write(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr, about: About) -> bool {
+        let bucket = self.bucket(rng, from);
+        if self.lines_of_net.take(now, bucket, 1) && self.afford(now) {
             return true;
         }
-        s.silent[usize::from(about == About::Authentication)] += 1;
-        if self.timers.get(Timer::Strangers).is_none() {
-            self.timers.set(Timer::Strangers, now + STRANGER_SUMMARY);
-        }
+        self.silent[usize::from(about == About::Authentication)] += 1;
         false
     }
 
-    /// Says how much has not been written.
-    pub(crate) fn sum_up_strangers(&mut self) {
-        let [messages, authentications] = std::mem::take(&mut self.strangers.silent);
-        let line = format!(
-            "not written in the last {} s: lines about {messages} messages that are not authenticated and \
-             {authentications} peers that failed to authenticate themselves",
-            STRANGER_SUMMARY.as_secs()
-        );
-        self.note(Level::Warn, None, line);
+    /// Takes the number of lines that were not written: about messages, and about peers that failed to
+    /// authenticate themselves.
+    pub(super) fn take_silent(&mut self) -> [u64; 2] {
+        std::mem::take(&mut self.silent)
     }
 }
 
@@ -200,7 +188,7 @@ mod tests {
     use ironswan_crypto::rng::Seeded;
 
     use super::*;
-    use crate::endpoint::Options;
+    use crate::endpoint::{Endpoint, Options};
     use crate::event::Event;
     use ironswan_keying::Limits;
 

@@ -45,7 +45,7 @@ impl Endpoint {
 
     /// Works on the IKE_SA of a child.
     pub(crate) fn with_child(&mut self, now: Instant, id: ChildId, work: impl FnOnce(&mut Self, &mut IkeSa)) {
-        if let Some(&home) = self.child_home.get(&id) {
+        if let Some(home) = self.spis.home(id) {
             self.with_sa(now, home, work);
         }
     }
@@ -191,12 +191,12 @@ impl Endpoint {
                 });
             }
             Up::FirstUse { spi } => {
-                let Some(&id) = self.spis_in.get(&spi) else { return };
+                let Some(id) = self.spis.inbound(spi) else { return };
                 self.with_child(now, id, |ep, sa| ep.activate(sa, id));
             }
             Up::Rejected(packet) => self.rejected(&packet),
             Up::Moved { spi, remote } => {
-                let Some(&id) = self.spis_in.get(&spi) else { return };
+                let Some(id) = self.spis.inbound(spi) else { return };
                 self.with_child(now, id, |ep, sa| ep.peer_at(sa, remote));
             }
         }
@@ -204,8 +204,8 @@ impl Endpoint {
 
     /// An auditable event of the engine: a line for it, under the connection's name if the SPI is one of ours.
     fn rejected(&mut self, p: &Rejected) {
-        let home = self.spis_in.get(&p.spi).and_then(|id| self.child_home.get(id));
-        let conn = home.and_then(|id| self.sas.get(id)).map(|sa| sa.conn.name.clone());
+        let home = self.spis.inbound(p.spi).and_then(|id| self.spis.home(id));
+        let conn = home.and_then(|id| self.sas.get(&id)).map(|sa| sa.conn.name.clone());
         let more = match p.count {
             1 => String::new(),
             n => format!(" ({} more since the last such line)", n - 1),
@@ -219,8 +219,8 @@ impl Endpoint {
 
     fn child_of(&self, sa: &SaRef) -> Option<ChildId> {
         match sa.direction {
-            Direction::In => self.spis_in.get(&sa.spi).copied(),
-            Direction::Out => self.spis_out.get(sa).copied(),
+            Direction::In => self.spis.inbound(sa.spi),
+            Direction::Out => self.spis.outbound(sa),
         }
     }
 

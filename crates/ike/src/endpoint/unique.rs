@@ -27,17 +27,6 @@ pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
     Some((sa.local_id.folded(), sa.remote_id.as_ref()?.folded()))
 }
 
-/// What an authenticated identity has, on whatever connection.
-#[derive(Default)]
-pub(crate) struct Held {
-    sas: BTreeSet<IkeId>,
-    children: usize,
-    /// Pairs of selectors of these children beyond those that are configured.
-    pieces: usize,
-    /// Key exchanges that it has asked for and that are not done.
-    computing: usize,
-}
-
 /// Whether an authenticated peer gets an IKE_SA besides those that it has.
 enum Room {
     Enough,
@@ -68,7 +57,7 @@ impl Endpoint {
     /// An IKE_SA is established: it is found by its identities from now on.
     pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
         let Some(ids) = identities(sa) else { return };
-        self.by_peer.entry(ids.1.clone()).or_default().sas.insert(sa.id);
+        self.peers.add_sa(&ids.1, sa.id);
         self.by_ids.entry(ids).or_default().insert(sa.id);
     }
 
@@ -76,46 +65,27 @@ impl Endpoint {
     pub(crate) fn forget_identities(&mut self, sa: &IkeSa) {
         let Some(ids) = identities(sa) else { return };
         remove_from(&mut self.by_ids, &ids, sa.id);
-        if let Some(held) = self.by_peer.get_mut(&ids.1) {
-            held.sas.remove(&sa.id);
-        }
-        self.drop_if_empty(&ids.1);
-    }
-
-    fn drop_if_empty(&mut self, peer: &Identity) {
-        if self.by_peer.get(peer).is_some_and(|h| h.sas.is_empty() && h.children == 0 && h.computing == 0) {
-            self.by_peer.remove(peer);
-        }
+        self.peers.remove_sa(&ids.1, sa.id);
     }
 
     /// A child of this IKE_SA has been installed (true) or has gone.
     pub(crate) fn count_child(&mut self, sa: &IkeSa, child: &Child, more: bool) {
-        let Some((_, peer)) = identities(sa) else { return };
-        let held = self.by_peer.entry(peer.clone()).or_default();
-        let pieces = child.selectors().pieces();
-        if more {
-            held.children += 1;
-            held.pieces += pieces;
-        } else {
-            held.children = held.children.saturating_sub(1);
-            held.pieces = held.pieces.saturating_sub(pieces);
+        if let Some((_, peer)) = identities(sa) {
+            self.peers.count_child(&peer, child.selectors().pieces(), more);
         }
-        self.drop_if_empty(&peer);
     }
 
     /// A key exchange that the peer of this IKE_SA has asked for begins to wait (true) or is over.
     pub(super) fn count_computing(&mut self, sa: &IkeSa, more: bool) {
-        let Some((_, peer)) = identities(sa) else { return };
-        let held = self.by_peer.entry(peer.clone()).or_default();
-        held.computing = if more { held.computing + 1 } else { held.computing.saturating_sub(1) };
-        self.drop_if_empty(&peer);
+        if let Some((_, peer)) = identities(sa) {
+            self.peers.count_computing(&peer, more);
+        }
     }
 
     /// True when the peer of this IKE_SA has asked for so many key exchanges, on all of its IKE_SAs together, that another has to
     /// wait until some are done.
     pub(crate) fn computes_enough(&self, sa: &IkeSa) -> bool {
-        let held = identities(sa).and_then(|(_, peer)| self.by_peer.get(&peer));
-        held.is_some_and(|h| h.computing >= KEX_PER_ID)
+        identities(sa).is_some_and(|(_, peer)| self.peers.computing(&peer) >= KEX_PER_ID)
     }
 
     /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it has. Makes room for it, or
@@ -158,18 +128,21 @@ impl Endpoint {
     /// address of the newcomer first, and one there that has not answered for a while gives way at once.
     fn room_for(&self, now: Instant, new: &IkeSa, peer: &Identity, leaving: &Leaving) -> Room {
         let max = self.limits().ike_sa_max_per_id;
-        let held = self.by_peer.get(&peer.folded()).filter(|h| max > 0 && h.sas.len() >= max);
-        let Some(held) = held else { return Room::Enough };
+        let peer = peer.folded();
+        let count = self.peers.sas(&peer).len();
+        if max == 0 || count < max {
+            return Room::Enough;
+        }
         let stays = |sa: &&IkeSa| {
             matches!(sa.state, IkeState::Established | IkeState::Rekeying)
                 && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_)))
         };
-        let all = || held.sas.iter().filter_map(|id| self.sas.get(id)).map(|sa| &**sa);
+        let all = || self.peers.sas(&peer).filter_map(|id| self.sas.get(&id)).map(|sa| &**sa);
         let stay: Vec<&IkeSa> = all().filter(stays).collect();
         let replaces = stay.iter().any(|sa| leaving.has(sa.id));
         if replaces || stay.len() < max {
             // A peer need not answer a DELETE.
-            let many = held.sas.len() - stay.len() >= max.saturating_add(ENDING_PER_ID);
+            let many = count - stay.len() >= max.saturating_add(ENDING_PER_ID);
             let old = all().find(|sa| many && !stays(sa));
             return old.map_or(Room::Enough, |sa| Room::Ending(sa.id));
         }
@@ -192,14 +165,15 @@ impl Endpoint {
             return Some(format!("this IKE_SA has {max} CHILD_SAs already (child_sa_max)"));
         }
         let (_, peer) = identities(sa)?;
-        let held = self.by_peer.get(&peer).filter(|h| all > 0 && h.children >= all)?;
-        Some(format!("'{peer}' has {} CHILD_SAs already (child_sa_max_per_id)", held.children))
+        let children = self.peers.children(&peer);
+        (all > 0 && children >= all)
+            .then(|| format!("'{peer}' has {children} CHILD_SAs already (child_sa_max_per_id)"))
     }
 
     /// Into how many more pieces the peer may cut the selectors of its children.
     pub(crate) fn pieces_left(&self, sa: &IkeSa) -> usize {
-        let held = identities(sa).and_then(|(_, peer)| self.by_peer.get(&peer));
-        PIECES_PER_ID.saturating_sub(held.map_or(0, |h| h.pieces))
+        let pieces = identities(sa).map_or(0, |(_, peer)| self.peers.pieces(&peer));
+        PIECES_PER_ID.saturating_sub(pieces)
     }
 
     /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on its way out, or is being

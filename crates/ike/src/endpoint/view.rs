@@ -15,27 +15,23 @@ impl Endpoint {
     pub fn tables(&self) -> Vec<(&'static str, usize)> {
         let mut tables = vec![
             ("IKE_SAs", self.sas.len()),
-            ("IKE SPIs", self.by_spi.len()),
             ("IKE_SAs by connection", self.by_conn.len()),
             ("IKE_SAs by identities", self.by_ids.len()),
-            ("identities of peers", self.by_peer.len()),
+            ("identities of peers", self.peers.len()),
             ("races", self.races.len()),
             ("half-open IKE_SAs", self.half_open.count()),
             ("IKE_SA_INIT requests", self.half_open.requests()),
             ("addresses of half-open IKE_SAs", self.half_open.addresses()),
             ("own values under way", self.own.len()),
-            ("inbound SPIs", self.spis_in.len()),
-            ("outbound SPIs", self.spis_out.len()),
-            ("CPIs", self.cpis.len()),
-            ("homes of children", self.child_home.len()),
             ("old inbound SAs", self.old_inbound.len()),
             ("policies", self.spd.len()),
             ("things to do", self.todo.len()),
             ("tickets", self.tickets.len()),
-            ("requests outside", self.pending.len()),
+            ("requests outside", self.outbox.waiting()),
             ("attempts that carry something over", self.carried.len()),
             ("timers", self.timers.len()),
         ];
+        tables.extend(self.spis.tables());
         tables.extend(self.tunnels.tables());
         tables
     }

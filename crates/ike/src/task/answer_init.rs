@@ -121,7 +121,7 @@ pub(crate) fn answer(
     if let Some(id) = ep.half_open.find(header.initiator_spi, remote) {
         return repeated(ep, now, id, bytes, &Stranger { local, remote, header, seen, proved: false });
     }
-    if ep.by_spi.contains_key(&header.initiator_spi) || ep.is_own(seen.nonce) {
+    if ep.knows_ike_spi(header.initiator_spi) || ep.is_own(seen.nonce) {
         return reflected(ep, now, remote);
     }
     let from = Stranger { local, remote, header, seen, proved: false };

@@ -175,7 +175,7 @@ fn answer_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     if let Some(Active { task: Task::RekeyIke(_), .. }) = &sa.active
         && let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.take()
     {
-        ep.by_spi.remove(&ours.spi);
+        ep.free_ike_spi(ours.spi);
         match &ours.collision {
             Some(c) if ep.sas.contains_key(&c.new) => {
                 let new = c.new;

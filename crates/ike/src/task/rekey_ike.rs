@@ -340,7 +340,7 @@ fn linger(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
 fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: RekeyIke, why: &str) {
-    ep.by_spi.remove(&task.spi);
+    ep.free_ike_spi(task.spi);
     let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| ep.sas.contains_key(id));
     if let Some(theirs) = theirs {
         ep.inherit(now, sa, theirs);
@@ -461,7 +461,7 @@ fn answer_have_shared(
     let spis = (o.spi, spi);
     let keys = shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false));
     let Some(keys) = keys else {
-        ep.by_spi.remove(&spi);
+        ep.free_ike_spi(spi);
         return ep.refuse_syntax(now, sa, "a key exchange value that is not acceptable");
     };
     let mut new = successor(ep, now, sa, Made { id, suite: o.suite, keys, spis, initiator: false });

@@ -149,7 +149,7 @@ fn start_again(ep: &mut Endpoint, sa: &mut IkeSa, child: Option<Box<NewChild>>, 
     if let Some(race) = sa.race {
         ep.own_race(race);
     }
-    ep.by_spi.remove(&sa.spi_i);
+    ep.free_ike_spi(sa.spi_i);
     (sa.spi_i, sa.spi_r) = (ep.new_ike_spi(sa.id), 0);
     sa.init = Some(Box::default());
     (sa.keys, sa.suite, sa.active, sa.iv) = (None, None, None, 0);

@@ -203,7 +203,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         ep.counters.invalid += 1;
         return;
     }
-    if ep.by_spi.contains_key(&header.responder_spi) || ep.is_own(&nonce.0) || ep.is_own(&ke.data) {
+    if ep.knows_ike_spi(header.responder_spi) || ep.is_own(&nonce.0) || ep.is_own(&ke.data) {
         return answer_init::reflected(ep, now, d.remote);
     }
     if let Some(at) = at.filter(|_| suite.ke != init.ke) {

@@ -1,0 +1,105 @@
+//! Everything that leaves the endpoint: events, requests and datagrams; and who waits for the answer
+//! to each request.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+use crate::event::{Event, IkeId, Request, RequestId, Transmit};
+
+/// Who asked.
+pub(crate) enum Pending {
+    /// An IKE_SA that waits for the answer.
+    Sa(IkeId),
+    /// A liveness check. Its IKE_SA goes on meanwhile.
+    Usage(IkeId),
+    /// The route to a peer, for these IKE_SAs.
+    Path {
+        /// The peer.
+        remote: IpAddr,
+        /// IKE_SAs whose peer was there when the request was made.
+        sas: Vec<IkeId>,
+    },
+    /// A DNS name that policy keeps fresh.
+    Name(String),
+    /// A trap whose local address has to be known.
+    Trap {
+        /// Connection.
+        conn: String,
+        /// Child.
+        child: String,
+    },
+}
+
+/// Queues of what the driver takes next.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    events: VecDeque<Event>,
+    requests: VecDeque<(RequestId, Request)>,
+    transmits: VecDeque<Transmit>,
+    /// Requests without an answer.
+    pending: BTreeMap<RequestId, Pending>,
+    last_request: u64,
+}
+
+impl Outbox {
+    /// Queues an event.
+    pub(super) fn emit(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// Queues a datagram.
+    pub(super) fn transmit(&mut self, transmit: Transmit) {
+        self.transmits.push_back(transmit);
+    }
+
+    /// Queues a request, and remembers who asked.
+    pub(super) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
+        self.last_request += 1;
+        let id = RequestId(self.last_request);
+        self.pending.insert(id, who);
+        self.requests.push_back((id, request));
+        id
+    }
+
+    /// Nobody waits for the answer to this request any more.
+    pub(super) fn forget(&mut self, id: RequestId) {
+        if self.pending.remove(&id).is_none() {
+            return;
+        }
+        match self.requests.iter().rposition(|(of, _)| *of == id) {
+            // The driver has not taken it yet.
+            Some(at) => _ = self.requests.remove(at),
+            None => self.emit(Event::Unwanted(id)),
+        }
+    }
+
+    /// Who asked.
+    pub(super) fn pending(&self, id: RequestId) -> Option<&Pending> {
+        self.pending.get(&id)
+    }
+
+    /// The answer to a request has come: who asked.
+    pub(super) fn answered(&mut self, id: RequestId) -> Option<Pending> {
+        self.pending.remove(&id)
+    }
+
+    /// Number of requests without an answer.
+    pub(super) fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The next event.
+    pub(super) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next request.
+    pub(super) fn poll_request(&mut self) -> Option<(RequestId, Request)> {
+        self.requests.pop_front()
+    }
+
+    /// The next datagram.
+    pub(super) fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+}

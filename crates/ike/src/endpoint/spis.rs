@@ -1,0 +1,169 @@
+//! SPIs of IKE_SAs and CHILD_SAs, and CPIs: which number belongs to whom. No table here is ever
+//! iterated, so its order cannot show.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use ironswan_crypto::rng::Rng;
+use ironswan_wire::sadb::{SaRef, Spi};
+
+use crate::event::{ChildId, IkeId};
+use crate::ipcomp::NEGOTIATED;
+use ironswan_keying::limits::CPI_DRAWS;
+
+/// The numbers in use.
+#[derive(Default)]
+pub(crate) struct Spis {
+    /// Our SPIs of IKE_SAs.
+    ike: HashMap<u64, IkeId>,
+    /// Our inbound SPIs, reserved or installed.
+    inbound: HashMap<Spi, ChildId>,
+    /// Outbound SAs that are installed or held back.
+    outbound: HashMap<SaRef, ChildId>,
+    /// Our CPIs, reserved or installed.
+    cpis: HashMap<u16, ChildId>,
+    /// The IKE_SA of each child.
+    homes: HashMap<ChildId, IkeId>,
+}
+
+impl Spis {
+    // ---- IKE_SAs ----
+
+    /// The IKE_SA that has this SPI of ours.
+    pub(super) fn ike(&self, spi: u64) -> Option<IkeId> {
+        self.ike.get(&spi).copied()
+    }
+
+    /// Reserves a new SPI for an IKE_SA: never 0, and none that `taken` knows.
+    pub(super) fn new_ike(&mut self, rng: &mut dyn Rng, id: IkeId, taken: impl Fn(u64) -> bool) -> u64 {
+        loop {
+            let spi = rng.u64();
+            if spi != 0 && !taken(spi) && self.take_ike(spi, id) {
+                return spi;
+            }
+        }
+    }
+
+    /// Reserves this SPI for an IKE_SA. False when it is in use.
+    pub(super) fn take_ike(&mut self, spi: u64, id: IkeId) -> bool {
+        match self.ike.entry(spi) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(id);
+                true
+            }
+        }
+    }
+
+    /// Gives an SPI of an IKE_SA back.
+    pub(super) fn free_ike(&mut self, spi: u64) {
+        self.ike.remove(&spi);
+    }
+
+    // ---- CHILD_SAs ----
+
+    /// Reserves a new inbound SPI, for ESP or AH. In charon's range, 0xc0000000 to 0xcfffffff: far from
+    /// 1 to 255, which are reserved, and easy to tell from the peer's in a log.
+    pub(super) fn new_inbound(&mut self, rng: &mut dyn Rng, id: ChildId) -> Spi {
+        loop {
+            let spi = Spi(0xc000_0000 | (rng.u32() & 0x0fff_ffff));
+            if let Entry::Vacant(free) = self.inbound.entry(spi) {
+                free.insert(id);
+                return spi;
+            }
+        }
+    }
+
+    /// The child of an inbound SPI.
+    pub(super) fn inbound(&self, spi: Spi) -> Option<ChildId> {
+        self.inbound.get(&spi).copied()
+    }
+
+    /// Gives an inbound SPI back.
+    pub(super) fn free_inbound(&mut self, spi: Spi) {
+        self.inbound.remove(&spi);
+    }
+
+    /// Gives an inbound SPI back, if it is this child's.
+    pub(super) fn free_inbound_of(&mut self, spi: Spi, id: ChildId) {
+        if self.inbound(spi) == Some(id) {
+            self.free_inbound(spi);
+        }
+    }
+
+    /// The child that sends with this SA.
+    pub(super) fn outbound(&self, sa: &SaRef) -> Option<ChildId> {
+        self.outbound.get(sa).copied()
+    }
+
+    /// A child has been installed in this IKE_SA.
+    pub(super) fn install(&mut self, id: ChildId, home: IkeId, spi_in: Spi, outbound: SaRef) {
+        self.inbound.insert(spi_in, id);
+        self.outbound.insert(outbound, id);
+        self.homes.insert(id, home);
+    }
+
+    /// The peer of a child has moved, and its outbound SA has another name with it. Nothing changes when
+    /// another child has the old name by now.
+    pub(super) fn rename_outbound(&mut self, id: ChildId, before: &SaRef, after: SaRef) {
+        if self.outbound(before) == Some(id) {
+            self.outbound.remove(before);
+            self.outbound.insert(after, id);
+        }
+    }
+
+    /// A child is gone. Its inbound SPI may stay reserved.
+    pub(super) fn remove(&mut self, id: ChildId, outbound: &SaRef) {
+        if self.outbound(outbound) == Some(id) {
+            self.outbound.remove(outbound);
+        }
+        self.homes.remove(&id);
+    }
+
+    /// The IKE_SA of a child.
+    pub(super) fn home(&self, id: ChildId) -> Option<IkeId> {
+        self.homes.get(&id).copied()
+    }
+
+    /// A child has gone over to the successor of its IKE_SA.
+    pub(super) fn move_home(&mut self, id: ChildId, home: IkeId) {
+        self.homes.insert(id, home);
+    }
+
+    // ---- CPIs ----
+
+    /// Reserves a CPI that this child receives under. `None` when hardly any is left: the child goes
+    /// without IPComp then.
+    pub(super) fn new_cpi(&mut self, rng: &mut dyn Rng, id: ChildId) -> Option<u16> {
+        let count = u32::from(NEGOTIATED.end() - NEGOTIATED.start()) + 1;
+        for _ in 0..CPI_DRAWS {
+            // Below `count`, so it fits.
+            let cpi = NEGOTIATED.start() + (rng.u32() % count) as u16;
+            if let Entry::Vacant(free) = self.cpis.entry(cpi) {
+                free.insert(id);
+                return Some(cpi);
+            }
+        }
+        None
+    }
+
+    /// Gives a CPI of this child back.
+    pub(super) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
+        if let Some(cpi) = cpi
+            && self.cpis.get(&cpi) == Some(&id)
+        {
+            self.cpis.remove(&cpi);
+        }
+    }
+
+    /// Number of entries in each table, by name.
+    pub(super) fn tables(&self) -> [(&'static str, usize); 5] {
+        [
+            ("IKE SPIs", self.ike.len()),
+            ("inbound SPIs", self.inbound.len()),
+            ("outbound SPIs", self.outbound.len()),
+            ("CPIs", self.cpis.len()),
+            ("homes of children", self.homes.len()),
+        ]
+    }
+}

@@ -1,0 +1,54 @@
+//! Commands that are not over: how many parts of each have still to end.
+
+use std::collections::BTreeMap;
+
+use ironswan_keying::Ticket;
+
+/// A command that is not over.
+struct Waiting {
+    remaining: usize,
+    error: Option<String>,
+}
+
+/// The commands that are not over, by ticket.
+#[derive(Default)]
+pub(crate) struct Tickets {
+    waiting: BTreeMap<Ticket, Waiting>,
+    last: u64,
+}
+
+impl Tickets {
+    /// A ticket for a command of `parts` parts. With none the command is over already.
+    pub(super) fn open(&mut self, parts: usize) -> Ticket {
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        if parts > 0 {
+            self.waiting.insert(ticket, Waiting { remaining: parts, error: None });
+        }
+        ticket
+    }
+
+    /// One part of a command has ended. Returns the result of the command when this was the last part:
+    /// the first error, if there was one.
+    pub(super) fn done(&mut self, ticket: Ticket, result: Result<(), String>) -> Option<Result<(), String>> {
+        let waiting = self.waiting.get_mut(&ticket)?;
+        waiting.remaining -= 1;
+        if let Err(e) = result {
+            waiting.error.get_or_insert(e);
+        }
+        if waiting.remaining > 0 {
+            return None;
+        }
+        self.waiting.remove(&ticket).map(|over| over.error.map_or(Ok(()), Err))
+    }
+
+    /// Nobody is told of the end of this command.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        self.waiting.remove(&ticket);
+    }
+
+    /// Number of commands that are not over.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}

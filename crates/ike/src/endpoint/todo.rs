@@ -1,0 +1,24 @@
+//! Work that is put off until the IKE_SA at hand is back in its place.
+
+use std::net::IpAddr;
+
+use crate::event::IkeId;
+
+/// Something to do with another IKE_SA.
+pub(crate) enum Todo {
+    /// This IKE_SA has its successor: delete it.
+    Retire {
+        /// The old one.
+        old: IkeId,
+        /// Our address, by the successor.
+        local: IpAddr,
+        /// The peer's address, by the successor.
+        remote: IpAddr,
+    },
+    /// Nothing will take over from this IKE_SA.
+    Stay(IkeId),
+    /// This one has just come up, or a child of it: perhaps both sides began at once.
+    Collapse(IkeId),
+    /// This attempt is not wanted any more.
+    GiveUp(IkeId),
+}
