@@ -11,6 +11,7 @@
 //! | `cookie` | cookies for strangers |
 //! | `counters` | counters |
 //! | `event` | events and requests for the driver |
+//! | `init` | one IKE_SA while it is set up |
 //! | `ipcomp` | CPIs of IPComp |
 //! | `keymat` | keys of IKE_SAs and CHILD_SAs |
 //! | `narrow` | narrows traffic selectors |
@@ -30,6 +31,7 @@ mod cookie;
 pub mod counters;
 pub mod endpoint;
 pub mod event;
+mod init;
 mod ipcomp;
 mod keymat;
 mod narrow;

@@ -2,23 +2,22 @@
 //! which is dropped once the peer is authenticated.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
-use ironswan_wire::iana::{ExchangeType, KeId, ProtocolId};
+use ironswan_wire::iana::{ExchangeType, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::ike::{
     Flags, Header, Message, ParseError, Payload, SealedDraft, Within, parse_chain, sealed,
 };
-use ironswan_wire::proposal::{IkeSuite, Proposal};
+use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::sadb::Spi;
-use ironswan_wire::secret::Secret;
 
 use crate::child::Child;
-use crate::endpoint::Roam;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
+pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
 use crate::task::create_child::NewChild;
 use crate::task::{Exchange, Task};
@@ -79,53 +78,23 @@ impl NatState {
     }
 }
 
-/// What the first two exchanges need, and nothing after them.
+/// The way to the peer when addresses or routes change, for one IKE_SA.
 #[derive(Default)]
-pub(crate) struct Init {
-    pub ni: Vec<u8>,
-    pub nr: Vec<u8>,
-    /// RealMessage1: the IKE_SA_INIT request.
-    pub request: Vec<u8>,
-    /// Responder: the same request as it came once more, with a cookie that is ours. Which of the two the initiator signs depends on
-    /// the order in which our answers reach it.
-    pub twin: Vec<u8>,
-    /// RealMessage2: the response.
-    pub response: Vec<u8>,
-    pub ke: KeId,
-    /// Taken when the shared secret is asked for: once is all that a half-open IKE_SA gets. Attempts at several addresses
-    /// of one peer have a copy each (see `endpoint::race`).
-    pub private: Option<Secret>,
-    pub public: Vec<u8>,
-    /// Initiator: between which addresses the request with this nonce has gone.
-    pub sent: Option<(SocketAddr, SocketAddr)>,
-    pub peer_public: Vec<u8>,
-    /// Initiator: what was proposed. Responder: the chosen proposal.
-    pub proposals: Vec<Proposal>,
-    pub cookie: Option<Vec<u8>>,
-    /// How often the responder has sent us back with COOKIE or INVALID_KE_PAYLOAD.
-    pub rounds: u32,
-    /// Responder: the request had NAT detection.
-    pub natd: bool,
-    /// Responder: when the response was last sent.
-    pub answered: Option<Instant>,
-    /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
-    pub childless: bool,
-    /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have sent.
-    pub earlier: Vec<Earlier>,
-    /// Initiator: the first error that came as a response, and when. Anyone may have sent it.
-    pub refusal: Option<(Instant, String)>,
-    /// Initiator: a cookie that is not returned at once, as the one before may have been a forgery.
-    pub doubtful_cookie: Option<Vec<u8>>,
-    /// Initiator: another response came that would have been as good as the one that was taken.
-    pub contested: bool,
-}
-
-/// An IKE_SA_INIT request that another one has replaced. Its answer may still come.
-pub(crate) struct Earlier {
-    pub ke: KeId,
-    pub private: Option<Secret>,
-    pub public: Vec<u8>,
-    pub request: Vec<u8>,
+pub(crate) struct Roam {
+    /// There is no way to the peer now: requests wait.
+    pub no_path: bool,
+    /// Ask the peer for a sign of life whatever `dpd_delay` says.
+    pub probe: bool,
+    /// This one, once it is up, takes over from that one.
+    pub replaces: Option<IkeId>,
+    /// The address of the peer to try first, if it has this one.
+    pub prefer: Option<IpAddr>,
+    /// Another one is on its way that will take over from this one.
+    pub leaving: bool,
+    /// That one is to another address of the peer, because there was no way to this one's.
+    pub elsewhere: bool,
+    /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an address that is not ours.
+    pub misplaced: bool,
 }
 
 /// One IKE_SA.

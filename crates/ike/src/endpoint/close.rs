@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Endpoint;
+use super::carried::Kept;
 use super::lifecycle::{names_in_work, unborn};
-use super::orders::Kept;
 use super::progress::at_work;
 use super::todo::Todo;
 use crate::event::{ChildId, Event, IkeId, IkeState, Level};

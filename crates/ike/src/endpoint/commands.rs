@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::Endpoint;
+use super::carried::Carried;
 use super::lifecycle::{queue_rekey_ike, rekeys_ike};
-use super::orders::Carried;
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::Task;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ironswan_wire::id::IdPattern;
 
-use super::orders::Carried;
+use super::carried::Carried;
 use super::{Close, Endpoint, Roam};
 use crate::event::{Completion, Level, Request};
 use crate::sa::IkeSa;

@@ -18,8 +18,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `admit` | asks what an unauthenticated sender may cost |
+//! | `carried` | what an attempt takes over from an earlier IKE_SA |
 //! | `close` | the end of an IKE_SA |
 //! | `commands` | initiate, terminate, rekey |
+//! | `complete` | who gets the answer to a request |
 //! | `halfopen` | half-open IKE_SAs and their limits |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
@@ -47,8 +49,10 @@
 //! | `view` | snapshots for people and VICI |
 
 mod admit;
+mod carried;
 mod close;
 mod commands;
+mod complete;
 mod halfopen;
 mod initiate;
 mod install;
@@ -91,7 +95,9 @@ use crate::timer::Timers;
 use ironswan_keying::tunnels::AttemptId;
 use ironswan_keying::{Limits, Policy, Ports, Tunnels};
 
+pub(crate) use crate::sa::Roam;
 pub use commands::Target;
+pub(crate) use complete::addresses;
 pub(crate) use halfopen::{HalfOpen, Room};
 pub(crate) use install::NewSas;
 pub(crate) use ironswan_keying::Close;
@@ -101,7 +107,6 @@ use outbox::Outbox;
 pub(crate) use outbox::Pending;
 use own::OwnValues;
 use peers::Peers;
-pub(crate) use roam::Roam;
 pub(crate) use spd::{Narrowed, Spd};
 use spis::Spis;
 pub(crate) use strangers::About;
@@ -132,7 +137,7 @@ pub struct Endpoint {
     /// Established IKE_SAs by (local, remote) identity, as [`unique::identities`] writes them.
     by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
     /// Attempts for one tunnel at several addresses of the peer, by the first of them.
-    races: BTreeMap<IkeId, race::Race>,
+    races: BTreeMap<IkeId, todo::Race>,
     /// What each authenticated identity has.
     peers: Peers,
     pub(crate) half_open: HalfOpen,
@@ -147,7 +152,7 @@ pub struct Endpoint {
     pub(crate) cookies: Cookies,
     todo: VecDeque<Todo>,
     /// What attempts to come take over from IKE_SAs that have ended or are to move.
-    carried: BTreeMap<AttemptId, orders::Carried>,
+    carried: BTreeMap<AttemptId, carried::Carried>,
     tickets: Tickets,
     outbox: Outbox,
     pub(crate) counters: Counters,
@@ -219,33 +224,6 @@ impl Endpoint {
     /// The packet engine has something to say.
     pub fn handle_engine(&mut self, now: Instant, up: Up) {
         self.engine(now, up);
-        self.run_todo(now);
-    }
-
-    /// The answer to a request. One that is not expected any more is dropped.
-    pub fn complete(&mut self, now: Instant, id: RequestId, completion: Completion) {
-        match self.outbox.answered(id) {
-            Some(Pending::Sa(ike)) => self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, id, completion)),
-            Some(Pending::Usage(ike)) => {
-                if let Completion::Usage { last_inbound } = completion {
-                    self.with_sa(now, ike, |ep, sa| crate::task::liveness::judge(ep, now, sa, last_inbound));
-                }
-            }
-            Some(Pending::Path { remote, sas }) => {
-                if let Completion::Route { local } = completion {
-                    self.path_known(now, remote, &sas, local);
-                }
-            }
-            Some(Pending::Name(name)) => {
-                let (addrs, error) = addresses(completion);
-                self.tunnels.looked_up(now, &mut self.rng, &name, &addrs, error);
-            }
-            Some(Pending::Trap { conn, child }) => {
-                let local = if let Completion::Route { local } = completion { local } else { None };
-                self.tunnels.trap_routed(&conn, &child, local);
-            }
-            None => {}
-        }
         self.run_todo(now);
     }
 
@@ -437,14 +415,5 @@ impl Endpoint {
 
     pub(crate) fn reqid_trap(&self, reqid: ReqId) -> Option<(String, String)> {
         self.spd.trap_of(reqid)
-    }
-}
-
-/// What the resolver has said; nothing, for an answer to something else.
-pub(crate) fn addresses(completion: Completion) -> (Vec<IpAddr>, Option<String>) {
-    match completion {
-        Completion::Addresses { addrs, error } => (addrs, error),
-        Completion::Failed { error } => (Vec::new(), Some(error)),
-        _ => (Vec::new(), None),
     }
 }

@@ -3,31 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::carried::{Carried, Kept};
 use super::lifecycle::names_in_work;
 use super::load::{CHANGED, UNLOADED};
 use super::todo::Todo;
 use super::{Endpoint, Pending};
 use crate::event::{ChildState, IkeId, Level, Request};
-use crate::sa::{IkeSa, Init};
+use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::task::create_child::NewChild;
 use ironswan_keying::tunnels::{AttemptId, Order, Start, TERMINATED};
 use ironswan_keying::{ChildAction, ChildConfig, ChildKind};
-
-/// What an attempt takes over from an earlier IKE_SA. Policy knows it by the number of the attempt.
-#[derive(Default)]
-pub(crate) struct Carried {
-    /// The IKE_SA that the new one replaces, once it is up.
-    pub replaces: Option<IkeId>,
-    /// The request of the attempt before, which nobody has answered.
-    pub kept: Option<Kept>,
-}
-
-/// SPI, key pair and nonce of an IKE_SA_INIT request without an answer, for the next attempt.
-pub(crate) struct Kept {
-    pub spi_i: u64,
-    pub init: Box<Init>,
-}
 
 impl Endpoint {
     /// Does what has been put off, and obeys the orders of policy, until nothing is left.

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use crate::sa::Init;
+use crate::init::Init;
 
 /// The beginning of a nonce or public value, which tells ours from others. Every nonce of ours has
 /// this length, and no public value is shorter.

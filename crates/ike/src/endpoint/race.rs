@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Endpoint;
-use super::todo::Todo;
+use super::todo::{Race, Todo};
 use super::{Close, Roam};
 use crate::event::{IkeId, IkeState, Level, Ticket};
 use crate::sa::{Active, IkeSa, Init};
@@ -22,13 +22,6 @@ use crate::task::Task;
 use crate::task::create_child::NewChild;
 use crate::timer::Timer;
 use ironswan_keying::limits::{ADDRESSES_AT_ONCE, NEXT_ADDRESS};
-
-/// The attempts for one tunnel that are under way.
-pub(crate) struct Race {
-    members: BTreeSet<IkeId>,
-    /// The attempt of the last address that was begun.
-    last: u32,
-}
 
 /// What waits for an attempt.
 #[derive(Default)]

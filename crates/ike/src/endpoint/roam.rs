@@ -27,25 +27,6 @@ use crate::timer::Timer;
 use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROAM_SILENCE, ROUTE_POLL};
 use ironswan_keying::{AddrSpec, jitter};
 
-/// How the ways to the peers stand, for one IKE_SA.
-#[derive(Default)]
-pub(crate) struct Roam {
-    /// There is no way to the peer now: requests wait.
-    pub no_path: bool,
-    /// Ask the peer for a sign of life whatever `dpd_delay` says.
-    pub probe: bool,
-    /// This one, once it is up, takes over from that one.
-    pub replaces: Option<IkeId>,
-    /// The address of the peer to try first, if it has this one.
-    pub prefer: Option<IpAddr>,
-    /// Another one is on its way that will take over from this one.
-    pub leaving: bool,
-    /// That one is to another address of the peer, because there was no way to this one's.
-    pub elsewhere: bool,
-    /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an address that is not ours.
-    pub misplaced: bool,
-}
-
 impl Endpoint {
     /// Links, addresses or routes have changed; `addresses` are all addresses that are ours now. Cheap when nothing
     /// matters: one [`Request::Route`] for each distinct peer.

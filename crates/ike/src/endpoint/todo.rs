@@ -1,5 +1,7 @@
-//! Work that is put off until the IKE_SA at hand is back in its place.
+//! Work that is put off until the IKE_SA at hand is back in its place; and attempts for one tunnel
+//! that race.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::event::IkeId;
@@ -21,4 +23,11 @@ pub(crate) enum Todo {
     Collapse(IkeId),
     /// This attempt is not wanted any more.
     GiveUp(IkeId),
+}
+
+/// The attempts for one tunnel that are under way.
+pub(crate) struct Race {
+    pub(super) members: BTreeSet<IkeId>,
+    /// The attempt of the last address that was begun.
+    pub(super) last: u32,
 }
