@@ -1,4 +1,5 @@
-//! One CHILD_SA: a pair of SAs in the packet engine. What is told to the engine about it is in `endpoint::install`.
+//! One CHILD_SA: a pair of SAs in the packet engine. What is told to the engine about it is in
+//! `endpoint::install`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::event::{ChildId, ChildState};
 use crate::task::delete::DeleteChild;
 use ironswan_keying::ChildConfig;
 
-/// What both ends have agreed on, as we see it.
+/// The agreement of both ends, as we see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Agreed {
     /// ESP or AH.
@@ -51,14 +52,14 @@ pub(crate) struct Child {
     pub reqid: ReqId,
     pub state: ChildState,
     pub agreed: Agreed,
-    /// What the selectors were narrowed from: ours and the peer's as configured.
+    /// The selectors before narrowing: ours and the peer's as configured.
     pub configured: (Vec<TrafficSelector>, Vec<TrafficSelector>),
     pub spi_in: Spi,
     pub spi_out: Spi,
     pub udp_encap: bool,
     pub installed: Instant,
-    /// The outbound SA, kept back until the peer has shown that its inbound one stands: by a packet on the new SA, or
-    /// by deleting the old one. Until then the old outbound SA goes on.
+    /// The outbound SA, kept back until the peer has shown that its inbound one stands: by a packet
+    /// on the new SA, or by deleting the old one. Until then the old outbound SA goes on.
     pub pending_out: Option<Box<SaAdd>>,
     /// The outbound SA is in the engine.
     pub out_installed: bool,
@@ -66,11 +67,13 @@ pub(crate) struct Child {
     pub announced: bool,
     /// Policy counts it among those that carry the tunnel.
     pub counted: bool,
-    /// The child that took over. Set by the responder of a rekeying, and by its initiator once the new one stands.
+    /// The child that took over. Set by the responder of a rekeying, and by its initiator once the
+    /// new one stands.
     pub replaced_by: Option<ChildId>,
     /// The peer made it while we made this one, and it is the one to go: the peer is to delete it.
     pub redundant_to: Option<ChildId>,
-    /// What is to close it waits here until the peer has shown that it knows this child.
+    /// Tasks that are to close the child wait here until the peer has shown that it knows this
+    /// child.
     pub to_close: Vec<DeleteChild>,
 }
 
@@ -80,7 +83,7 @@ impl Child {
         format!("{}{{{}}}", self.config.name, self.id.0)
     }
 
-    /// Its selectors, and what they were narrowed from.
+    /// The selectors of the child, before and after narrowing.
     pub(crate) fn selectors(&self) -> Narrowed {
         let agreed = (self.agreed.local_ts.clone(), self.agreed.remote_ts.clone());
         Narrowed { configured: self.configured.clone(), agreed }

@@ -1,8 +1,8 @@
 //! Stateless cookies (RFC 7296 section 2.6).
 //!
-//! `Cookie = VersionIDofSecret | HMAC(secret, Ni | IPi | SPIi)`, 17 bytes, so that a request to return one is always smaller than
-//! the request that it answers. The secret changes by time; the one before it is good
-//! for one more period. Nothing is stored for who asks.
+//! `Cookie = VersionIDofSecret | HMAC(secret, Ni | IPi | SPIi)`, 17 bytes, so that a request to
+//! return one is always smaller than the request that it answers. The secret changes by time; the
+//! one before it is good for one more period. Nothing is stored for who asks.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use ironswan_keying::limits::COOKIE_SECRET_PERIOD;
 use ironswan_wire::iana::PrfId;
 use ironswan_wire::secret::{Secret, ct_eq};
 
-/// So much of the HMAC is sent: a guess is right once in 2^128.
+/// Bytes of the HMAC that are sent: a guess is right once in 2^128.
 const MAC_LEN: usize = 16;
 
 struct Generation {

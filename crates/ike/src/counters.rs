@@ -1,4 +1,4 @@
-//! What an endpoint counts. Unauthenticated junk is counted here and hardly ever logged.
+//! Counters of an endpoint. Unauthenticated junk is counted here and hardly ever logged.
 
 /// Messages of one exchange type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -13,7 +13,8 @@ pub struct Exchange {
     pub out_rsp: u64,
 }
 
-/// Counters of a whole endpoint since it was made. The first group has VICI's names (`get-counters`).
+/// Counters of a whole endpoint since it was made. The first group has VICI's names
+/// (`get-counters`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// IKE_SA_INIT, valid headers only.
@@ -35,7 +36,8 @@ pub struct Counters {
     /// Messages for an IKE_SA that does not exist.
     pub invalid_spi: u64,
 
-    /// Messages that are valid but not the next step of their exchange (message ID, state, direction).
+    /// Messages that are valid but not the next step of their exchange (message ID, state,
+    /// direction).
     pub out_of_order: u64,
     /// Another major version of IKE.
     pub invalid_version: u64,
@@ -61,11 +63,13 @@ pub struct Counters {
     pub kex_generated: u64,
     /// Shared secrets asked for.
     pub kex_agreed: u64,
-    /// Key exchanges of authenticated peers that were answered with TEMPORARY_FAILURE, as many of the same identity waited.
+    /// Key exchanges of authenticated peers that were answered with TEMPORARY_FAILURE, as many of
+    /// the same identity waited.
     pub kex_put_off: u64,
     /// AUTH payloads that did not verify.
     pub auth_failed: u64,
-    /// IKE_SA_INIT messages with an SPI, nonce or public value of our own: they are ours, sent back.
+    /// IKE_SA_INIT messages with an SPI, nonce or public value of our own: they are ours, sent
+    /// back.
     pub reflected: u64,
     /// Authenticated peers that got no IKE_SA besides those that their identity had.
     pub id_refused: u64,

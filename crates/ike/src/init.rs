@@ -14,14 +14,14 @@ pub(crate) struct Init {
     pub nr: Vec<u8>,
     /// RealMessage1: the IKE_SA_INIT request.
     pub request: Vec<u8>,
-    /// Responder: the same request as it came once more, with a cookie that is ours. Which of the two the initiator signs depends on
-    /// the order in which our answers reach it.
+    /// Responder: the same request as it came once more, with a cookie that is ours. Which of the
+    /// two the initiator signs depends on the order in which our answers reach it.
     pub twin: Vec<u8>,
     /// RealMessage2: the response.
     pub response: Vec<u8>,
     pub ke: KeId,
-    /// Taken when the shared secret is asked for: once is all that a half-open IKE_SA gets. Attempts at several addresses
-    /// of one peer have a copy each (see `endpoint::race`).
+    /// Taken when the shared secret is asked for: once is all that a half-open IKE_SA gets.
+    /// Attempts at several addresses of one peer have a copy each (see `endpoint::race`).
     pub private: Option<Secret>,
     pub public: Vec<u8>,
     /// Initiator: between which addresses the request with this nonce has gone.
@@ -38,7 +38,8 @@ pub(crate) struct Init {
     pub answered: Option<Instant>,
     /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
     pub childless: bool,
-    /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have sent.
+    /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have
+    /// sent.
     pub earlier: Vec<Earlier>,
     /// Initiator: the first error that came as a response, and when. Anyone may have sent it.
     pub refusal: Option<(Instant, String)>,

@@ -15,17 +15,18 @@ use ironswan_keying::limits::IPCOMP_OFFERS;
 /// The only transform here (RFC 2394).
 const DEFLATE: u8 = 2;
 
-/// CPIs that are negotiated: those below are for well-known algorithms or reserved, those above for private use (RFC 3173
-/// section 3.3).
+/// CPIs that are negotiated: those below are for well-known algorithms or reserved, those above for
+/// private use (RFC 3173 section 3.3).
 pub(crate) const NEGOTIATED: std::ops::RangeInclusive<u16> = 256..=61_439;
 
-/// What we send: that we take packets compressed under this CPI.
+/// The notification that says that we take packets compressed under this CPI.
 pub(crate) fn payload(cpi: u16) -> Payload {
     let [high, low] = cpi.to_be_bytes();
     Payload::Notify(Notify::new(NotifyType::IPCOMP_SUPPORTED, [high, low, DEFLATE]))
 }
 
-/// The peer's CPI for deflate. Other transforms, and what makes no sense, are passed over: IPComp is never needed.
+/// The peer's CPI for deflate. Other transforms, and what makes no sense, are passed over: IPComp
+/// is never needed.
 pub(crate) fn accepted(payloads: &[Payload]) -> Option<u16> {
     let offers = notifies(payloads).filter(|n| n.kind == NotifyType::IPCOMP_SUPPORTED).take(IPCOMP_OFFERS);
     offers

@@ -27,7 +27,8 @@ impl SkeySeed {
         Some(Self(prf::get(suite.prf)?.mac(&[ni, nr].concat(), &[shared.expose()])))
     }
 
-    /// Of a rekeyed IKE_SA: "the old IKE SA's PRF MUST be used" (RFC 7296 section 2.18), which `old` knows.
+    /// Of a rekeyed IKE_SA: "the old IKE SA's PRF MUST be used" (RFC 7296 section 2.18), which
+    /// `old` knows.
     pub(crate) fn rekeyed(old: &IkeKeys, ni: &[u8], nr: &[u8], shared: &Secret) -> Self {
         Self(old.prf.mac(old.sk_d.expose(), &[shared.expose(), ni, nr]))
     }
@@ -103,9 +104,9 @@ pub(crate) struct ChildKeys {
 }
 
 impl IkeKeys {
-    /// KEYMAT: "keying material for the SAs carrying data from the initiator to the responder is taken first", and in
-    /// each direction encryption before integrity (RFC 7296 section 2.17). AH has integrity only. `None` for a suite not
-    /// supported.
+    /// KEYMAT: "keying material for the SAs carrying data from the initiator to the responder is
+    /// taken first", and in each direction encryption before integrity (RFC 7296 section 2.17). AH
+    /// has integrity only. `None` for a suite not supported.
     pub(crate) fn child(
         &self,
         protocol: ProtocolId,

@@ -1,4 +1,5 @@
-//! Traffic selectors: what a configuration means on given addresses, and narrowing (RFC 7296 section 2.9).
+//! Traffic selectors: what a configuration means on given addresses, and narrowing (RFC 7296
+//! section 2.9).
 
 use std::net::IpAddr;
 
@@ -7,10 +8,11 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use ironswan_keying::TsSpec;
 use ironswan_keying::limits::PAIRS_PER_CHILD;
 
-/// No side of a child has more selectors than this, whatever was proposed (the count is a byte on the wire).
+/// No side of a child has more selectors than this, whatever was proposed (the count is a byte on
+/// the wire).
 pub(crate) const MAX_SELECTORS: usize = 255;
 
-/// As many are written of a list that a peer has made up.
+/// Selectors that are written of a list that a peer has made up.
 const SOME: usize = 16;
 
 /// The selectors that `specs` mean when that end's outer address is `outer`.
@@ -30,8 +32,8 @@ pub(crate) fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
     out
 }
 
-/// What of `proposed` is allowed by `configured`: every intersection, in the proposer's order, without those inside
-/// others. Empty when nothing is.
+/// The part of `proposed` that `configured` allows: every intersection, in the proposer's order,
+/// without those inside others. Empty when nothing is.
 pub(crate) fn narrow(configured: &[TrafficSelector], proposed: &[TrafficSelector]) -> Vec<TrafficSelector> {
     let mut out: Vec<TrafficSelector> = Vec::new();
     for p in proposed {
@@ -49,14 +51,15 @@ pub(crate) fn narrow(configured: &[TrafficSelector], proposed: &[TrafficSelector
     out
 }
 
-/// True when every selector of `answer` lies inside one of `asked`, and there is at least one: a responder may only
-/// narrow.
+/// True when every selector of `answer` lies inside one of `asked`, and there is at least one: a
+/// responder may only narrow.
 pub(crate) fn is_narrowed(answer: &[TrafficSelector], asked: &[TrafficSelector]) -> bool {
     !answer.is_empty() && answer.iter().all(|a| asked.iter().any(|q| a.is_subset_of(q)))
 }
 
-/// How specific a selector is by the configuration: bits that the most specific configured one around it leaves open. Where none
-/// is around it (the peer has moved since), the least specific counts.
+/// How specific a selector is by the configuration: bits that the most specific configured one
+/// around it leaves open. Where none is around it (the peer has moved since), the least specific
+/// counts.
 pub(crate) fn open_bits(configured: &[TrafficSelector], ts: &TrafficSelector) -> u32 {
     let bits = |c: &TrafficSelector| c.open_bits();
     let around = configured.iter().filter(|c| ts.is_subset_of(c)).map(bits).min();
@@ -69,8 +72,8 @@ pub(crate) fn max_pairs(local: usize, remote: usize) -> usize {
     local.saturating_mul(remote).max(PAIRS_PER_CHILD)
 }
 
-/// Takes the last selectors of the longer list away until there are no more pairs than `max`: a responder may narrow, and the
-/// initiator's first choices stay.
+/// Takes the last selectors of the longer list away until there are no more pairs than `max`: a
+/// responder may narrow, and the initiator's first choices stay.
 pub(crate) fn limit_pairs(local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>, max: usize) {
     while local.len().saturating_mul(remote.len()) > max {
         let (longer, other) = if local.len() > remote.len() {
@@ -83,12 +86,13 @@ pub(crate) fn limit_pairs(local: &mut Vec<TrafficSelector>, remote: &mut Vec<Tra
     }
 }
 
-/// True when every packet that `all` means is meant by `by` as well. A selector of `all` may be covered by several that are
-/// pieces of its address range.
+/// True when every packet that `all` means is meant by `by` as well. A selector of `all` may be
+/// covered by several that are pieces of its address range.
 pub(crate) fn covers(by: &[TrafficSelector], all: &[TrafficSelector]) -> bool {
     all.iter().all(|whole| {
         let end = whole.range.end();
-        // Those that are as wide in everything but addresses, so that only these are left to put together.
+        // Selectors that are as wide in everything but addresses, so that only these are left to
+        // put together.
         let as_wide = |piece: &&TrafficSelector| {
             let there = TrafficSelector { range: piece.range, ..*whole };
             there.is_subset_of(piece)
@@ -121,7 +125,8 @@ pub(crate) fn list(ts: &[TrafficSelector]) -> String {
     ts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// The same of what a peer has made up, which may be hundreds each time that it asks: the first ones.
+/// The same of what a peer has made up, which may be hundreds each time that it asks: the first
+/// ones.
 pub(crate) fn list_some(ts: &[TrafficSelector]) -> String {
     match ts.get(..SOME) {
         Some(first) if ts.len() > SOME => format!("{} and {} more", list(first), ts.len() - SOME),
@@ -203,7 +208,7 @@ mod tests {
             );
             assert_eq!((local[0], remote[0]), (nets(1)[0], nets(1)[0]));
         }
-        // What is configured itself is never cut.
+        // The configured selectors themselves are never cut.
         let (mut local, mut remote) = (nets(200), nets(200));
         limit_pairs(&mut local, &mut remote, max_pairs(200, 200));
         assert_eq!((local.len(), remote.len()), (200, 200));

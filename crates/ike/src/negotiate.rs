@@ -1,7 +1,9 @@
-//! Choosing a proposal (RFC 7296 sections 2.7 and 3.3), checking what the peer chose, and saying why nothing fits.
+//! Choosing a proposal (RFC 7296 sections 2.7 and 3.3), checking what the peer chose, and saying
+//! why nothing fits.
 //!
-//! Our own order of preference decides, except that the method of the KE payload is kept when both sides allow it: the
-//! peer need not be sent back with INVALID_KE_PAYLOAD. For a CHILD_SA, ESP and AH proposals are alternatives.
+//! Our own order of preference decides, except that the method of the KE payload is kept when both
+//! sides allow it: the peer need not be sent back with INVALID_KE_PAYLOAD. For a CHILD_SA, ESP and
+//! AH proposals are alternatives.
 //!
 //! | protocol | types of transforms (RFC 7296 section 3.3.3) |
 //! |---|---|
@@ -14,12 +16,13 @@ use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{EspSuite, IkeSuite, Proposal, Transform};
 
-/// What two proposals agree on.
+/// The agreement of two proposals.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Selected<S> {
     /// Algorithms.
     pub suite: S,
-    /// The offered proposal, reduced to the transforms chosen: what the answer says. The SPI is the offerer's.
+    /// The offered proposal, reduced to the transforms chosen: what the answer says. The SPI is the
+    /// offerer's.
     pub answer: Proposal,
 }
 
@@ -69,7 +72,8 @@ fn kinds(protocol: ProtocolId) -> &'static [TransformType] {
     }
 }
 
-/// The alternatives of one type, with an empty list spelt out as its default: NONE, or no extended sequence numbers.
+/// The alternatives of one type, with an empty list spelt out as its default: NONE, or no extended
+/// sequence numbers.
 fn alternatives(p: &Proposal, kind: TransformType) -> Vec<Transform> {
     let mut all: Vec<_> = p.of_type(kind).copied().collect();
     if all.is_empty() {
@@ -89,8 +93,9 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
         }
         let (mut mine, mut offered) = (alternatives(ours, kind), alternatives(theirs, kind));
         if kind == TransformType::INTEG && aead {
-            // RFC 5282 section 8: with a combined-mode cipher, no integrity transform or NONE. A peer that offers
-            // both kinds of cipher in one proposal means its integrity transforms for the others.
+            // RFC 5282 section 8: with a combined-mode cipher, no integrity transform or NONE. A
+            // peer that offers both kinds of cipher in one proposal means its integrity transforms
+            // for the others.
             let mixed = |p: &Proposal| p.of_type(TransformType::ENCR).any(|t| !is_aead(t));
             for (list, p) in [(&mut mine, ours), (&mut offered, theirs)] {
                 if mixed(p) || list.contains(&Transform::Integ(IntegId::NONE)) {
@@ -99,11 +104,13 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
             }
         } else if kind == TransformType::INTEG {
             if !differ.is_empty() && mine.iter().chain(&offered).all(is_none) {
-                // Combined-mode ciphers that differ: that there is no integrity transform is not a second difference.
+                // Combined-mode ciphers that differ: that there is no integrity transform is not a
+                // second difference.
                 continue;
             }
-            // Encryption without integrity is not agreed on (RFC 8221 section 4), and NULL encryption without it even
-            // less: "the integrity and NULL encryption MUST NOT both be NULL" (RFC 4303 section 3.2). AH is integrity.
+            // Encryption without integrity is not agreed on (RFC 8221 section 4), and NULL
+            // encryption without it even less: "the integrity and NULL encryption MUST NOT both be
+            // NULL" (RFC 4303 section 3.2). AH is integrity.
             mine.retain(|t| !is_none(t));
         }
         let preferred = match ke {
@@ -121,8 +128,8 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
             None => differ.push(Difference { kind, ours: mine, theirs: offered }),
         }
     }
-    // "If the responder receives a proposal that contains a Transform Type it does not understand ... it MUST consider
-    // this proposal unacceptable" (RFC 7296 section 3.3.6).
+    // "If the responder receives a proposal that contains a Transform Type it does not understand
+    // ... it MUST consider this proposal unacceptable" (RFC 7296 section 3.3.6).
     for t in &theirs.transforms {
         let unknown = matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0);
         // AH that promises to encrypt would be believed by somebody.
@@ -133,8 +140,8 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
     if differ.is_empty() { Ok(chosen) } else { Err(differ) }
 }
 
-/// What [`agree`] agrees on, in the order of the types; nothing when it does not. Strangers' proposals are compared with
-/// this one, which allocates nothing.
+/// The transforms that [`agree`] agrees on, in the order of the types; none when it does not.
+/// Strangers' proposals are compared with this one, which allocates nothing.
 fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Transform>; 4]> {
     let mut chosen = [None; 4];
     let mut aead = false;
@@ -144,7 +151,8 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
         }
         let integ = kind == TransformType::INTEG;
         let none = Transform::Integ(IntegId::NONE);
-        // As in `agree`: with a combined-mode cipher, NONE is what a proposal with both kinds of cipher means.
+        // As in `agree`: with a combined-mode cipher, NONE is what a proposal with both kinds of
+        // cipher means.
         let only_none = |p: &Proposal| {
             integ && aead && (has(p, kind, &none) || p.of_type(TransformType::ENCR).any(|t| !is_aead(t)))
         };
@@ -179,12 +187,13 @@ fn has(p: &Proposal, kind: TransformType, t: &Transform) -> bool {
     p.transforms.contains(t) || (default(kind) == Some(*t) && p.of_type(kind).next().is_none())
 }
 
-/// What a proposal without any transform of a type means.
+/// The meaning of a proposal without any transform of a type.
 fn default(kind: TransformType) -> Option<Transform> {
     match kind {
         TransformType::INTEG => Some(Transform::Integ(IntegId::NONE)),
         TransformType::KE => Some(Transform::Ke(KeId::NONE)),
-        // ESP and AH proposals MUST have one; what was meant by leaving it out is the old behaviour.
+        // ESP and AH proposals MUST have one; what was meant by leaving it out is the old
+        // behaviour.
         TransformType::ESN => Some(Transform::Esn(EsnId::NO_ESN)),
         _ => None,
     }
@@ -194,8 +203,8 @@ fn is_aead(t: &Transform) -> bool {
     matches!(t, Transform::Encr(id, _) if id.is_aead())
 }
 
-/// Chooses among the configured proposals of these protocols; `suite` makes of the transforms what is supported. Counts the
-/// pairs of proposals that it compares.
+/// Chooses among the configured proposals of these protocols; `suite` makes of the transforms what
+/// is supported. Counts the pairs of proposals that it compares.
 fn fit<S>(
     configured: &[Proposal],
     offered: &[Proposal],
@@ -217,7 +226,8 @@ fn fit<S>(
     None
 }
 
-/// An offered proposal with the transforms that were chosen, and nothing that the offer only means by leaving it out.
+/// An offered proposal with the transforms that were chosen, and nothing that the offer only means
+/// by leaving it out.
 fn reduced(theirs: &Proposal, chosen: &[Transform]) -> Proposal {
     let said = |t: &&Transform| !is_none(t) && theirs.transforms.contains(t);
     let transforms = chosen.iter().filter(said).copied().collect();
@@ -335,8 +345,8 @@ fn ike_supported(s: &IkeSuite) -> bool {
         && kex::supported(s.ke)
 }
 
-/// Lengths of the keying material of a CHILD_SA's direction, in bytes: for encryption with salt, and for integrity.
-/// `None` for what is not supported.
+/// Lengths of the keying material of a CHILD_SA's direction, in bytes: for encryption with salt,
+/// and for integrity. `None` for what is not supported.
 pub(crate) fn keymat_lens(protocol: ProtocolId, suite: &EspSuite) -> Option<(usize, usize)> {
     match protocol {
         ProtocolId::AH => Some((0, icv::key_len(suite.integ?)?)),
@@ -369,7 +379,8 @@ pub(crate) fn select_ike(
     fit_ike(configured, offered, ke, &mut 0).ok_or_else(|| why_not_ike(configured, offered, ke))
 }
 
-/// The same for what strangers propose: the reason is not worked out. Counts the pairs of proposals that it compares.
+/// The same for what strangers propose: the reason is not worked out. Counts the pairs of proposals
+/// that it compares.
 pub(crate) fn fit_ike(
     configured: &[Proposal],
     offered: &[Proposal],
@@ -384,8 +395,8 @@ pub(crate) fn why_not_ike(configured: &[Proposal], offered: &[Proposal], ke: Opt
     why_not(configured, offered, &[ProtocolId::IKE], KeRule::Prefer(ke))
 }
 
-/// The protocols that a CHILD_SA can have. Through a NAT, ESP only: AH protects the addresses that a NAT changes (RFC 3715
-/// section 2.1), and no UDP encapsulation of it exists (RFC 3948).
+/// The protocols that a CHILD_SA can have. Through a NAT, ESP only: AH protects the addresses that
+/// a NAT changes (RFC 3715 section 2.1), and no UDP encapsulation of it exists (RFC 3948).
 pub(crate) fn carried(nat: bool) -> &'static [ProtocolId] {
     if nat { &[ProtocolId::ESP] } else { &[ProtocolId::ESP, ProtocolId::AH] }
 }
@@ -410,7 +421,8 @@ pub(crate) fn select_child(
         .ok_or_else(|| why_not(configured, offered, protocols, ke))
 }
 
-/// What the peer answered must be one of the proposals that we sent, reduced to one transform of each type.
+/// The peer's answer must be one of the proposals that we sent, reduced to one transform of each
+/// type.
 fn check_answer<'a>(
     sent: &[Proposal],
     answer: &'a [Proposal],
@@ -429,7 +441,8 @@ fn check_answer<'a>(
     Some((agree(offer, answer, ke).ok()?, answer))
 }
 
-/// The IKE suite of an answer to `sent`, and the SPI in it (empty in IKE_SA_INIT); `None` for what we never offered.
+/// The IKE suite of an answer to `sent`, and the SPI in it (empty in IKE_SA_INIT); `None` for what
+/// we never offered.
 pub(crate) fn check_ike(sent: &[Proposal], answer: &[Proposal]) -> Option<(IkeSuite, Vec<u8>)> {
     let (chosen, answer) = check_answer(sent, answer, KeRule::Prefer(None))?;
     Some((ike_suite(&chosen)?, answer.spi.clone()))
@@ -443,13 +456,14 @@ pub(crate) fn check_child(
 ) -> Option<(ProtocolId, EspSuite, u32)> {
     let (chosen, answer) = check_answer(sent, answer, ke)?;
     let spi = u32::from_be_bytes(answer.spi.as_slice().try_into().ok()?);
-    // "The set of SPI values in the range 1 through 255 are reserved", and 0 is never on the wire (RFC 4303 section 2.1,
-    // RFC 4302 section 2.4).
+    // "The set of SPI values in the range 1 through 255 are reserved", and 0 is never on the wire
+    // (RFC 4303 section 2.1, RFC 4302 section 2.4).
     (spi > 255).then_some(())?;
     Some((answer.protocol, child_suite(answer.protocol, &chosen)?, spi))
 }
 
-/// The proposals to send: numbered from 1, with our SPI, KE transforms kept, dropped or led by `first`.
+/// The proposals to send: numbered from 1, with our SPI, KE transforms kept, dropped or led by
+/// `first`.
 ///
 /// Of a CHILD_SA, only proposals of the protocols that can be [`carried`] are for sending.
 pub(crate) fn offer<'a>(
@@ -484,8 +498,8 @@ pub(crate) fn offer<'a>(
         }
         out.push(Proposal { number, protocol: p.protocol, spi: spi.to_vec(), transforms });
     }
-    // The proposals that have the method in use come first: a peer that looks at the first proposal only, or that
-    // cannot be told INVALID_KE_PAYLOAD when rekeying (Windows), is content.
+    // The proposals that have the method in use come first: a peer that looks at the first proposal
+    // only, or that cannot be told INVALID_KE_PAYLOAD when rekeying (Windows), is content.
     if let KeRule::Prefer(Some(first)) = ke {
         out.sort_by_key(|p| !p.transforms.contains(&Transform::Ke(first)));
         for (i, p) in out.iter_mut().enumerate() {
@@ -512,11 +526,12 @@ fn all_ke(proposals: &[Proposal]) -> impl Iterator<Item = KeId> {
     })
 }
 
-/// "MUST be at least half the key size of the negotiated PRF" (RFC 7296 section 2.10): 32 bytes are enough for every PRF
-/// here.
+/// "MUST be at least half the key size of the negotiated PRF" (RFC 7296 section 2.10): 32 bytes are
+/// enough for every PRF here.
 pub(crate) const NONCE_LEN: usize = 32;
 
-/// Whether a peer's nonce is long enough for this PRF. The preferred length of an HMAC's key is that of its output.
+/// Whether a peer's nonce is long enough for this PRF. The preferred length of an HMAC's key is
+/// that of its output.
 pub(crate) fn nonce_fits(prf_id: PrfId, nonce: &[u8]) -> bool {
     prf::get(prf_id).is_some_and(|prf| 2 * nonce.len() >= prf.output_len())
 }

@@ -4,7 +4,7 @@
 
 use crate::event::{ChildId, IkeId};
 
-/// What runs out.
+/// One timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
     /// The request in flight is sent again, or the peer is given up.
@@ -19,9 +19,11 @@ pub(crate) enum Timer {
     Liveness(IkeId),
     /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
     Keepalive(IkeId),
-    /// There is no IKE_SA with the peer at this address yet, whether it has answered or not: ask the next one as well.
+    /// There is no IKE_SA with the peer at this address yet, whether it has answered or not: ask
+    /// the next one as well.
     Rival(IkeId),
-    /// Both sides have begun at once, and the peer should have deleted this IKE_SA of its own by now.
+    /// Both sides have begun at once, and the peer should have deleted this IKE_SA of its own by
+    /// now.
     Twin(IkeId),
     /// A replaced or redundant IKE_SA that the peer should have deleted by now is dropped.
     Linger(IkeId),
@@ -35,7 +37,7 @@ pub(crate) enum Timer {
     OldInbound(ChildId),
     /// There is no way to some peer: ask the routing table again.
     Paths,
-    /// What was not written about those who are not authenticated is summed up.
+    /// Lines that were not written about unauthenticated senders are summed up.
     Strangers,
     /// The oldest stored answer of an IKE_SA that is gone is forgotten.
     Tombs,

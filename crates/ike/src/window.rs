@@ -1,9 +1,9 @@
-//! Message IDs (RFC 7296 sections 2.2 and 2.3) with a window of one in each direction, and what is stored so that a
-//! request that comes again gets the very same bytes.
+//! Message IDs (RFC 7296 sections 2.2 and 2.3) with a window of one in each direction, and what is
+//! stored so that a request that comes again gets the very same bytes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What a request's message ID says about it.
+/// Place of a request in the window, by its message ID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Inbound {
     /// The next one.
@@ -29,8 +29,8 @@ struct Answered {
     response: Vec<u8>,
 }
 
-/// A digest of a request, to tell a retransmission from another message under the same ID. Not cryptographic: whoever
-/// makes a collision is sent bytes that were on the wire before.
+/// A digest of a request, to tell a retransmission from another message under the same ID. Not
+/// cryptographic: whoever makes a collision is sent bytes that were on the wire before.
 pub(crate) fn digest(request: &[u8]) -> u64 {
     let mut h = DefaultHasher::new();
     request.hash(&mut h);
@@ -38,7 +38,8 @@ pub(crate) fn digest(request: &[u8]) -> u64 {
 }
 
 impl Window {
-    /// The ID of our next request; `None` when the numbers are used up ("the IKE SA MUST be closed").
+    /// The ID of our next request; `None` when the numbers are used up ("the IKE SA MUST be
+    /// closed").
     pub(crate) fn next_out(&self) -> Option<u32> {
         (self.next_out < u32::MAX).then_some(self.next_out)
     }

@@ -14,7 +14,7 @@ pub struct SharedKey {
     pub name: String,
     /// The key.
     pub secret: Secret,
-    /// Whose.
+    /// Identities that the key belongs to; empty: any pair.
     pub owners: Vec<IdPattern>,
 }
 
@@ -96,7 +96,7 @@ impl SharedKeys {
         self.choose(local, remote).map(|(key, _)| key)
     }
 
-    /// What [`SharedKeys::find`] gives, and the next by name that fits as well and is another key.
+    /// The key that [`SharedKeys::find`] finds, and the next by name that fits as well and is another key.
     pub fn choose(&self, local: &Identity, remote: &Identity) -> Option<(&SharedKey, Option<&SharedKey>)> {
         let (ours, theirs) = (local.folded(), remote.folded());
         // Both sides must be among several owners, so either set has them all.

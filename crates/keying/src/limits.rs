@@ -91,8 +91,8 @@ pub const KEX_PER_ID: usize = 32;
 /// Pairs of selectors, each of which is a policy, into which a peer may cut what is configured: for
 /// all children of one identity, beside the pairs that are configured.
 pub const PIECES_PER_ID: usize = 16_384;
-/// Pairs of selectors of one child, unless the configuration itself makes more of it. Each pair is a
-/// policy, and a peer may cut what is configured into as many pieces as fit into a message.
+/// Pairs of selectors of one child, unless the configuration itself makes more of it. Each pair is
+/// a policy, and a peer may cut what is configured into as many pieces as fit into a message.
 pub const PAIRS_PER_CHILD: usize = 1_024;
 /// Random CPIs that are tried before IPComp is given up. With half of all CPIs in use, all of these
 /// fail once in 10^19 times.
@@ -113,8 +113,8 @@ pub const CROWDED_FACTOR: usize = 4;
 pub const HALF_OPEN_LOADED_PART: u32 = 3;
 /// A secret makes cookies for this long, and its cookies are honoured for as long again.
 pub const COOKIE_SECRET_PERIOD: Duration = Duration::from_secs(60);
-/// Bytes of the shortest IKE_SA_INIT request that is read: header, one proposal, the smallest public
-/// value and nonce are 124 bytes.
+/// Bytes of the shortest IKE_SA_INIT request that is read: header, one proposal, the smallest
+/// public value and nonce are 124 bytes.
 pub const INIT_REQUEST_BYTES: usize = 100;
 /// The same response is sent to the same request once in this time: anybody can repeat a request in
 /// the name of another host.
@@ -175,8 +175,8 @@ pub const INIT_ROUNDS: u32 = 6;
 pub const KE_ROUNDS: u32 = 3;
 /// Attempts that begin again with a new SPI because a response to IKE_SA_INIT may be forged.
 pub const RESTARTS: u32 = 3;
-/// Time in which an honest peer has answered IKE_SA_INIT, unless something was lost: a request whose
-/// response may be forged is repeated after it.
+/// Time in which an honest peer has answered IKE_SA_INIT, unless something was lost: a request
+/// whose response may be forged is repeated after it.
 pub const FORGED_REPEAT: Duration = Duration::from_secs(1);
 /// Somebody who waits for the result learns of an unauthenticated error after this time. Three
 /// requests have gone out by then, and been answered if one in three got through.
@@ -190,10 +190,10 @@ pub const REDUNDANT_DELETE: Duration = Duration::from_secs(10);
 /// stands in the way of a rekeying, so one peer could have SAs without end.
 pub const PREDECESSORS: usize = 3;
 /// With a block of 64 bits, an SA is rekeyed after this many bytes when no limit in bytes is
-/// configured, and closed after twice as many. Two equal ciphertext blocks, which give plaintext away,
-/// are expected after 2^32 blocks of 8 bytes, 32 GiB (Sweet32; the reason why 3DES is SHOULD NOT in
-/// RFC 8221 section 5). After 1 GiB, 2^27 blocks, there is one with a probability of 2^-11, and 3DES
-/// at its fastest still has seconds for the rekeying before the SA is closed.
+/// configured, and closed after twice as many. Two equal ciphertext blocks, which give plaintext
+/// away, are expected after 2^32 blocks of 8 bytes, 32 GiB (Sweet32; the reason why 3DES is SHOULD
+/// NOT in RFC 8221 section 5). After 1 GiB, 2^27 blocks, there is one with a probability of 2^-11,
+/// and 3DES at its fastest still has seconds for the rekeying before the SA is closed.
 pub const SMALL_BLOCK_BYTES: u64 = 1 << 30;
 
 // ---- Limits that can be set ----

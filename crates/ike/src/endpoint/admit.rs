@@ -1,5 +1,5 @@
-//! Asks [`Strangers`](super::strangers::Strangers) what an unauthenticated sender may cost, and sets the timer of the
-//! summary.
+//! Asks [`Strangers`](super::strangers::Strangers) what an unauthenticated sender may cost, and
+//! sets the timer of the summary.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -36,7 +36,8 @@ impl Endpoint {
         self.strangers.may_answer_version(now)
     }
 
-    /// Whether to write about something that this address has done. A summary follows lines that are not written.
+    /// Whether to write about something that this address has done. A summary follows lines that
+    /// are not written.
     pub(crate) fn may_write(&mut self, now: Instant, from: IpAddr, about: About) -> bool {
         let write = self.strangers.may_write(now, &mut self.rng, from, about);
         if !write && self.timers.get(Timer::Strangers).is_none() {

@@ -1,9 +1,10 @@
-//! What an attempt takes over from an earlier IKE_SA.
+//! Things that an attempt takes over from an earlier IKE_SA.
 
 use crate::event::IkeId;
 use crate::init::Init;
 
-/// What an attempt takes over from an earlier IKE_SA. Policy knows it by the number of the attempt.
+/// Things that an attempt takes over from an earlier IKE_SA. Policy knows them by the number of the
+/// attempt.
 #[derive(Default)]
 pub(crate) struct Carried {
     /// The IKE_SA that the new one replaces, once it is up.

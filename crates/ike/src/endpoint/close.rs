@@ -1,4 +1,5 @@
-//! The end of an IKE_SA: its children, its tasks, its place in every index. Policy says what follows.
+//! The end of an IKE_SA: its children, its tasks, its place in every index. Policy says what
+//! follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,7 +53,8 @@ impl Endpoint {
         }
 
         let wanted = wanted(sa);
-        // An established IKE_SA owes its children what the configuration says, whether they were there yet or not.
+        // An established IKE_SA owes its children what the configuration says, whether they were
+        // there yet or not.
         let unborn = if was_up && sa.announced { unborn(sa) } else { Vec::new() };
         // Another address of the peer is asked besides, or now.
         let goes_on = self.leave_race(now, sa, &how);
@@ -109,7 +111,8 @@ impl Endpoint {
         self.done(ticket, Err(why.to_owned()));
     }
 
-    /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no successor.
+    /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no
+    /// successor.
     fn drop_children(&mut self, now: Instant, sa: &mut IkeSa) -> Vec<Arc<ChildConfig>> {
         let ids: Vec<ChildId> = sa.children.keys().copied().collect();
         let gone = ids.into_iter().filter_map(|id| self.remove_child(now, sa, id));
@@ -125,11 +128,11 @@ impl Endpoint {
         }
     }
 
-    /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is told until it answers;
-    /// whoever waits for the attempt is told at once why it ends.
+    /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is
+    /// told until it answers; whoever waits for the attempt is told at once why it ends.
     pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
         if sa.state == IkeState::Rekeyed {
-            // Its DELETE is under way.
+            // The DELETE is under way.
             return;
         }
         if sa.is_up() {
@@ -159,9 +162,10 @@ impl Endpoint {
         self.take_back(sa);
     }
 
-    /// Our IKE_AUTH request, which the peer may have taken, counts no more: a DELETE follows it. A peer that has taken the
-    /// IKE_AUTH takes the DELETE as the next request, and one that has not passes it over. The IKE_AUTH is not sent again:
-    /// its INITIAL_CONTACT would not be true any more.
+    /// Our IKE_AUTH request, which the peer may have taken, counts no more: a DELETE follows it. A
+    /// peer that has taken the IKE_AUTH takes the DELETE as the next request, and one that has not
+    /// passes it over. The IKE_AUTH is not sent again: its INITIAL_CONTACT would not be true any
+    /// more.
     pub(super) fn take_back(&mut self, sa: &mut IkeSa) {
         self.timers.cancel(Timer::Retransmit(sa.id));
         self.timers.cancel(Timer::Rival(sa.id));
@@ -193,9 +197,10 @@ impl Endpoint {
     }
 }
 
-/// What the next attempt may use again: only a request that nobody has answered, as an answer is to this message, which must
-/// not change then. The key pair may be that of the attempts at other addresses as well (see `race`). Not a request with a
-/// cookie: a late answer would be to another message than the one that is sent then.
+/// The request that the next attempt may use again: only one that nobody has answered, as an answer
+/// is to this message, which must not change then. The key pair may be that of the attempts at
+/// other addresses as well (see `race`). Not a request with a cookie: a late answer would be to
+/// another message than the one that is sent then.
 fn kept(sa: &mut IkeSa) -> Option<Kept> {
     let (spi_i, unanswered) = (sa.spi_i, sa.spi_r == 0);
     let init = sa.init.take_if(|i| unanswered && i.private.is_some() && i.cookie.is_none())?;

@@ -1,4 +1,4 @@
-//! What an operator asks for: initiate, terminate, rekey, and the end of everything.
+//! Commands of an operator: initiate, terminate, rekey, and the end of everything.
 
 use std::time::Instant;
 
@@ -50,8 +50,9 @@ impl Target {
 }
 
 impl Endpoint {
-    /// Brings up a child, or with `child` `None` the IKE_SA alone. `ike` may be left out when a connection has the
-    /// child. The ticket's `Done` says how it ended; what is up already is done at once.
+    /// Brings up a child, or with `child` `None` the IKE_SA alone. `ike` may be left out when a
+    /// connection has the child. The ticket's `Done` says how it ended; what is up already is done
+    /// at once.
     pub fn initiate(
         &mut self,
         now: Instant,
@@ -69,8 +70,9 @@ impl Endpoint {
         })
     }
 
-    /// Closes what matches: children when the target names one, IKE_SAs otherwise. With `force` nothing is waited for.
-    /// How many there were, and the ticket whose `Done` comes when all are closed.
+    /// Closes what matches: children when the target names one, IKE_SAs otherwise. With `force`
+    /// nothing is waited for. How many there were, and the ticket whose `Done` comes when all are
+    /// closed.
     pub fn terminate(
         &mut self,
         now: Instant,
@@ -117,7 +119,8 @@ impl Endpoint {
         Ok((count, ticket))
     }
 
-    /// Rekeys what matches: children when the target names one, IKE_SAs otherwise. Reauthentication is refused.
+    /// Rekeys what matches: children when the target names one, IKE_SAs otherwise. Reauthentication
+    /// is refused.
     pub fn rekey(
         &mut self,
         now: Instant,
@@ -170,8 +173,9 @@ impl Endpoint {
         self.tunnels.is_stopping()
     }
 
-    /// Sends a DELETE for every IKE_SA that the peer has or may have, once, and drops everything, traps and shunts included. From then on nothing is loaded
-    /// and nothing initiated: what came up now would go without a word to its peer.
+    /// Sends a DELETE for every IKE_SA that the peer has or may have, once, and drops everything,
+    /// traps and shunts included. From then on nothing is loaded and nothing initiated: what came
+    /// up now would go without a word to its peer.
     pub fn shutdown(&mut self, now: Instant) {
         self.tunnels.stop();
         self.obey_all(now);

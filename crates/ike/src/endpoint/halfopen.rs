@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The newcomer is refused as well when its own network in its own site is the fullest. Nothing
-//! gives way that is younger than [`HALF_OPEN_SETTLED`], unless its site or network has [`CROWDED_FACTOR`] times as
-//! many as the newcomer's: when a thousand honest peers come back at once, throwing out those that
-//! are about to finish would let nobody finish.
+//! gives way that is younger than [`HALF_OPEN_SETTLED`], unless its site or network has
+//! [`CROWDED_FACTOR`] times as many as the newcomer's: when a thousand honest peers come back at
+//! once, throwing out those that are about to finish would let nobody finish.
 //!
 //! So one network can hold a quarter of the table and one site, whatever it does, half of it:
 //! everybody else goes on as if nothing were. Two sites together can fill it, and then give way to
@@ -46,13 +46,13 @@ impl Prefix {
         }
     }
 
-    /// What one subscriber line has: a /64, or a /24, where IPv4 addresses are neighbours by
+    /// The network of one subscriber line: a /64, or a /24, where IPv4 addresses are neighbours by
     /// chance.
     pub(crate) fn net(addr: IpAddr) -> Self {
         Self::of(addr, 24, 64)
     }
 
-    /// What one organisation has at most without being a provider.
+    /// The biggest network of an organisation that is no provider: a /48, or a /16.
     fn site(addr: IpAddr) -> Self {
         Self::of(addr, 16, 48)
     }
@@ -166,7 +166,7 @@ impl HalfOpen {
             return Room::None;
         };
         let (theirs, mine) = match crowded == site {
-            // Its own network is the fullest: it has had its share.
+            // The newcomer's own network is the fullest: that network has had its share.
             true if in_net >= n => return Room::None,
             true => (n, in_net),
             false => (self.sites.count(crowded), in_site),

@@ -18,7 +18,8 @@ use ironswan_keying::{AddrSpec, ChildConfig, Connection};
 
 /// The way to IKE_SA_INIT, while an address is looked up.
 enum Begin {
-    /// The last of these DNS names is looked up, then the others, and then the peer's address is known.
+    /// The last of these DNS names is looked up, then the others, and then the peer's address is
+    /// known.
     Resolve(Vec<String>),
     /// The routing table is asked for our own address towards this one.
     Route(IpAddr),
@@ -150,7 +151,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked by `race`.
+    /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked
+    /// by `race`.
     pub(super) fn choose_remote(&mut self, now: Instant, sa: &mut IkeSa) {
         let mut hosts = self.policy().hosts(&sa.conn.remote_addrs);
         let preferred = hosts.iter().position(|a| Some(*a) == sa.roam.prefer);

@@ -1,8 +1,9 @@
-//! Telling the packet engine about CHILD_SAs: the order of commands, and what else hangs on a child (policies, reqid,
-//! SPIs, timers).
+//! Telling the packet engine about CHILD_SAs: the order of commands, and what else hangs on a child
+//! (policies, reqid, SPIs, timers).
 //!
-//! A new child: SaAdd in, SaAdd out, policies. The responder of a rekeying: SaAdd in only; SaAdd out on the first packet
-//! or on the DELETE of the old one. A rekeyed child: SaDelete out at once, SaDelete in some seconds later.
+//! A new child: SaAdd in, SaAdd out, policies. The responder of a rekeying: SaAdd in only; SaAdd
+//! out on the first packet or on the DELETE of the old one. A rekeyed child: SaDelete out at once,
+//! SaDelete in some seconds later.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,8 +58,8 @@ fn limits(configured: Lifetime, suite: &EspSuite) -> Lifetime {
     }
 }
 
-/// How the packets of one direction are carried. What does not concern a direction, protocol or mode has its default: the
-/// engine need not look at it.
+/// How the packets of one direction are carried. What does not concern a direction, protocol or
+/// mode has its default: the engine need not look at it.
 fn options(direction: Direction, agreed: &Agreed, configured: &SaOptions) -> SaOptions {
     let tunnel = agreed.mode == Mode::Tunnel;
     let copy_ecn = configured.copy_ecn || !tunnel;
@@ -97,7 +98,8 @@ fn established(direction: &str, child: &Child) -> String {
     )
 }
 
-/// The policies of a child of this connection: protect each pair of selectors. None, when it is configured to have none.
+/// The policies of a child of this connection: protect each pair of selectors. None, when it is
+/// configured to have none.
 pub(crate) fn policies(
     spd: &Spd,
     conn: &str,
@@ -242,8 +244,9 @@ impl Endpoint {
         }
     }
 
-    /// The soft limits less a random part of what is between them and the hard ones, and never below half: both ends count
-    /// the same packets, and with the same limits would begin to rekey at the same moment each time.
+    /// The soft limits less a random part of what is between them and the hard ones, and never
+    /// below half: both ends count the same packets, and with the same limits would begin to rekey
+    /// at the same moment each time.
     fn less_random(&mut self, l: Lifetime) -> Lifetime {
         let mut less = |soft: u64, hard: u64| {
             let room = hard.saturating_sub(soft).min(soft / 2);
@@ -284,7 +287,7 @@ impl Endpoint {
             self.emit(Event::ChildUp { ike: sa.id, child: id });
             self.todo.push_back(Todo::Collapse(sa.id));
         }
-        // What it was asked for as may have been changed meanwhile.
+        // The configuration of the child may have changed meanwhile.
         self.catch_up(sa, id);
     }
 
@@ -302,8 +305,8 @@ impl Endpoint {
         }
     }
 
-    /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes when the new one's is
-    /// there.
+    /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes
+    /// when the new one's is there.
     pub(crate) fn replace_child(&mut self, now: Instant, sa: &mut IkeSa, old: ChildId, new: ChildId) {
         let snapshot = sa.children.get(&old).map(|c| Box::new(self.child_snapshot(now, c)));
         let out_stands = sa.children.get(&new).is_some_and(|c| c.out_installed);
@@ -316,7 +319,7 @@ impl Endpoint {
             }
         }
         let Some(child) = sa.children.get_mut(&old) else {
-            // It has expired meanwhile.
+            // The old child has expired meanwhile.
             self.activate(sa, new);
             return self.announce_child(sa, new);
         };
@@ -343,8 +346,8 @@ impl Endpoint {
         self.catch_up(sa, new);
     }
 
-    /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA for packets that are
-    /// still under way, and whoever is to take over from it sends from now on.
+    /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA
+    /// for packets that are still under way, and whoever is to take over from it sends from now on.
     pub(crate) fn remove_child(&mut self, now: Instant, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
         let mut child = sa.children.remove(&id)?;
         for close in child.to_close.drain(..).map(Task::DeleteChild) {
@@ -358,7 +361,8 @@ impl Endpoint {
         if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
             self.activate(sa, heir);
         }
-        // A successor that has been rekeyed itself has one of its own; one that was closed leaves nothing to wait for.
+        // A successor that has been rekeyed itself has one of its own; one that was closed leaves
+        // nothing to wait for.
         let heir = child.replaced_by.filter(|_| !sa.dead).and_then(|heir| {
             let next = self.old_inbound.heir(heir);
             next.or(sa.children.contains_key(&heir).then_some(heir))
@@ -412,8 +416,9 @@ impl Endpoint {
         }
     }
 
-    /// The peer has given this SPI of its own to another child, on another IKE_SA: it has begun anew and does not know the old
-    /// one any more, which sends no more. An SA is known by its name, so that the end of one would be that of the other.
+    /// The peer has given this SPI of its own to another child, on another IKE_SA: it has begun
+    /// anew and does not know the old one any more, which sends no more. An SA is known by its
+    /// name, so that the end of one would be that of the other.
     fn take_outbound(&mut self, name: &SaRef) {
         let Some(id) = self.spis.outbound(name) else { return };
         let home = self.spis.home(id);
@@ -433,9 +438,10 @@ impl Endpoint {
         }
     }
 
-    /// Another peer that has a transport-mode child with some of the same selectors: two hosts behind one NAT. What is sent to
-    /// their common address would reach one of them only, or the wrong one; "implementors MUST devise ways of preventing this
-    /// from occurring" (RFC 3948 section 5.2).
+    /// Another peer that has a transport-mode child with some of the same selectors: two hosts
+    /// behind one NAT. What is sent to their common address would reach one of them only, or the
+    /// wrong one; "implementors MUST devise ways of preventing this from occurring" (RFC 3948
+    /// section 5.2).
     pub(crate) fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String> {
         if agreed.mode != Mode::Transport || !sa.nat.remote {
             return None;
@@ -490,8 +496,8 @@ impl Endpoint {
         }
     }
 
-    /// In transport mode the peer's selectors are its address, which is another now: policies follow, and a rekeying makes
-    /// SAs for the new one.
+    /// In transport mode the peer's selectors are its address, which is another now: policies
+    /// follow, and a rekeying makes SAs for the new one.
     fn follow_selectors(&mut self, sa: &mut IkeSa, id: ChildId, old_remote: IpAddr) {
         let (from, to) = (AddrRange::host(old_remote), AddrRange::host(sa.remote.ip()));
         let Some(child) = sa.children.get_mut(&id) else { return };

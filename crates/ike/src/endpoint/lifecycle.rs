@@ -1,5 +1,5 @@
-//! The life of an IKE_SA: the queue of tasks, establishment, what goes on to its successor, and the commands that wait for
-//! it. How one begins is in `orders` and `initiate`, how it ends in `close`.
+//! The life of an IKE_SA: the queue of tasks, establishment, what goes on to its successor, and the
+//! commands that wait for it. How one begins is in `orders` and `initiate`, how it ends in `close`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl Endpoint {
         }
     }
 
-    /// What an IKE_SA waited for has come.
+    /// The answer that an exchange of this IKE_SA waited for has come.
     pub(crate) fn resume(&mut self, now: Instant, sa: &mut IkeSa, id: RequestId, completion: Completion) {
         let Some(wait) = sa.wait.take_if(|w| w.id == id) else { return };
         if wait.exchange.is_of_peer() {
@@ -152,8 +152,9 @@ impl Endpoint {
         (0..=self.limits().retransmit_tries).map(|n| self.retransmit_delay(n)).sum()
     }
 
-    /// The same for this IKE_SA. One that begins by itself may be one of hundreds that began at the same moment and get no
-    /// answer: up to a tenth less, so that they do not all send at once for ever.
+    /// The same for this IKE_SA. One that begins by itself may be one of hundreds that began at the
+    /// same moment and get no answer: up to a tenth less, so that they do not all send at once for
+    /// ever.
     pub(crate) fn until_retransmit(&mut self, sa: &IkeSa, n: u32) -> Duration {
         let delay = self.retransmit_delay(n);
         if sa.automatic && !sa.is_up() { self.less_jitter(delay, delay / 10) } else { delay }
@@ -167,8 +168,8 @@ impl Endpoint {
             .min(Duration::from_secs(3_600))
     }
 
-    /// Moves everything that hangs on children from an IKE_SA to the one that replaced it: "the new IKE SA inherits all
-    /// of the original IKE SA's Child SAs" (RFC 7296 section 2.8).
+    /// Moves everything that hangs on children from an IKE_SA to the one that replaced it: "the new
+    /// IKE SA inherits all of the original IKE SA's Child SAs" (RFC 7296 section 2.8).
     pub(crate) fn inherit(&mut self, now: Instant, old: &mut IkeSa, new: IkeId) {
         let Some(mut sa) = self.sas.remove(&new) else { return };
         let snapshot = Box::new(self.snapshot(now, old));
@@ -215,7 +216,8 @@ pub(crate) fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
     children_in_work(sa).filter(|n| n.rekey.is_none()).map(|n| n.config.name.as_str())
 }
 
-/// Children that should be there and are not yet: new ones, and successors of such as have gone meanwhile.
+/// Children that should be there and are not yet: new ones, and successors of such as have gone
+/// meanwhile.
 pub(crate) fn unborn(sa: &IkeSa) -> Vec<Arc<ChildConfig>> {
     let missing = |n: &&NewChild| n.rekey.is_none_or(|old| !sa.children.contains_key(&old));
     children_in_work(sa).filter(missing).map(|n| n.config.clone()).collect()

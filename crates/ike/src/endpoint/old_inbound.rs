@@ -1,4 +1,5 @@
-//! Inbound SAs of rekeyed children, which are kept a while: each as long as its heir, whose policies say what may come out of it.
+//! Inbound SAs of rekeyed children, which are kept a while: each as long as its heir, whose
+//! policies say what may come out of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +15,8 @@ pub(crate) struct OldInbound {
     pub cpi: Option<u16>,
 }
 
-/// All of them, also by heir: peers choose how many there are, and every child that is closed asks for its own.
+/// All of them, also by heir: peers choose how many there are, and every child that is closed asks
+/// for its own.
 #[derive(Default)]
 pub(crate) struct OldInbounds {
     all: BTreeMap<ChildId, OldInbound>,
@@ -52,12 +54,12 @@ impl OldInbounds {
         Some(old)
     }
 
-    /// Those that have this heir.
+    /// The children that have this heir.
     pub(crate) fn of(&self, heir: ChildId) -> Vec<ChildId> {
         self.of_heir.get(&heir).into_iter().flatten().copied().collect()
     }
 
-    /// What had one heir has another one.
+    /// Children that had one heir have another one.
     pub(crate) fn pass_on(&mut self, from: ChildId, to: ChildId) {
         if from == to {
             return;

@@ -1,4 +1,5 @@
-//! Obeys the orders of policy ([`Tunnels`](ironswan_keying::Tunnels)): begins attempts, ends SAs, installs traps, asks the world.
+//! Obeys the orders of policy ([`Tunnels`](ironswan_keying::Tunnels)): begins attempts, ends SAs,
+//! installs traps, asks the world.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -134,7 +135,7 @@ impl Endpoint {
         }
         let stands = |old: IkeId| self.sas.get(&old).map(|old| old.roam.leaving);
         if carried.replaces.and_then(stands) == Some(false) {
-            // It has found its way again.
+            // The old IKE_SA has found its way again.
             self.done(start.ticket, Ok(()));
             return Ok(());
         }

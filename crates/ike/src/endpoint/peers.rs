@@ -1,4 +1,4 @@
-//! What each authenticated identity has, on whatever connection: IKE_SAs, children, pieces of
+//! Possessions of each authenticated identity, on whatever connection: IKE_SAs, children, pieces of
 //! selectors, and key exchanges that are being computed. The limits for each identity need it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use ironswan_wire::id::Identity;
 
 use crate::event::IkeId;
 
-/// What one identity has.
+/// Possessions of one identity.
 #[derive(Default)]
 struct Held {
     sas: BTreeSet<IkeId>,

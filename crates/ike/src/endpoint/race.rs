@@ -1,13 +1,15 @@
-//! Several addresses of one peer, asked side by side: `remote_addrs` with more than one, or a name that stands for several.
+//! Several addresses of one peer, asked side by side: `remote_addrs` with more than one, or a name
+//! that stands for several.
 //!
 //! ```text
 //! 0 s  first address ──── silent ───────────────────────▶ dropped without a word
 //! 2 s      second address ── IKE_SA_INIT ── answered, does not authenticate ──▶ DELETE, in case it has
 //! 4 s          third address ── IKE_SA_INIT ── IKE_AUTH ── the peer is authenticated: wins, takes what is wanted along
 //! ```
-//! Each address has an IKE_SA of its own, with an SPI and a nonce of its own and the first one's key pair ("reuse of
-//! Diffie-Hellman exponentials", RFC 7296 section 2.12). Only an authenticated answer wins, so that whoever answers first at
-//! one of the addresses gains nothing by it. What waits for the tunnel (children, commands) is wherever an attempt is left.
+//! Each address has an IKE_SA of its own, with an SPI and a nonce of its own and the first one's
+//! key pair ("reuse of Diffie-Hellman exponentials", RFC 7296 section 2.12). Only an authenticated
+//! answer wins, so that whoever answers first at one of the addresses gains nothing by it. What
+//! waits for the tunnel (children, commands) is wherever an attempt is left.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,7 +25,7 @@ use crate::task::create_child::NewChild;
 use crate::timer::Timer;
 use ironswan_keying::limits::{ADDRESSES_AT_ONCE, NEXT_ADDRESS};
 
-/// What waits for an attempt.
+/// Children and a command that wait for an attempt.
 #[derive(Default)]
 struct Wanted {
     children: Vec<NewChild>,
@@ -31,7 +33,8 @@ struct Wanted {
 }
 
 impl Endpoint {
-    /// An attempt has its address: the next one has its turn in a while, if there is one in this round.
+    /// An attempt has its address: the next one has its turn in a while, if there is one in this
+    /// round.
     pub(super) fn rival_later(&mut self, now: Instant, sa: &IkeSa) {
         if sa.choices > 1 && !sa.attempt.is_multiple_of(sa.choices) {
             let pause =
@@ -54,7 +57,8 @@ impl Endpoint {
         }
     }
 
-    /// Asks the next address of the peer for what this attempt is for. False when it is not possible now.
+    /// Asks the next address of the peer for what this attempt is for. False when it is not
+    /// possible now.
     fn begin_rival(&mut self, now: Instant, sa: &mut IkeSa) -> bool {
         if sa.choices <= 1 {
             return false;
@@ -115,15 +119,15 @@ impl Endpoint {
         true
     }
 
-    /// An attempt ends. If it has failed, the next address is asked at once, and another attempt takes what waits for it;
-    /// true when there is one.
+    /// An attempt ends. If it has failed, the next address is asked at once, and another attempt
+    /// takes what waits for it; true when there is one.
     pub(super) fn leave_race(&mut self, now: Instant, sa: &mut IkeSa, how: &Close) -> bool {
         let failed = how.is_failure();
         if sa.is_up() || !sa.initiator || (sa.race.is_none() && (!failed || sa.choices <= 1)) {
             return false;
         }
         if let Some(race) = sa.race.and_then(|id| self.races.get_mut(&id)) {
-            // Its place is the next one's.
+            // The next attempt gets the place of this one.
             race.members.remove(&sa.id);
         }
         let begun = failed && self.begin_rival(now, sa);
@@ -196,8 +200,9 @@ impl Endpoint {
         wanted
     }
 
-    /// This one's peer is authenticated. It takes over what waits for the others, and these go: without a word, or with a
-    /// DELETE where the peer may have established them. `first` is the child of its IKE_AUTH.
+    /// This one's peer is authenticated. It takes over what waits for the others, and these go:
+    /// without a word, or with a DELETE where the peer may have established them. `first` is the
+    /// child of its IKE_AUTH.
     pub(crate) fn win_race(&mut self, now: Instant, sa: &mut IkeSa, first: Option<&mut NewChild>) {
         let Some(race) = sa.race.take().and_then(|id| self.races.remove(&id)) else { return };
         self.timers.cancel(Timer::Rival(sa.id));

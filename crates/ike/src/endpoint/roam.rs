@@ -9,8 +9,8 @@
 //!                                              one is deleted, from the new address as well
 //! ```
 //!
-//! The new IKE_SA is made by whoever can initiate. MOBIKE (RFC 4555) is not here. What the peer does when *it* moves is in
-//! `receive` (behind a NAT) and `unique` (a new IKE_SA).
+//! The new IKE_SA is made by whoever can initiate. MOBIKE (RFC 4555) is not here. What the peer
+//! does when *it* moves is in `receive` (behind a NAT) and `unique` (a new IKE_SA).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,8 +28,8 @@ use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROAM_SILENCE, ROUTE_POLL};
 use ironswan_keying::{AddrSpec, jitter};
 
 impl Endpoint {
-    /// Links, addresses or routes have changed; `addresses` are all addresses that are ours now. Cheap when nothing
-    /// matters: one [`Request::Route`] for each distinct peer.
+    /// Links, addresses or routes have changed; `addresses` are all addresses that are ours now.
+    /// Cheap when nothing matters: one [`Request::Route`] for each distinct peer.
     pub fn network_changed(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.addresses = Some(addresses.iter().copied().collect());
         self.ask_paths(|_| true);
@@ -47,7 +47,8 @@ impl Endpoint {
         }
     }
 
-    /// True when this address is ours, as far as we have been told: of those that other machines can be reached from.
+    /// True when this address is ours, as far as we have been told: of those that other machines
+    /// can be reached from.
     pub(crate) fn is_ours(&self, addr: IpAddr) -> bool {
         let special = match addr {
             IpAddr::V4(a) => a.is_unspecified() || a.is_loopback() || a.is_link_local(),
@@ -89,8 +90,8 @@ impl Endpoint {
             None => self.lose_path(now, sa),
             Some(a) if a == ours => self.have_path(now, sa),
             Some(a) if !sa.is_up() && sa.spi_r != 0 => {
-                // The peer may have established it already. It is brought to its end from here, so that it can be
-                // deleted, and made anew then.
+                // The peer may have established it already. It is brought to its end from here, so
+                // that it can be deleted, and made anew then.
                 sa.local.set_ip(a);
                 (sa.roam.misplaced, sa.roam.no_path) = (true, false);
                 self.send_again(now, sa);
@@ -161,20 +162,22 @@ impl Endpoint {
         }
         sa.roam.leaving = true;
         if !there {
-            // Its way is gone; what is in flight waits for the new address.
+            // The old way is gone; the request in flight waits for the new address.
             self.lose_path(now, sa);
         }
         self.succeed(sa, Some(sa.remote.ip()));
     }
 
-    /// Begins the IKE_SA that is to take over, with all the children, to this address of the peer first.
+    /// Begins the IKE_SA that is to take over, with all the children, to this address of the peer
+    /// first.
     fn succeed(&mut self, sa: &IkeSa, prefer: Option<IpAddr>) {
         let attempt = self.tunnels.take_over(&sa.conn.name, children_wanted(sa), prefer);
         self.keep(attempt, Some(sa.id), None);
     }
 
-    /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal implementations", RFC 7296
-    /// section 4): a new one, with all the children, takes over before the old one ends.
+    /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal
+    /// implementations", RFC 7296 section 4): a new one, with all the children, takes over before
+    /// the old one ends.
     pub(crate) fn renew(&mut self, sa: &mut IkeSa) {
         let loaded = self.policy().connection(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
         if !loaded {
@@ -190,8 +193,8 @@ impl Endpoint {
         }
     }
 
-    /// Called when something has been done on an IKE_SA. If it was made to take over from another, and has nothing left to
-    /// do, that one can go.
+    /// Called when something has been done on an IKE_SA. If it was made to take over from another,
+    /// and has nothing left to do, that one can go.
     pub(crate) fn moved_on(&mut self, now: Instant, sa: &mut IkeSa) {
         if sa.dead {
             return;
@@ -209,8 +212,8 @@ impl Endpoint {
         }
     }
 
-    /// The successor stands: deletes the old IKE_SA, from where we are now ("respond to the address and port from which
-    /// the request was received", RFC 7296 section 2.11).
+    /// The successor stands: deletes the old IKE_SA, from where we are now ("respond to the address
+    /// and port from which the request was received", RFC 7296 section 2.11).
     pub(super) fn retire(&mut self, now: Instant, old: IkeId, local: IpAddr, remote: IpAddr) {
         self.with_sa(now, old, |ep, sa| {
             // One that it has not come to take over from goes with it.
@@ -235,7 +238,7 @@ impl Endpoint {
         });
     }
 
-    /// What should have taken over does not come up, and no more attempts are made.
+    /// The IKE_SA that should have taken over does not come up, and no more attempts are made.
     pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
         self.with_sa(now, old, |ep, sa| {
             sa.roam.leaving = false;

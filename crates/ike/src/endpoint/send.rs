@@ -17,7 +17,8 @@ use crate::task::{Exchange, Task};
 use crate::timer::Timer;
 
 impl Endpoint {
-    /// Queues a datagram to a stranger; on the port for NAT traversal with the non-ESP marker (RFC 3948 section 2.2).
+    /// Queues a datagram to a stranger; on the port for NAT traversal with the non-ESP marker (RFC
+    /// 3948 section 2.2).
     pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
         self.queue(None, local, remote, message);
     }
@@ -37,7 +38,8 @@ impl Endpoint {
         self.outbox.transmit(Transmit { local, remote, payload, ike });
     }
 
-    /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without marker.
+    /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without
+    /// marker.
     pub(crate) fn transmit_keepalive(&mut self, sa: &IkeSa) {
         let (local, remote) = (sa.local, sa.remote);
         self.outbox.transmit(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id) });
@@ -101,7 +103,8 @@ impl Endpoint {
 
     /// Sends a request and forgets it: the last word of an IKE_SA that is dropped.
     pub(crate) fn send_last_word(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
-        // With a request in flight the next ID is used: a peer that has seen that request takes this one.
+        // With a request in flight the next ID is used: a peer that has seen that request takes
+        // this one.
         let mid = sa.window.next_out().map(|m| if sa.active.is_some() { m.saturating_add(1) } else { m });
         let Some(mid) = mid else { return };
         let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
@@ -116,7 +119,8 @@ impl Endpoint {
         self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
     }
 
-    /// Answers the peer's request that is being worked on. The bytes are kept for when it comes again.
+    /// Answers the peer's request that is being worked on. The bytes are kept for when it comes
+    /// again.
     pub(crate) fn respond(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
         let Some(a) = sa.answering.take() else { return };
         let header = sa.header(a.exchange, true, a.mid);

@@ -1,7 +1,8 @@
 //! Policies as the endpoint sees them: which are installed and how often, reqids, and traps.
 //!
-//! A child's policies stay the same over rekeyings, so they are counted: the engine hears of the first and of the last. It
-//! hears of each child that has them, as the children may differ in what is asked by name (`guard`).
+//! A child's policies stay the same over rekeyings, so they are counted: the engine hears of the
+//! first and of the last. It hears of each child that has them, as the children may differ in what
+//! is asked by name (`guard`).
 
 use std::collections::BTreeMap;
 
@@ -23,19 +24,21 @@ pub(crate) struct Narrowed {
 }
 
 impl Narrowed {
-    /// What is configured itself.
+    /// The configured selectors themselves: nothing is narrowed.
     pub(crate) fn whole(configured: Selectors) -> Self {
         Self { agreed: configured.clone(), configured }
     }
 
-    /// How many pairs of selectors there are beyond those that are configured: the peer has cut these into pieces.
+    /// How many pairs of selectors there are beyond those that are configured: the peer has cut
+    /// these into pieces.
     pub(crate) fn pieces(&self) -> usize {
         let pairs = |s: &Selectors| s.0.len().saturating_mul(s.1.len());
         pairs(&self.agreed).saturating_sub(pairs(&self.configured))
     }
 }
 
-/// Reqids from here on are chosen, smaller ones are configured: a number that somebody configures is never in use already.
+/// Reqids from here on are chosen, smaller ones are configured: a number that somebody configures
+/// is never in use already.
 const CHOSEN: u32 = MAX_REQID + 1;
 
 /// Identifies a policy: action (with reqid), selectors and their entry, and whose it is.
@@ -50,7 +53,8 @@ fn key(p: &PolicyAdd) -> Key {
     (kind, reqid, p.local, p.remote, p.entry, p.name.clone())
 }
 
-/// The entries of the policies of a child, for each pair of its selectors. Shunts are not negotiated: theirs are all alike.
+/// The entries of the policies of a child, for each pair of its selectors. Shunts are not
+/// negotiated: theirs are all alike.
 #[derive(Default)]
 pub(crate) struct Entries {
     age: u64,
@@ -60,7 +64,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// That of the policy for these two, by their places among ours and among the peer's.
+    /// The entry of the policy for two selectors, by their places among ours and among the peer's.
     pub(crate) fn of(&self, local: usize, remote: usize) -> Entry {
         match (self.local.get(local), self.remote.get(remote)) {
             (Some(l), Some(r)) => Entry { open: l + r, age: self.age },
@@ -80,8 +84,9 @@ pub(crate) struct Trap {
 #[derive(Default)]
 pub(crate) struct Spd {
     installed: BTreeMap<Key, (usize, PolicyAdd)>,
-    /// The same selectors, narrowed from the same ones, have the same reqid, so that an SA made again takes over the old one's
-    /// policies. Whoever has his narrowed to what somebody else is configured to have gets another.
+    /// The same selectors, narrowed from the same ones, have the same reqid, so that an SA made
+    /// again takes over the old one's policies. Whoever has his narrowed to what somebody else is
+    /// configured to have gets another.
     reqids: BTreeMap<Narrowed, (ReqId, usize)>,
     /// The age of what is configured, and how many children and traps are narrowed from it.
     ages: BTreeMap<Selectors, (u64, usize)>,
@@ -93,7 +98,8 @@ pub(crate) struct Spd {
 }
 
 impl Spd {
-    /// A reqid for these selectors, `fixed` when that is not 0. Give it back with [`Self::release`].
+    /// A reqid for these selectors, `fixed` when that is not 0. Give it back with
+    /// [`Self::release`].
     pub(crate) fn reqid(&mut self, selectors: &Narrowed, fixed: u32) -> ReqId {
         let reqid = match self.reqids.get(selectors) {
             _ if fixed != 0 => ReqId(fixed),
@@ -222,7 +228,7 @@ impl Spd {
         (trap.reqid.0 != 0).then_some(trap.reqid)
     }
 
-    /// Whose trap has this reqid.
+    /// The connection and child of the trap that has this reqid.
     pub(crate) fn trap_of(&self, reqid: ReqId) -> Option<(String, String)> {
         self.by_reqid.get(&reqid).cloned()
     }

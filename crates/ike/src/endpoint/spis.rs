@@ -62,8 +62,8 @@ impl Spis {
 
     // ---- CHILD_SAs ----
 
-    /// Reserves a new inbound SPI, for ESP or AH. In charon's range, 0xc0000000 to 0xcfffffff: far from
-    /// 1 to 255, which are reserved, and easy to tell from the peer's in a log.
+    /// Reserves a new inbound SPI, for ESP or AH. In charon's range, 0xc0000000 to 0xcfffffff: far
+    /// from 1 to 255, which are reserved, and easy to tell from the peer's in a log.
     pub(super) fn new_inbound(&mut self, rng: &mut dyn Rng, id: ChildId) -> Spi {
         loop {
             let spi = Spi(0xc000_0000 | (rng.u32() & 0x0fff_ffff));
@@ -103,8 +103,8 @@ impl Spis {
         self.homes.insert(id, home);
     }
 
-    /// The peer of a child has moved, and its outbound SA has another name with it. Nothing changes when
-    /// another child has the old name by now.
+    /// The peer of a child has moved, and its outbound SA has another name with it. Nothing changes
+    /// when another child has the old name by now.
     pub(super) fn rename_outbound(&mut self, id: ChildId, before: &SaRef, after: SaRef) {
         if self.outbound(before) == Some(id) {
             self.outbound.remove(before);
@@ -132,8 +132,8 @@ impl Spis {
 
     // ---- CPIs ----
 
-    /// Reserves a CPI that this child receives under. `None` when hardly any is left: the child goes
-    /// without IPComp then.
+    /// Reserves a CPI that this child receives under. `None` when hardly any is left: the child
+    /// goes without IPComp then.
     pub(super) fn new_cpi(&mut self, rng: &mut dyn Rng, id: ChildId) -> Option<u16> {
         let count = u32::from(NEGOTIATED.end() - NEGOTIATED.start()) + 1;
         for _ in 0..CPI_DRAWS {

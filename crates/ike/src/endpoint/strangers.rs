@@ -1,4 +1,4 @@
-//! What senders that nobody has authenticated may cost beside memory (`halfopen`): comparing
+//! Limits the cost of senders that nobody has authenticated, beside memory (`halfopen`): comparing
 //! proposals, answers that say no, and lines in the log. Each has a limit of its own, so that none
 //! of them silences another.
 //!
@@ -9,9 +9,9 @@
 //! | answers that say no | [`ANSWERS_PER_NET`] to one network | silence |
 //! | events written about | [`STRANGER_LINES`] in all, [`STRANGER_LINES_BURST`] at once, one a second about one network | counted, and the number is written every [`STRANGER_SUMMARY`] |
 //!
-//! A network is a /24 or /64. Networks share [`STRANGER_BUCKETS`] counters by a hash that nobody can
-//! predict: who sends from one network silences one in a thousand others at most, and not one of
-//! its choice.
+//! A network is a /24 or /64. Networks share [`STRANGER_BUCKETS`] counters by a hash that nobody
+//! can predict: who sends from one network silences one in a thousand others at most, and not one
+//! of its choice.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use ironswan_keying::limits::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a line is about.
+/// Subject of a line in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum About {
     /// A message outside of any IKE_SA, or of its first exchange.
@@ -116,7 +116,7 @@ impl Strangers {
         let since = self.refilled.map_or(Duration::ZERO, |t| now.saturating_duration_since(t));
         let millis = u32::try_from(since.as_millis()).unwrap_or(u32::MAX);
         let grown = millis.saturating_mul(STRANGER_LINES);
-        // What is less than a millisecond counts towards the next one.
+        // The rest below a millisecond counts towards the next one.
         self.refilled = Some(self.refilled.map_or(now, |t| t + Duration::from_millis(millis.into())));
         self.spent = self.spent.saturating_sub(grown);
         let left = self.spent + 1_000 <= STRANGER_LINES_BURST * 1_000;
@@ -164,8 +164,8 @@ impl Strangers {
         self.versions.now <= u32::from(ANSWERS_PER_NET)
     }
 
-    /// Whether to write a line about something that this address has done. Lines that are not written
-    /// are counted.
+    /// Whether to write a line about something that this address has done. Lines that are not
+    /// written are counted.
     pub(super) fn may_write(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr, about: About) -> bool {
         let bucket = self.bucket(rng, from);
         if self.lines_of_net.take(now, bucket, 1) && self.afford(now) {
@@ -175,8 +175,8 @@ impl Strangers {
         false
     }
 
-    /// Takes the number of lines that were not written: about messages, and about peers that failed to
-    /// authenticate themselves.
+    /// Takes the number of lines that were not written: about messages, and about peers that failed
+    /// to authenticate themselves.
     pub(super) fn take_silent(&mut self) -> [u64; 2] {
         std::mem::take(&mut self.silent)
     }

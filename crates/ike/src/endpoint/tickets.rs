@@ -28,8 +28,8 @@ impl Tickets {
         ticket
     }
 
-    /// One part of a command has ended. Returns the result of the command when this was the last part:
-    /// the first error, if there was one.
+    /// One part of a command has ended. Returns the result of the command when this was the last
+    /// part: the first error, if there was one.
     pub(super) fn done(&mut self, ticket: Ticket, result: Result<(), String>) -> Option<Result<(), String>> {
         let waiting = self.waiting.get_mut(&ticket)?;
         waiting.remaining -= 1;

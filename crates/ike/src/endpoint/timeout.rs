@@ -1,4 +1,4 @@
-//! What happens when a timer fires, and when the packet engine speaks.
+//! Timers that fire, and notices of the packet engine.
 
 use std::time::Instant;
 
@@ -146,7 +146,8 @@ impl Endpoint {
             return;
         }
         let line = format!("CHILD_SA {} expired, closing it", child.name());
-        // One that was rekeyed has a successor; one that was not is brought up again if it should be up.
+        // One that was rekeyed has a successor; one that was not is brought up again if it should
+        // be up.
         let again = child.replaced_by.is_none().then(|| child.config.clone());
         self.log(Level::Warn, sa, line);
         if let Some(heir) = child.replaced_by {
@@ -155,7 +156,8 @@ impl Endpoint {
         }
         let mut delete = DeleteChild::of(vec![id], None);
         if sa.active.is_some() || sa.wait.is_some() {
-            // The peer is told when there is time, perhaps after minutes of retransmissions of a rekeying.
+            // The peer is told when there is time, perhaps after minutes of retransmissions of a
+            // rekeying.
             let gone = self.remove_child(now, sa, id);
             delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
         }
@@ -202,7 +204,8 @@ impl Endpoint {
         }
     }
 
-    /// An auditable event of the engine: a line for it, under the connection's name if the SPI is one of ours.
+    /// An auditable event of the engine: a line for it, under the connection's name if the SPI is
+    /// one of ours.
     fn rejected(&mut self, p: &Rejected) {
         let home = self.spis.inbound(p.spi).and_then(|id| self.spis.home(id));
         let conn = home.and_then(|id| self.sas.get(&id)).map(|sa| sa.conn.name.clone());
@@ -224,7 +227,8 @@ impl Endpoint {
         }
     }
 
-    /// Drops the IKE_SA. A peer that has it, or may have it, is sent a DELETE, whose answer is not waited for.
+    /// Drops the IKE_SA. A peer that has it, or may have it, is sent a DELETE, whose answer is not
+    /// waited for.
     pub(crate) fn last_delete(&mut self, now: Instant, sa: &mut IkeSa) {
         if sa.is_up() || sa.may_be_up_there() {
             self.say_deleted(sa);

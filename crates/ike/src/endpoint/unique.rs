@@ -1,4 +1,5 @@
-//! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): what a new IKE_SA means for those with the same pair of identities.
+//! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): what a new IKE_SA means for those with the
+//! same pair of identities.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,15 +31,15 @@ pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
 /// Whether an authenticated peer gets an IKE_SA besides those that it has.
 enum Room {
     Enough,
-    /// It does, in place of this one, whose DELETE the peer does not answer.
+    /// The peer gets it in place of this one, whose DELETE the peer does not answer.
     Ending(IkeId),
-    /// It does, in place of this one at its own address, which is dead.
+    /// The peer gets it in place of this one at its own address, which is dead.
     Dead(IkeId),
-    /// It does not. These have been silent and are asked whether they live.
+    /// The peer does not get it. These IKE_SAs have been silent and are asked whether they live.
     Full(Vec<IkeId>),
 }
 
-/// What ends for a new IKE_SA.
+/// IKE_SAs that end for a new one.
 #[derive(Default)]
 pub(crate) struct Leaving {
     /// The peer has lost these.
@@ -82,14 +83,14 @@ impl Endpoint {
         }
     }
 
-    /// True when the peer of this IKE_SA has asked for so many key exchanges, on all of its IKE_SAs together, that another has to
-    /// wait until some are done.
+    /// True when the peer of this IKE_SA has asked for so many key exchanges, on all of its IKE_SAs
+    /// together, that another has to wait until some are done.
     pub(crate) fn computes_enough(&self, sa: &IkeSa) -> bool {
         identities(sa).is_some_and(|(_, peer)| self.peers.computing(&peer) >= KEX_PER_ID)
     }
 
-    /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it has. Makes room for it, or
-    /// asks for room to come, as [`Self::room_for`] says.
+    /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it
+    /// has. Makes room for it, or asks for room to come, as [`Self::room_for`] says.
     pub(crate) fn make_room(
         &mut self,
         now: Instant,
@@ -121,11 +122,12 @@ impl Endpoint {
         }
     }
 
-    /// Those that are on their way out do not count, and one that takes the place of another is let in, also when the limit has
-    /// been lowered meanwhile; a rekeying never comes here.
+    /// IKE_SAs that are on their way out do not count, and one that takes the place of another is
+    /// let in, also when the limit has been lowered meanwhile; a rekeying never comes here.
     ///
-    /// Dead ones do not keep the peer out for hours: some of those that have been silent are asked whether they live, those at the
-    /// address of the newcomer first, and one there that has not answered for a while gives way at once.
+    /// Dead ones do not keep the peer out for hours: some of those that have been silent are asked
+    /// whether they live, those at the address of the newcomer first, and one there that has not
+    /// answered for a while gives way at once.
     fn room_for(&self, now: Instant, new: &IkeSa, peer: &Identity, leaving: &Leaving) -> Room {
         let max = self.limits().ike_sa_max_per_id;
         let peer = peer.folded();
@@ -176,9 +178,10 @@ impl Endpoint {
         PIECES_PER_ID.saturating_sub(pieces)
     }
 
-    /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on its way out, or is being
-    /// initiated, of whatever connection. Where the connection does not name one identity, the peer is whoever is at
-    /// its addresses. What others initiate counts only when it is authenticated.
+    /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on
+    /// its way out, or is being initiated, of whatever connection. Where the connection does not
+    /// name one identity, the peer is whoever is at its addresses. What others initiate counts only
+    /// when it is authenticated.
     pub(crate) fn is_initial_contact(&self, sa: &IkeSa) -> bool {
         if sa.conn.unique == Unique::Never {
             return false;
@@ -193,7 +196,8 @@ impl Endpoint {
         let here: BTreeSet<IpAddr> =
             self.policy().hosts(&sa.conn.remote_addrs).into_iter().chain([sa.remote.ip()]).collect();
         let same_peer = |o: &IkeSa| {
-            // Only one of those that are for the same tunnel will stand: the first that has come so far may say it.
+            // Only one of those that are for the same tunnel will stand: the first that has come so
+            // far may say it.
             let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
             if o.id == sa.id || beside || o.dead || taken_back(o) || o.local_id.folded() != ours {
                 return false;
@@ -218,8 +222,8 @@ impl Endpoint {
         !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
     }
 
-    /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of identities, once this one is
-    /// let in ([`Self::end_replaced`]). `None`: it is refused.
+    /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of
+    /// identities, once this one is let in ([`Self::end_replaced`]). `None`: it is refused.
     pub(crate) fn check_unique(
         &mut self,
         sa: &IkeSa,
@@ -234,15 +238,17 @@ impl Endpoint {
             .copied()
             .filter(|id| *id != sa.id)
             .collect();
-        // The notification speaks of what its sender knew: of IKE_SAs that stood before this one was begun. With both
-        // sides initiating at once, one that was established meanwhile is not meant.
+        // The notification speaks of what its sender knew: of IKE_SAs that stood before this one
+        // was begun. With both sides initiating at once, one that was established meanwhile is not
+        // meant.
         let before =
             |id: &IkeId| self.sas.get(id).is_some_and(|o| o.established.is_some_and(|t| t <= sa.created));
         let forgotten = |others: Vec<IkeId>| match initial_contact {
             true => others.into_iter().filter(before).collect(),
             false => Vec::new(),
         };
-        // What both sides have begun at once is settled by [`Self::collapse`], alike on both.
+        // IKE_SAs that both sides have begun at once are settled by [`Self::collapse`], alike on
+        // both.
         let others: Vec<IkeId> = match initial_contact {
             true => others,
             false => {
@@ -286,9 +292,10 @@ impl Endpoint {
         }
     }
 
-    /// Both sides have initiated at once, and both IKE_SAs are up with the same children: the initiator of the one with the
-    /// lower SPI deletes that one. Both sides know both SPIs, so they agree without a word. A peer that knows nothing of
-    /// this is given some time, then (`late`) its IKE_SA is deleted from here.
+    /// Both sides have initiated at once, and both IKE_SAs are up with the same children: the
+    /// initiator of the one with the lower SPI deletes that one. Both sides know both SPIs, so they
+    /// agree without a word. A peer that knows nothing of this is given some time, then (`late`)
+    /// its IKE_SA is deleted from here.
     pub(super) fn collapse(&mut self, now: Instant, id: IkeId, late: bool) {
         let Some(sa) = self.sas.get(&id) else { return };
         if sa.conn.unique == Unique::Never || !settled(sa) {
@@ -346,8 +353,9 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// An attempt of ours that the peer has not answered yet, while `up` has come up at the peer's initiative with all that
-    /// the attempt is for. (Once it is answered, both sides may have it, and [`Endpoint::collapse`] decides.)
+    /// An attempt of ours that the peer has not answered yet, while `up` has come up at the peer's
+    /// initiative with all that the attempt is for. (Once it is answered, both sides may have it,
+    /// and [`Endpoint::collapse`] decides.)
     fn needless_attempt(&self, up: &IkeSa) -> Option<IkeId> {
         if up.initiator {
             return None;
@@ -394,8 +402,9 @@ fn settled(sa: &IkeSa) -> bool {
     sa.state == IkeState::Established && sa.active.is_none() && sa.wait.is_none() && sa.queue.is_empty()
 }
 
-/// Each was begun by another side, before the other one was up, and both are with one peer: between the same addresses, or of a
-/// connection that is for one peer only, which may have several addresses.
+/// Each was begun by another side, before the other one was up, and both are with one peer: between
+/// the same addresses, or of a connection that is for one peer only, which may have several
+/// addresses.
 fn crossed(a: &IkeSa, b: &IkeSa) -> bool {
     let before = |x: &IkeSa, y: &IkeSa| y.established.is_none_or(|t| x.created <= t);
     let same_addrs = a.remote.ip() == b.remote.ip() && a.local.ip() == b.local.ip();

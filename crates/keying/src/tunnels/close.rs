@@ -28,21 +28,22 @@ pub enum Close {
     ByPeer,
     /// We deleted it, because somebody asked for that.
     ByUs,
-    /// It was not established, and nobody wants it any more.
+    /// The IKE_SA was not established, and nobody wants it any more.
     LetGo(&'static str),
     /// We deleted it, because its lifetime was over.
     OverTime,
-    /// It was established, and the peer is dead or misbehaves.
+    /// The IKE_SA was established, and the peer is dead or misbehaves.
     Lost(String),
-    /// It was established, and one side cannot read what the other has sent: both have dropped it.
+    /// The IKE_SA was established, and one side cannot read what the other has sent: both have
+    /// dropped it.
     Syntax(String),
-    /// It was not established, and will not be.
+    /// The IKE_SA was not established, and will not be.
     Failed(String),
-    /// It was not established, and the peer does not answer.
+    /// The IKE_SA was not established, and the peer does not answer.
     NoAnswer,
-    /// It was not established, and there is no route to the peer.
+    /// The IKE_SA was not established, and there is no route to the peer.
     NoRoute(String),
-    /// It was not established, and our address is another now.
+    /// The IKE_SA was not established, and our address is another now.
     Rerouted(String),
     /// Another IKE_SA has taken over everything.
     Replaced,
@@ -121,8 +122,8 @@ pub struct Tried {
 
 impl Tried {
     /// Tries in all, 0 for any number. A child that is to be up always (`start_action` and
-    /// `dpd_action` both start it) is tried without end whatever `keyingtries` says: that key bounds
-    /// what happens on command.
+    /// `dpd_action` both start it) is tried without end whatever `keyingtries` says: that key
+    /// bounds what happens on command.
     pub(super) fn tries(&self, conn: &Connection) -> u32 {
         let always = |c: &ChildConfig| {
             c.start_action == ChildAction::Start
@@ -151,7 +152,7 @@ impl Tried {
     }
 }
 
-/// What follows from an end.
+/// Consequences of an end.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub struct Follows {
     /// The attempt that will be made in its place.

@@ -44,7 +44,7 @@ pub use close::{Close, Ended, Follows, TERMINATED, Tried};
 pub use order::{AttemptId, CommandError, Order, STOPPING, Start, Ticket};
 pub use trouble::{Down, Next};
 
-/// What a timer starts.
+/// Work that a timer starts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
     /// An attempt that waits for its time is made.

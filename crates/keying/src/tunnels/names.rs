@@ -1,9 +1,9 @@
 //! DNS names in `local_addrs` and `remote_addrs`, and when to look each up again.
 //!
-//! A name is looked up when its connection is loaded, for every attempt to initiate, and every minute
-//! (a resolver does not tell how long its answer holds). Nothing that a stranger sends causes a
-//! look-up. A look-up that fails leaves what was known; a name that cannot be resolved holds up
-//! nothing but its own connection.
+//! A name is looked up when its connection is loaded, for every attempt to initiate, and every
+//! minute (a resolver does not tell how long its answer holds). Nothing that a stranger sends
+//! causes a look-up. A look-up that fails leaves what was known; a name that cannot be resolved
+//! holds up nothing but its own connection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Name {
 #[derive(Default)]
 pub(super) struct Names(BTreeMap<String, Name>);
 
-/// What an answer of the resolver means.
+/// Consequences of an answer of the resolver.
 pub(super) struct Answered {
     /// Time until the next look-up, without jitter.
     pub period: Duration,

@@ -20,8 +20,8 @@ pub const STOPPING: &str = "the daemon is stopping";
 pub enum CommandError {
     /// Nothing has that name or id.
     NotFound(String),
-    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text says
-    /// why.
+    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text
+    /// says why.
     Refused(String),
 }
 
@@ -56,8 +56,8 @@ pub struct Start {
     pub packet: Option<PacketSelector>,
     /// Number of this try, from 1. Each address of the peer counts as one try.
     pub number: u32,
-    /// An action wants this, not a command: nothing happens when it is up already, and an error is a
-    /// reason to try again.
+    /// An action wants this, not a command: nothing happens when it is up already, and an error is
+    /// a reason to try again.
     pub automatic: bool,
     /// Loading the connection wants this (`start_action`).
     pub at_load: bool,
@@ -67,7 +67,7 @@ pub struct Start {
     pub takes_over: bool,
 }
 
-/// What a protocol has to do now.
+/// Order to a protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Order {
     /// Bring this up. The protocol reports `begun`, and later `up` or `ended`; or `refused` when it

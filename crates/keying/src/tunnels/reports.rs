@@ -46,8 +46,9 @@ impl Tunnels {
         id
     }
 
-    /// A packet asks for a child whose trap stands. Ignored while an attempt for its connection waits
-    /// for its time, because the peer did not answer just now. Returns whether an attempt begins.
+    /// A packet asks for a child whose trap stands. Ignored while an attempt for its connection
+    /// waits for its time, because the peer did not answer just now. Returns whether an attempt
+    /// begins.
     pub fn acquired(&mut self, conn: &str, child: &str, packet: PacketSelector) -> bool {
         if self.laters.of(conn).next().is_some() {
             return false;
@@ -77,7 +78,8 @@ impl Tunnels {
         }
     }
 
-    /// The lifetime of a child was over before it had been rekeyed. It is made anew if it should be up.
+    /// The lifetime of a child was over before it had been rekeyed. It is made anew if it should be
+    /// up.
     pub fn expired(&mut self, now: Instant, conn: &str, child: &ChildConfig) {
         let why = "its lifetime was over and it had not been rekeyed";
         self.failed(now, conn, Some(&child.name), why);
@@ -86,9 +88,9 @@ impl Tunnels {
         }
     }
 
-    /// Somebody has closed a child (`None`: an IKE_SA) here. `at_work`: the protocol brings it up again
-    /// already. It counts as down all the same while it is made anew, as after a change of the
-    /// configuration.
+    /// Somebody has closed a child (`None`: an IKE_SA) here. `at_work`: the protocol brings it up
+    /// again already. It counts as down all the same while it is made anew, as after a change of
+    /// the configuration.
     pub fn unwanted(&mut self, conn: &str, child: Option<&str>, at_work: impl FnOnce() -> bool) {
         // Ask the troubles first: `at_work` may have any number of SAs to look through.
         if self.troubles.has(conn, child) {
@@ -101,7 +103,8 @@ impl Tunnels {
         }
     }
 
-    /// A new child found its peer busy: it is asked for once more, after the pause that is returned.
+    /// A new child found its peer busy: it is asked for once more, after the pause that is
+    /// returned.
     pub fn busy(
         &mut self,
         now: Instant,
@@ -141,7 +144,8 @@ impl Tunnels {
         let mut later = Vec::new();
         for child in &lost {
             match (end, end.action(child)) {
-                // What could not be read may come again: not in a loop that takes no time.
+                // The message that nobody could read may come again: not in a loop that takes no
+                // time.
                 (Close::Syntax(_), ChildAction::Start) => later.push(Some(child.name.clone())),
                 (_, action) => self.act(name, &child.name, action),
             }
@@ -163,8 +167,8 @@ impl Tunnels {
         follows
     }
 
-    /// Makes another attempt in place of one that has ended, after a pause: its number, and the line
-    /// that says so.
+    /// Makes another attempt in place of one that has ended, after a pause: its number, and the
+    /// line that says so.
     fn try_again(
         &mut self,
         now: Instant,
@@ -182,8 +186,8 @@ impl Tunnels {
             _ if same_round => RETRY_SOON,
             _ => (self.limits.retry_initial * 2u32.pow(rounds.min(16))).min(self.limits.retry_max),
         };
-        // Between half and all of it, so that the peers of a gateway that was away do not come back all
-        // at once.
+        // Between half and all of it, so that the peers of a gateway that was away do not come back
+        // all at once.
         let half = pause / 2;
         let pause = half + jitter::up_to(rng, half);
         let number = if matches!(end, Close::Rerouted(_)) { tried.number } else { tried.number + 1 };
@@ -225,9 +229,9 @@ impl Tunnels {
         self.resolved(now, rng, name, addrs, error);
     }
 
-    /// The resolver has said what a name stands for now, whoever asked. Servers put the addresses of
-    /// one name in another order for each answer: known addresses keep their order, and new ones come
-    /// last.
+    /// The resolver has said what a name stands for now, whoever asked. Servers put the addresses
+    /// of one name in another order for each answer: known addresses keep their order, and new ones
+    /// come last.
     pub fn resolved(
         &mut self,
         now: Instant,
@@ -262,8 +266,8 @@ impl Tunnels {
 
     // ---- views ----
 
-    /// Every tunnel that should be up and is not, by connection and child. `progress` says how far the
-    /// protocol is with bringing a tunnel up; `None`: it does not.
+    /// Every tunnel that should be up and is not, by connection and child. `progress` says how far
+    /// the protocol is with bringing a tunnel up; `None`: it does not.
     pub fn down(&self, now: Instant, progress: impl Fn(&str, Option<&str>) -> Option<String>) -> Vec<Down> {
         let down = self.troubles.iter().map(|(conn, child, trouble)| {
             let progress = progress(conn, child.as_deref());
@@ -289,8 +293,8 @@ impl Tunnels {
         down.collect()
     }
 
-    /// Why the last attempt for this tunnel, or the tunnel itself, ended; `None` when it is not down,
-    /// or the first attempt is under way.
+    /// Why the last attempt for this tunnel, or the tunnel itself, ended; `None` when it is not
+    /// down, or the first attempt is under way.
     pub fn why_down(&self, conn: &str, child: Option<&str>) -> Option<&str> {
         self.troubles.why(conn, child)
     }

@@ -17,7 +17,7 @@ enum Trap {
     WaitsForName,
     /// The routing table has been asked for our address.
     WaitsForRoute,
-    /// Its policies are installed.
+    /// The policies are installed.
     Stands,
 }
 

@@ -4,9 +4,9 @@
 //! itself, so the configuration bounds the table. Nothing that a stranger sends makes an entry.
 //!
 //! * A child has an entry from when an attempt of ours begins, and from when the child ends without
-//!   having been closed here, whoever had initiated it: a child that road warriors bring up is listed
-//!   after the last of them has closed it, until one comes again. The entry goes when the child is
-//!   up, when somebody closes it here, and when the connection is unloaded.
+//!   having been closed here, whoever had initiated it: a child that road warriors bring up is
+//!   listed after the last of them has closed it, until one comes again. The entry goes when the
+//!   child is up, when somebody closes it here, and when the connection is unloaded.
 //! * An IKE_SA that was asked for without child has an entry (`child` is `None`) while it is being
 //!   brought up, or when that has failed. Once it has been up, its end makes none: it carries
 //!   nothing.
@@ -25,11 +25,11 @@ pub struct Down {
     pub since: Duration,
     /// The reason, as far as it is known; without a full stop.
     pub why: String,
-    /// What is being done about it.
+    /// The next try.
     pub next: Next,
 }
 
-/// What is being done about a tunnel that is down.
+/// The next try of a tunnel that is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// An attempt is under way.
@@ -74,7 +74,8 @@ impl Troubles {
         self.up.len()
     }
 
-    /// The tunnel stands on one SA more. An IKE_SA is wanted without child only until a child is up.
+    /// The tunnel stands on one SA more. An IKE_SA is wanted without child only until a child is
+    /// up.
     pub(super) fn up(&mut self, conn: &str, child: Option<&str>) {
         *self.up.entry(key(conn, child)).or_default() += 1;
         self.remove(conn, child);
@@ -101,7 +102,8 @@ impl Troubles {
         self.down.entry(key(conn, child)).or_insert(Trouble { since: now, why: None });
     }
 
-    /// The tunnel, or an attempt to bring it up, has ended. No trouble while it stands on another SA.
+    /// The tunnel, or an attempt to bring it up, has ended. No trouble while it stands on another
+    /// SA.
     pub(super) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
         if !self.stands(conn, child) {
             let entry = self.down.entry(key(conn, child)).or_insert(Trouble { since: now, why: None });
