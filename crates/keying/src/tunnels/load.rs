@@ -235,7 +235,7 @@ impl Tunnels {
         for name in conn.dns_names() {
             if self.loaded.connections().using(&name).is_empty() {
                 self.names.forget(&name);
-                self.timers.cancel(&Due::Name(name.clone()));
+                self.timers.cancel(Due::Name(name.clone()));
                 self.loaded.connections_mut().set_resolved(&name, Vec::new());
             }
         }

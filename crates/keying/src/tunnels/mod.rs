@@ -96,19 +96,18 @@ impl Tunnels {
         if let Some(order) = self.orders.pop_front() {
             return Some(order);
         }
-        while let Some(start) = self.pace.next(now) {
-            // The connection or the child may have been unloaded meanwhile.
-            let known =
-                self.loaded.connections().get(&start.conn).is_some_and(|conn| {
-                    start.children.iter().flatten().all(|name| conn.child(name).is_some())
-                });
-            if known {
-                return Some(Order::Start(start));
-            }
+        let start = self.pace.next(now)?;
+        // The connection or the child may have been unloaded meanwhile.
+        let known = self
+            .loaded
+            .connections()
+            .get(&start.conn)
+            .is_some_and(|conn| start.children.iter().flatten().all(|name| conn.child(name).is_some()));
+        if !known {
             self.cancelled(start, "the connection has been unloaded");
             return self.orders.pop_front();
         }
-        None
+        Some(Order::Start(start))
     }
 
     /// When [`Self::handle_timeout`] must be called next.
@@ -170,7 +169,7 @@ impl Tunnels {
 
     /// Makes an attempt that waited for its time.
     fn make(&mut self, id: AttemptId) {
-        self.timers.cancel(&Due::Attempt(id));
+        self.timers.cancel(Due::Attempt(id));
         if let Some(later) = self.laters.remove(id) {
             self.begin(later.start);
         }
@@ -184,7 +183,7 @@ impl Tunnels {
 
     /// Forgets an attempt that waits for its time.
     fn cancel_later(&mut self, id: AttemptId, why: &str) {
-        self.timers.cancel(&Due::Attempt(id));
+        self.timers.cancel(Due::Attempt(id));
         if let Some(later) = self.laters.remove(id) {
             self.cancelled(later.start, why);
         }

@@ -272,7 +272,7 @@ impl Tunnels {
         let down = self.troubles.iter().map(|(conn, child, trouble)| {
             let progress = progress(conn, child.as_deref());
             let to_come = self.laters.of(conn).filter(|later| later.start.children.contains(child));
-            let at = to_come.filter_map(|later| self.timers.get(&Due::Attempt(later.start.id))).min();
+            let at = to_come.filter_map(|later| self.timers.get(Due::Attempt(later.start.id))).min();
             let trapped = || child.as_ref().is_some_and(|c| self.traps.stands(conn, c));
             let next = match at {
                 _ if progress.is_some() => Next::Trying,
