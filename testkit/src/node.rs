@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ironswan_crypto::kex;
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ike::event::{
     Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Transmit,
@@ -36,6 +35,8 @@ pub struct Node {
     pub answers: VecDeque<(Instant, RequestId, Completion)>,
     /// Key pairs and shared secrets computed.
     pub kex: usize,
+    /// Signatures made and verified.
+    pub signatures: usize,
     /// What the resolver knows: the answer to `Request::Resolve`.
     pub names: BTreeMap<String, Vec<IpAddr>>,
     /// Names to which the resolver never answers.
@@ -79,6 +80,7 @@ impl Node {
             work: Duration::ZERO,
             answers: VecDeque::new(),
             kex: 0,
+            signatures: 0,
             names: BTreeMap::new(),
             mute_names: BTreeSet::new(),
             resolved: 0,
@@ -126,8 +128,7 @@ impl Node {
                 if matches!(&request, Request::Resolve { name } if self.mute_names.contains(name)) {
                     continue;
                 }
-                let slow = matches!(request, Request::GenerateKey { .. } | Request::Agree { .. });
-                if let Some(held) = self.held.as_mut().filter(|_| slow) {
+                if let Some(held) = self.held.as_mut().filter(|_| request.is_computation()) {
                     held.push((id, request));
                     continue;
                 }
@@ -164,14 +165,13 @@ impl Node {
             Request::GenerateKey { .. } if self.no_keys => {
                 Completion::Failed { error: "no keys today".to_owned() }
             }
-            Request::GenerateKey { ke, seed } => {
+            Request::GenerateKey { .. } | Request::Agree { .. } => {
                 self.kex += 1;
-                let (private, public) = kex::generate(ke, seed.expose()).expect("a supported method");
-                Completion::KeyPair { private, public }
+                request.compute().expect("a computation")
             }
-            Request::Agree { ke, private, peer_public } => {
-                self.kex += 1;
-                Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
+            Request::Sign { .. } | Request::Verify { .. } => {
+                self.signatures += 1;
+                request.compute().expect("a computation")
             }
             Request::Usage { .. } => Completion::Usage { last_inbound: self.last_esp },
             Request::Route { .. } if self.no_routes => Completion::Route { local: None },

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use ironswan_keying::PublicKey;
 pub use ironswan_keying::{Level, Ticket};
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
@@ -56,6 +57,22 @@ pub enum Request {
         /// The peer's public value, as on the wire.
         peer_public: Vec<u8>,
     },
+    /// Sign a message. Completed by [`Completion::Signature`].
+    Sign {
+        /// Our private key: the seed of Ed25519.
+        secret: Secret,
+        /// The octets that the signature covers.
+        message: Vec<u8>,
+    },
+    /// Verify a signature. Completed by [`Completion::Verified`].
+    Verify {
+        /// Public keys of which one may have signed.
+        keys: Vec<PublicKey>,
+        /// Messages of which one may have been signed.
+        messages: Vec<Vec<u8>>,
+        /// The signature.
+        signature: Vec<u8>,
+    },
     /// How an inbound SA has been used (liveness: ESP counts as a sign of life). Completed by [`Completion::Usage`].
     Usage {
         /// Inbound SPIs.
@@ -86,6 +103,10 @@ pub enum Completion {
     },
     /// The shared secret; `None` when the peer's value is not acceptable (RFC 6989, RFC 8031).
     SharedSecret(Option<Secret>),
+    /// The signature; `None` when the private key is none.
+    Signature(Option<Vec<u8>>),
+    /// True when one of the keys has signed one of the messages.
+    Verified(bool),
     /// The latest time an authenticated packet arrived on any of the SAs.
     Usage {
         /// `None`: never.

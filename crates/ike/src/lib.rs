@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `child` | one CHILD_SA |
 //! | `cookie` | cookies for strangers |
+//! | `compute` | the computations among an endpoint's requests |
 //! | `counters` | counters |
 //! | `event` | events and requests for the driver |
 //! | `init` | one IKE_SA while it is set up |
@@ -27,6 +28,7 @@
 
 mod auth;
 mod child;
+mod compute;
 mod cookie;
 pub mod counters;
 pub mod endpoint;

@@ -10,6 +10,8 @@ use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
+use crate::keys::PublicKey;
+
 /// Where one end of a connection may be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AddrSpec {
@@ -155,11 +157,13 @@ pub struct ChildConfig {
 }
 
 /// How an end proves who it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Auth {
     /// Pre-shared key.
     #[default]
     Psk,
+    /// Signatures by one of these keys. Ours may be empty: then our identity names the key.
+    Pubkey(Vec<PublicKey>),
 }
 
 /// One `connections.<name>`.
@@ -207,6 +211,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// True when one side proves itself by signatures.
+    pub fn has_signatures(&self) -> bool {
+        [&self.local_auth, &self.remote_auth].into_iter().any(|auth| *auth != Auth::Psk)
+    }
+
     /// True when every child is a policy without an SA (`mode = pass`, `drop`): nothing is
     /// negotiated, with nobody.
     pub fn only_shunts(&self) -> bool {

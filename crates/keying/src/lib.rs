@@ -10,6 +10,7 @@
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
 //! | `diagnosis/` | the closed list of reasons why something failed |
 //! | `jitter` | random parts of times |
+//! | `keys` | key pairs for signatures, and the choice of our private key |
 //! | `level` | levels of lines for the log |
 //! | `limits` | every limit and time of keying |
 //! | `policy` | the questions that a protocol asks of policy |
@@ -23,6 +24,7 @@ mod connections;
 mod credentials;
 pub mod diagnosis;
 pub mod jitter;
+mod keys;
 mod level;
 pub mod limits;
 mod policy;
@@ -36,6 +38,7 @@ pub use connection::{
 pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};
 pub use diagnosis::Diagnosis;
+pub use keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey};
 pub use level::Level;
 pub use limits::Limits;
 pub use policy::{Loaded, Policy};

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::Proposal;
 
-use crate::{AddrSpec, Claim, Connection, Connections, Fit, SharedKey, SharedKeys};
+use crate::{
+    AddrSpec, Claim, Connection, Connections, Fit, PrivateKey, PrivateKeys, PublicKey, SharedKey, SharedKeys,
+};
 
 /// Policy as a protocol sees it. Every answer is a pure function of what is loaded.
 pub trait Policy {
@@ -42,6 +44,10 @@ pub trait Policy {
     /// The shared key for this pair of identities.
     fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey>;
 
+    /// Our private key to sign with: that of the first of these public keys which is loaded. Without
+    /// any public key, the one that our identity names.
+    fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<&PrivateKey>;
+
     /// The single addresses in a list, in its order and each once, with those that its DNS names
     /// stand for.
     fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr>;
@@ -59,6 +65,7 @@ pub trait Policy {
 pub struct Loaded {
     conns: Connections,
     secrets: SharedKeys,
+    private_keys: PrivateKeys,
 }
 
 impl Loaded {
@@ -80,6 +87,16 @@ impl Loaded {
     /// The shared keys, to load and unload them.
     pub fn secrets_mut(&mut self) -> &mut SharedKeys {
         &mut self.secrets
+    }
+
+    /// Our private keys.
+    pub fn private_keys(&self) -> &PrivateKeys {
+        &self.private_keys
+    }
+
+    /// Our private keys, to load and unload them.
+    pub fn private_keys_mut(&mut self) -> &mut PrivateKeys {
+        &mut self.private_keys
     }
 }
 
@@ -115,6 +132,10 @@ impl Policy for Loaded {
 
     fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey> {
         self.secrets.find(local, remote)
+    }
+
+    fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<&PrivateKey> {
+        self.private_keys.find(of, local)
     }
 
     fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr> {

@@ -1,6 +1,6 @@
 //! `list-conns`: every connection as it was understood.
 
-use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec, Unique};
+use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, TsSpec, Unique};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::sadb::Mode;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -54,17 +54,24 @@ fn section(c: &Connection) -> Section {
     if !c.dpd_delay.is_zero() {
         s.put("dpd_delay", c.dpd_delay.as_secs());
     }
-    s.put("local-1", round(c.local_id.as_ref().map(ToString::to_string)));
+    s.put("local-1", round(c.local_id.as_ref().map(ToString::to_string), &c.local_auth));
     let remote = if c.remote_id == IdPattern::Any { None } else { Some(c.remote_id.to_string()) };
-    s.with("remote-1", round(remote))
+    s.with("remote-1", round(remote, &c.remote_auth))
 }
 
-fn round(id: Option<String>) -> Section {
+fn round(id: Option<String>, auth: &Auth) -> Section {
     let mut s = Section::new();
     if let Some(id) = id {
         s.put("id", id);
     }
-    s.put("class", "pre-shared key");
+    // strongSwan's words.
+    s.put(
+        "class",
+        match auth {
+            Auth::Psk => "pre-shared key",
+            Auth::Pubkey(_) => "public key",
+        },
+    );
     for empty in ["groups", "cert_policy", "certs", "cacerts"] {
         s.put(empty, Vec::<String>::new());
     }

@@ -25,7 +25,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use ironswan_crypto::kex;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Ticket};
 use ironswan_ike::{CommandError, Endpoint};
 use ironswan_io::{Error as IoError, clock};
@@ -312,21 +311,12 @@ impl Driver {
 
     fn serve(&self, now: Instant, id: RequestId, request: Request) {
         match request {
-            Request::GenerateKey { ke, seed } => {
-                self.compute(now, id, STRANGERS_WAITING, move || match kex::generate(ke, seed.expose()) {
-                    Ok((private, public)) => Completion::KeyPair { private, public },
-                    Err(e) => {
-                        static LINES: Repeated = Repeated::new();
-                        LINES.line(Level::Error, || format!("unable to make a {ke} key: {e}"));
-                        Completion::Failed { error: e.to_string() }
-                    }
-                })
-            }
+            Request::GenerateKey { .. } => self.compute(now, id, STRANGERS_WAITING, request),
             // A stranger that has come so far has been answered, and there are no more of them than
             // half-open IKE_SAs: what one of these waits for is cancelled when it ends.
-            Request::Agree { ke, private, peer_public } => self.compute(now, id, usize::MAX, move || {
-                Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
-            }),
+            Request::Agree { .. } | Request::Sign { .. } | Request::Verify { .. } => {
+                self.compute(now, id, usize::MAX, request);
+            }
             Request::Usage { spis } => {
                 // Inbound SPIs are ours and unique, whoever sends on them.
                 let remote = std::net::Ipv4Addr::UNSPECIFIED.into();
@@ -367,13 +357,15 @@ impl Driver {
 
     /// Runs an expensive computation on another thread: for peers that are established and for our
     /// own attempts before those for strangers, of which at most `room` wait for each site.
-    fn compute(
-        &self,
-        now: Instant,
-        id: RequestId,
-        room: usize,
-        work: impl FnOnce() -> Completion + std::marker::Send + 'static,
-    ) {
+    fn compute(&self, now: Instant, id: RequestId, room: usize, request: Request) {
+        let work = move || {
+            let answer = request.compute().expect("a computation");
+            if let Completion::Failed { error } = &answer {
+                static LINES: Repeated = Repeated::new();
+                LINES.line(Level::Error, || error.clone());
+            }
+            answer
+        };
         let stranger = self.0.state.borrow().endpoint.stranger(id);
         let (turn, room) = match stranger {
             Some(site) => (Turn::Later(site), room),
@@ -395,7 +387,7 @@ impl Driver {
             driver.0.computing.borrow_mut().remove(&id);
             let completion = computed.unwrap_or_else(|_| {
                 // The panic itself has been logged.
-                Completion::Failed { error: "the key exchange ended badly".to_owned() }
+                Completion::Failed { error: "the computation ended badly".to_owned() }
             });
             driver.act(|e, now| e.complete(now, id, completion));
         });

@@ -1,23 +1,76 @@
 //! Proving who one is (RFC 7296 section 2.15). One file per method.
 //!
+//! A method makes AUTH of our side ([`Prover`]) or judges that of the peer ([`Verifier`]). It knows no
+//! exchange: IKE_AUTH (`task/auth`) gives it the octets that AUTH covers and does what its [`Step`] asks for.
+//!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
 //! | `psk` | AUTH with a pre-shared key |
+//! | `signature` | AUTH with an Ed25519 signature and a raw public key |
 
 pub(crate) mod psk;
+pub(crate) mod signature;
 
+use ironswan_crypto::prf::Prf;
+use ironswan_wire::ike::payload::Auth;
 use ironswan_wire::secret::Secret;
 
-/// What AUTH of one side covers.
-pub(crate) struct SignedOctets<'a> {
-    /// "RealMessage": that side's IKE_SA_INIT message as sent, without the non-ESP marker.
-    pub message: &'a [u8],
-    /// The other side's nonce, its data only.
-    pub nonce: &'a [u8],
-    /// SK_p of that side.
-    pub sk_p: &'a Secret,
-    /// "RestOfIDPayload": that side's ID payload without the generic header, RESERVED as it came.
-    pub id_body: &'a [u8],
+use crate::event::{Completion, Request};
+
+/// The octets that AUTH of one side covers (RFC 7296 section 2.15):
+/// `RealMessage | Nonce | prf(SK_p, RestOfIDPayload)`.
+///
+/// * `message`: that side's IKE_SA_INIT message as sent, without the non-ESP marker.
+/// * `nonce`: the other side's nonce, its data only.
+/// * `sk_p`: SK_p of that side.
+/// * `id_body`: that side's ID payload without the generic header, RESERVED as it came.
+pub(crate) fn signed_octets(
+    prf: &dyn Prf,
+    message: &[u8],
+    nonce: &[u8],
+    sk_p: &Secret,
+    id_body: &[u8],
+) -> Vec<u8> {
+    [message, nonce, prf.mac(sk_p.expose(), &[id_body]).expose()].concat()
+}
+
+/// How far a method has come. A method that needs further IKE_AUTH messages, as EAP does, adds a step for them.
+pub(crate) enum Step<T> {
+    /// The method is through.
+    Done(T),
+    /// The method goes on with the answer to this request.
+    Ask(Request),
+    /// The proof cannot be made, or is none. The text says why.
+    Failed(String),
+}
+
+/// A method of authentication that proves who we are.
+pub(crate) trait Prover: Send {
+    /// The method in lines of the log, in charon's words.
+    fn name(&self) -> &'static str;
+
+    /// Begins to make AUTH over these octets.
+    fn prove(&self, octets: Vec<u8>) -> Step<Auth>;
+
+    /// Goes on with the answer to the request of the last step.
+    fn resume(&self, _answer: Completion) -> Step<Auth> {
+        Step::Failed("nothing was asked for".to_owned())
+    }
+}
+
+/// A method of authentication that judges the peer's proof.
+pub(crate) trait Verifier: Send {
+    /// The method in lines of the log, in charon's words.
+    fn name(&self) -> &'static str;
+
+    /// Begins to judge AUTH of the peer, which is right when it covers one of these: there are two when the
+    /// responder cannot know which of two requests the initiator signs (see `sa::Init::twin`).
+    fn verify(&self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()>;
+
+    /// Goes on with the answer to the request of the last step.
+    fn resume(&self, _answer: Completion) -> Step<()> {
+        Step::Failed("nothing was asked for".to_owned())
+    }
 }

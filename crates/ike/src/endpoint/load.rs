@@ -14,7 +14,7 @@ use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::delete::{DeleteChild, DeleteIke};
 use crate::task::{Task, liveness};
-use ironswan_keying::{ChildAction, ChildKind, Connection, Limits, SharedKey};
+use ironswan_keying::{ChildAction, ChildKind, Connection, Fingerprint, Limits, PrivateKey, SharedKey};
 
 /// What those who wait for an attempt are told when a reload ends it.
 pub(super) const CHANGED: &str = "the connection has been changed";
@@ -62,6 +62,21 @@ impl Endpoint {
     /// Names of the shared keys.
     pub fn shared_names(&self) -> impl Iterator<Item = &str> {
         self.tunnels.policy().secrets().names()
+    }
+
+    /// Loads a private key of ours, or replaces the same one.
+    pub fn load_private(&mut self, key: PrivateKey) {
+        self.tunnels.load_private(key);
+    }
+
+    /// Unloads a private key. What was authenticated with it goes on.
+    pub fn unload_private(&mut self, id: &Fingerprint) -> bool {
+        self.tunnels.unload_private(id)
+    }
+
+    /// Ids of our private keys.
+    pub fn private_ids(&self) -> impl Iterator<Item = &Fingerprint> {
+        self.tunnels.policy().private_keys().ids()
     }
 
     /// Installs the trap or shunt of a child, as [`Tunnels::install_trap`](ironswan_keying::Tunnels::install_trap) says.

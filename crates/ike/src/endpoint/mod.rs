@@ -334,7 +334,11 @@ impl Endpoint {
         match request {
             Request::GenerateKey { .. } => self.counters.kex_generated += 1,
             Request::Agree { .. } => self.counters.kex_agreed += 1,
-            Request::Usage { .. } | Request::Route { .. } | Request::Resolve { .. } => {}
+            Request::Sign { .. }
+            | Request::Verify { .. }
+            | Request::Usage { .. }
+            | Request::Route { .. }
+            | Request::Resolve { .. } => {}
         }
         self.outbox.ask(who, request)
     }

@@ -61,6 +61,7 @@ fn is_going(sa: &IkeSa) -> bool {
 /// How far the work of an IKE_SA of ours is: what it waits for.
 fn progress(sa: &IkeSa) -> String {
     match (&sa.active, sa.wait.as_ref().map(|w| &w.exchange)) {
+        (_, Some(exchange)) if !exchange.is_of_peer() => exchange.waits_for(),
         (Some(active), _) if active.tries == 0 => {
             format!("no answer yet from {} to {}", sa.remote, active.exchange)
         }

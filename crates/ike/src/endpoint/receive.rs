@@ -10,7 +10,7 @@ use ironswan_wire::ike::{Header, ParseError, Payload};
 
 use super::{About, Close, Endpoint};
 use crate::event::{IkeState, Level};
-use crate::sa::{Answering, Datagram, IkeSa, OpenError};
+use crate::sa::{Active, Answering, Datagram, IkeSa, OpenError};
 use crate::task::{
     Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
 };
@@ -308,8 +308,15 @@ impl Endpoint {
             return;
         }
         self.alive(now, sa, d, false);
-        let Some(active) = sa.active.take() else { return };
         self.timers.cancel(Timer::Retransmit(sa.id));
+        let opened = match (opened, &sa.active) {
+            // The request is in flight until the peer is authenticated.
+            (Ok(payloads), Some(Active { task: Task::Auth(_), .. })) => {
+                return auth::process(self, now, sa, payloads);
+            }
+            (opened, _) => opened,
+        };
+        let Some(active) = sa.active.take() else { return };
         sa.window.response_seen();
         let payloads = match opened {
             Ok(payloads) => payloads,
@@ -348,8 +355,7 @@ impl Endpoint {
             return self.close_ike(now, sa, Close::Syntax(why));
         }
         match active.task {
-            Task::Init => {}
-            Task::Auth(child) => auth::process(self, now, sa, child, &payloads),
+            Task::Init | Task::Auth(_) => {}
             Task::Child(new) => create_child::process(self, now, sa, new, &payloads),
             Task::RekeyIke(task) => rekey_ike::process(self, now, sa, task, &payloads),
             Task::DeleteChild(task) => delete::process_child(self, now, sa, task, &payloads),

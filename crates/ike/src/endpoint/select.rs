@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ironswan_keying::{Claim, Connection};
+use ironswan_keying::{Auth, Claim, Connection};
+use ironswan_wire::iana::AuthMethod;
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::IkeSuite;
 
@@ -17,17 +18,22 @@ impl Endpoint {
     }
 
     /// The best connection for a peer that says it is `idi`, and perhaps that we are `idr`. `suite` has been agreed already, so
-    /// the connection must allow it.
+    /// the connection must allow it. Connections whose peers authenticate by `method` come first.
     pub(crate) fn select_by_identity(
         &self,
         local: IpAddr,
         remote: IpAddr,
         suite: &IkeSuite,
+        method: Option<AuthMethod>,
         idi: &Identity,
         idr: Option<&Identity>,
     ) -> Option<Arc<Connection>> {
         let claim = Claim { local, remote, peer: idi, asked: idr };
-        self.policy().for_identity(&claim, &|conn| allows(conn, suite))
+        let fits = |conn: &Connection| method.is_some_and(|method| accepts(&conn.remote_auth, method));
+        // Without one that takes the peer's method, the one that would have been taken says what it requires.
+        self.policy()
+            .for_identity(&claim, &|conn| allows(conn, suite) && fits(conn))
+            .or_else(|| self.policy().for_identity(&claim, &|conn| allows(conn, suite)))
     }
 
     /// The peer has said who it is, and belongs to another connection than its address suggested.
@@ -36,6 +42,14 @@ impl Endpoint {
         self.by_conn.entry(conn.name.clone()).or_default().insert(sa.id);
         sa.local_id = conn.local_identity(sa.local.ip());
         sa.conn = conn;
+    }
+}
+
+/// True when AUTH of this method can be what the configuration asks for.
+fn accepts(auth: &Auth, method: AuthMethod) -> bool {
+    match auth {
+        Auth::Psk => method == AuthMethod::PSK,
+        Auth::Pubkey(_) => method == AuthMethod::SIGNATURE,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Endpoint;
 use crate::child::Child;
 use crate::event::{ChildSaInfo, IkeSaInfo, IkeState};
-use crate::sa::{Active, IkeSa};
+use crate::sa::{Active, IkeSa, Wait};
 use crate::task::Task;
 use crate::timer::Timer;
 
@@ -46,7 +46,9 @@ impl Endpoint {
         let left = |timer| self.timers.get(timer).map(|at| at.saturating_duration_since(now));
         let mut tasks_active: Vec<_> = sa.active.iter().map(|a: &Active| a.task.name()).collect();
         let mut tasks_passive = Vec::new();
-        if let Some(wait) = &sa.wait {
+        // A response that is being judged belongs to the request in flight.
+        let waits = |w: &&Wait| w.exchange.is_of_peer() || sa.active.is_none();
+        if let Some(wait) = sa.wait.as_ref().filter(waits) {
             let tasks = if wait.exchange.is_of_peer() { &mut tasks_passive } else { &mut tasks_active };
             tasks.push(wait.exchange.name());
         }

@@ -27,6 +27,7 @@ use ironswan_wire::secret::Secret;
 
 use super::sa_init::{KeyPair, derive};
 use super::{Exchange, Task};
+use crate::auth::signature;
 use crate::endpoint::{About, Close, Endpoint, Room};
 use crate::event::{Completion, IkeId, IkeState, Level, Request};
 use crate::natd;
@@ -192,6 +193,7 @@ pub(crate) fn answer(
         proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
         natd: nat.supported,
         childless: conn.childless != Childless::Never,
+        verifies_ed25519: signature::announced(&message.payloads),
         ..Init::default()
     };
     // To an address that may be somebody else's, at most 1.2 times what came from it.
@@ -459,6 +461,10 @@ fn response(
     }
     if init.childless {
         payloads.push(Payload::Notify(Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, [])));
+    }
+    // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use for ours.
+    if init.verifies_ed25519.is_some() {
+        payloads.push(signature::announcement());
     }
     payloads
 }

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | `answer_child` | the same as responder |
 //! | `answer_init` | IKE_SA_INIT as responder |
-//! | `auth` | IKE_AUTH |
 //! | `create_child` | CREATE_CHILD_SA for children, as initiator |
 //! | `delete` | DELETE, and other INFORMATIONAL requests |
 //! | `liveness` | an empty INFORMATIONAL to a silent peer |
@@ -16,6 +15,7 @@
 //! | `rekey_ike` | rekeying the IKE_SA |
 //! | `restart` | answers to IKE_SA_INIT that may be forged |
 //! | `sa_init` | IKE_SA_INIT as initiator |
+//! | `auth/` | IKE_AUTH |
 
 pub(crate) mod answer_child;
 pub(crate) mod answer_init;
@@ -66,7 +66,7 @@ impl Task {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Init => "IKE_INIT",
-            Self::Auth(_) => "IKE_AUTH",
+            Self::Auth(_) => auth::NAME,
             Self::Child(n) => child_name(n.rekey.is_some()),
             Self::RekeyIke(_) => rekey_ike::NAME,
             Self::DeleteChild(_) => "CHILD_DELETE",

@@ -21,6 +21,7 @@ use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::secret::Secret;
 
 use super::{Exchange, Task, answer_init, restart};
+use crate::auth::signature;
 use crate::endpoint::{About, Close, Endpoint};
 use crate::event::{Completion, Event, IkeState, KeyLog, Level, Request};
 use crate::keymat::SkeySeed;
@@ -105,6 +106,9 @@ pub(super) fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     payloads.push(Payload::Ke(Ke { group: init.ke, data: init.public.clone() }));
     payloads.push(Payload::Nonce(Nonce(init.ni.clone())));
     payloads.extend(natd::payloads(sa.spi_i, 0, sa.local, sa.remote, sa.conn.encap));
+    if sa.conn.has_signatures() {
+        payloads.push(signature::announcement());
+    }
     ep.send_request(now, sa, ExchangeType::IKE_SA_INIT, Task::Init, &payloads);
 }
 
@@ -218,6 +222,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     init.response.clone_from(&d.bytes);
     init.peer_public.clone_from(&ke.data);
     init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
+    init.verifies_ed25519 = signature::announced(payloads);
     let private = init.private.take().unwrap_or_default();
     sa.spi_r = header.responder_spi;
     sa.suite = Some(suite);

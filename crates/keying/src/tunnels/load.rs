@@ -6,7 +6,7 @@ use ironswan_crypto::rng::Rng;
 
 use super::order::{AttemptId, CommandError, Order, STOPPING, Start};
 use super::{Due, Tunnels};
-use crate::{ChildAction, ChildConfig, ChildKind, Connection, SharedKey};
+use crate::{ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, PrivateKey, SharedKey};
 
 /// Reason for callers who wait for an attempt that a command has overtaken or ended.
 const CANCELLED: &str = "cancelled";
@@ -55,6 +55,16 @@ impl Tunnels {
     /// Unloads a shared key; false when there is none. SAs that were authenticated with it go on.
     pub fn unload_shared(&mut self, name: &str) -> bool {
         self.loaded.secrets_mut().remove(name)
+    }
+
+    /// Loads a private key of ours, or replaces the same one.
+    pub fn load_private(&mut self, key: PrivateKey) {
+        self.loaded.private_keys_mut().insert(key);
+    }
+
+    /// Unloads a private key; false when there is none. SAs that were authenticated with it go on.
+    pub fn unload_private(&mut self, id: &Fingerprint) -> bool {
+        self.loaded.private_keys_mut().remove(id)
     }
 
     /// True after [`Self::stop`].

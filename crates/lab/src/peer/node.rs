@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ironswan_crypto::kex;
 use ironswan_crypto::rng::System;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId};
 use ironswan_ike::{Endpoint, Options, Target};
@@ -166,19 +165,12 @@ impl Node {
     }
 
     fn serve(&mut self, now: Instant, id: RequestId, request: Request) {
-        let completion = match request {
-            Request::GenerateKey { ke, seed } => match kex::generate(ke, seed.expose()) {
-                Ok((private, public)) => Completion::KeyPair { private, public },
-                Err(e) => Completion::Failed { error: e.to_string() },
-            },
-            Request::Agree { ke, private, peer_public } => {
-                Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
-            }
+        let completion = request.compute().unwrap_or(match request {
             Request::Usage { .. } => Completion::Usage { last_inbound: None },
-            // Every tunnel names its address.
-            Request::Route { .. } => Completion::Route { local: None },
             Request::Resolve { .. } => Completion::Addresses { addrs: Vec::new(), error: None },
-        };
+            // Every tunnel names its address.
+            _ => Completion::Route { local: None },
+        });
         self.endpoint.complete(now, id, completion);
     }
 

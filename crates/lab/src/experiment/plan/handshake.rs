@@ -5,7 +5,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use ironswan_crypto::kex;
 use ironswan_crypto::rng::Seeded;
 use ironswan_ike::event::{Completion, Event, Request, Transmit};
 use ironswan_ike::{Endpoint, Options, Target};
@@ -144,22 +143,16 @@ fn failed(why: &str) -> LabError {
 }
 
 fn answer(request: Request, n: usize) -> Result<Completion, LabError> {
-    Ok(match request {
-        Request::GenerateKey { ke, seed } => {
-            let (private, public) =
-                kex::generate(ke, seed.expose()).map_err(|e| failed(&format!("{e:?}")))?;
-            Completion::KeyPair { private, public }
-        }
-        Request::Agree { ke, private, peer_public } => {
-            Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
-        }
-        Request::Usage { .. } => Completion::Usage { last_inbound: None },
-        Request::Route { .. } => Completion::Route { local: Some(address(n)) },
-        Request::Resolve { name } => {
+    match (request.compute(), request) {
+        (Some(Completion::Failed { error }), _) => Err(failed(&error)),
+        (Some(answer), _) => Ok(answer),
+        (None, Request::Usage { .. }) => Ok(Completion::Usage { last_inbound: None }),
+        (None, Request::Resolve { name }) => {
             let error = Some(format!("{name} is not looked up here"));
-            Completion::Addresses { addrs: vec![], error }
+            Ok(Completion::Addresses { addrs: vec![], error })
         }
-    })
+        (None, _) => Ok(Completion::Route { local: Some(address(n)) }),
+    }
 }
 
 fn address(n: usize) -> IpAddr {

@@ -1,0 +1,35 @@
+//! The computations among the requests of an endpoint. They take long, so a driver runs them outside of the endpoint,
+//! on a thread of its choice.
+
+use ironswan_crypto::{kex, sign};
+
+use crate::auth::signature;
+use crate::event::{Completion, Request};
+
+impl Request {
+    /// True when [`Self::compute`] answers this request.
+    pub fn is_computation(&self) -> bool {
+        match self {
+            Self::GenerateKey { .. } | Self::Agree { .. } | Self::Sign { .. } | Self::Verify { .. } => true,
+            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => false,
+        }
+    }
+
+    /// Computes the answer. `None` when somebody else has to answer.
+    pub fn compute(&self) -> Option<Completion> {
+        Some(match self {
+            Self::GenerateKey { ke, seed } => match kex::generate(*ke, seed.expose()) {
+                Ok((private, public)) => Completion::KeyPair { private, public },
+                Err(e) => Completion::Failed { error: format!("unable to make a {ke} key: {e}") },
+            },
+            Self::Agree { ke, private, peer_public } => {
+                Completion::SharedSecret(kex::agree(*ke, private, peer_public).ok())
+            }
+            Self::Sign { secret, message } => Completion::Signature(sign::sign(secret, message)),
+            Self::Verify { keys, messages, signature } => {
+                Completion::Verified(signature::verify(keys, messages, signature))
+            }
+            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => return None,
+        })
+    }
+}

@@ -1,0 +1,305 @@
+//! IKE_AUTH as initiator.
+
+use std::time::Instant;
+
+use ironswan_wire::iana::{ExchangeType, NotifyType};
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, notifies};
+
+use super::super::create_child::{self, NewChild};
+use super::super::{Exchange, Task, restart};
+use super::{expected_peer, is_fatal, our_octets, our_own, prover, their_octets, verifier};
+use crate::auth::{Prover, Step, Verifier};
+use crate::endpoint::{Close, Endpoint};
+use crate::event::{Completion, Level};
+use crate::negotiate::KeRule;
+use crate::sa::{Active, IkeSa};
+use ironswan_keying::{Auth as Method, Childless};
+
+/// Our IKE_AUTH request, while its AUTH is made. What is wanted waits in the queue.
+struct Proving {
+    prover: Box<dyn Prover>,
+}
+
+impl Exchange for Proving {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        if let Completion::Failed { error } = completion {
+            return ep.close_ike(now, sa, Close::Failed(error));
+        }
+        let step = self.prover.resume(completion);
+        proved(ep, now, sa, self.prover, step);
+    }
+
+    fn name(&self) -> &'static str {
+        super::NAME
+    }
+
+    fn waits_for(&self) -> String {
+        "waiting for our signature".to_owned()
+    }
+}
+
+/// The response to our IKE_AUTH request, while its AUTH is judged. The request counts as in flight until then: the peer
+/// has an IKE_SA, and we do not know whose it is.
+struct Verifying {
+    verifier: Box<dyn Verifier>,
+    peer: Identity,
+    auth: Auth,
+    payloads: Vec<Payload>,
+}
+
+impl Exchange for Verifying {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        if !sa.may_be_up_there() {
+            // The attempt has been taken back meanwhile.
+            return;
+        }
+        if let Completion::Failed { error } = completion {
+            let child = conclude(sa);
+            ep.say_deleted(sa);
+            put_back(sa, child);
+            return ep.close_ike(now, sa, Close::Failed(error));
+        }
+        let step = self.verifier.resume(completion);
+        verified(ep, now, sa, *self, step);
+    }
+
+    fn name(&self) -> &'static str {
+        super::NAME
+    }
+
+    fn waits_for(&self) -> String {
+        "waiting for the peer's signature to be verified".to_owned()
+    }
+}
+
+// ---- the request ----
+
+/// Makes AUTH, then the request.
+pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+    match prover(ep, sa, &expected_peer(sa)) {
+        Ok(prover) => {
+            let Some(octets) = our_octets(sa, &Id::new(sa.local_id.clone())) else { return };
+            let step = prover.prove(octets);
+            proved(ep, now, sa, prover, step);
+        }
+        Err(line) => {
+            ep.log(Level::Error, sa, line.clone());
+            ep.close_ike(now, sa, Close::Failed(line));
+        }
+    }
+}
+
+fn proved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, prover: Box<dyn Prover>, step: Step<Auth>) {
+    match step {
+        Step::Done(auth) => send(ep, now, sa, prover.name(), auth),
+        Step::Ask(request) => ep.wait_for(sa, request, Proving { prover }),
+        Step::Failed(why) => {
+            let line = format!("authentication of '{}' (myself) failed: {why}", sa.local_id);
+            ep.log(Level::Error, sa, line.clone());
+            ep.close_ike(now, sa, Close::Failed(line));
+        }
+    }
+}
+
+fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Auth) {
+    let mut payloads = vec![Payload::IdI(Id::new(sa.local_id.clone()))];
+    // "This notification asserts that this IKE SA is the only IKE SA currently active between the authenticated
+    // identities" (RFC 7296 section 2.4).
+    if ep.is_initial_contact(sa) {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
+    }
+    if let IdPattern::Exact(id) = &sa.conn.remote_id {
+        payloads.push(Payload::IdR(Id::new(id.clone())));
+    }
+    payloads.push(Payload::Auth(auth));
+    let line = format!("authentication of '{}' (myself) with {method}", sa.local_id);
+    ep.log(Level::Info, sa, line);
+
+    // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an IKE_AUTH without child.
+    let offered = sa.init.as_ref().is_some_and(|init| init.childless);
+    let (mut child, mut refused) = (None, Vec::new());
+    let alone = match sa.conn.childless {
+        Childless::Force => true,
+        Childless::Prefer => offered,
+        Childless::Allow | Childless::Never => false,
+    };
+    while child.is_none() && !alone {
+        let first = sa.queue.iter().position(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
+        let Some(Task::Child(mut new)) = first.and_then(|at| sa.queue.remove(at)) else { break };
+        // The first child has the IKE_SA's own key exchange.
+        match create_child::prepare(ep, sa, &mut new, KeRule::Ignore) {
+            Ok(()) => child = Some(new),
+            Err(why) => {
+                let line = format!("establishing CHILD_SA {} failed: {why}", new.config.name);
+                ep.log(Level::Error, sa, line);
+                refused.push((new, why));
+            }
+        }
+    }
+    match (&child, refused.last()) {
+        // Nobody asked for an IKE_SA without any child.
+        (None, Some((_, why))) if sa.ticket.is_none() => {
+            let why = (*why).to_owned();
+            sa.queue.extend(refused.into_iter().map(|(new, _)| Task::Child(new)));
+            return ep.close_ike(now, sa, Close::Failed(why));
+        }
+        (Some(new), _) => {
+            let line = format!("establishing CHILD_SA {}{{{}}}", new.config.name, new.id.0);
+            ep.log(Level::Info, sa, line);
+            payloads.extend(create_child::sa_and_ts(new, Vec::new()));
+        }
+        _ => {}
+    }
+    for (new, why) in refused {
+        ep.fail_task(Task::Child(new), why);
+    }
+    if child.is_none() && (!offered || sa.conn.childless == Childless::Never) {
+        let why = match sa.conn.childless {
+            Childless::Never => "an IKE_SA without CHILD_SA is not made with childless = never",
+            _ => "the peer does not support IKE_SAs without CHILD_SA (RFC 6023)",
+        };
+        return ep.close_ike(now, sa, Close::Failed(why.to_owned()));
+    }
+    ep.send_request(now, sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
+    restart::hurry_auth(ep, now, sa);
+}
+
+// ---- the response ----
+
+/// The response to the request in flight.
+pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: Vec<Payload>) {
+    let (mut idr, mut auth) = (None, None);
+    for p in &payloads {
+        match p {
+            Payload::IdR(p) => idr = Some(p.clone()),
+            Payload::Auth(p) => auth = Some(p.clone()),
+            _ => {}
+        }
+    }
+    let (Some(idr), Some(auth)) = (idr, auth) else { return refused(ep, now, sa, &payloads) };
+    let peer = idr.identity.clone();
+    let verifier = if !sa.conn.remote_id.matches(&peer) {
+        Err(format!("the peer says it is '{peer}', '{}' is required", sa.conn.remote_id))
+    } else if ep.claims_to_be_us(sa, &peer) {
+        Err(our_own(&peer))
+    } else {
+        verifier(ep, sa, &peer)
+    };
+    match verifier {
+        Ok(verifier) => {
+            let step = verifier.verify(their_octets(sa, &idr), &auth);
+            verified(ep, now, sa, Verifying { verifier, peer, auth, payloads }, step);
+        }
+        Err(why) => unproved(ep, now, sa, why),
+    }
+}
+
+/// The request is not in flight any more. Gives its child.
+fn conclude(sa: &mut IkeSa) -> Option<Box<NewChild>> {
+    sa.window.response_seen();
+    match sa.active.take() {
+        Some(Active { task: Task::Auth(child), .. }) => child,
+        _ => None,
+    }
+}
+
+/// The response does not authenticate anybody: the peer says no, or has nothing to say.
+fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+    let child = conclude(sa);
+    let kind = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
+    let why = match kind {
+        Some(kind) => format!("received {kind} notify error"),
+        None => "the IKE_AUTH response lacks IDr or AUTH".to_owned(),
+    };
+    ep.log(Level::Error, sa, why.clone());
+    if !kind.is_some_and(is_fatal) {
+        // It may have established what it has not proved to be its own.
+        ep.say_deleted(sa);
+    }
+    let refused = kind == Some(NotifyType::AUTHENTICATION_FAILED);
+    let Some(child) = restart::doubted(ep, sa, child, refused) else { return };
+    if refused {
+        let expected = expected_peer(sa);
+        let with = match &sa.conn.local_auth {
+            Method::Psk => {
+                let name = ep.policy().shared_key(&sa.local_id, &expected).map_or("", |k| &k.name);
+                format!("shared key '{name}'")
+            }
+            Method::Pubkey(_) => "our Ed25519 key".to_owned(),
+        };
+        let line =
+            format!("the peer did not accept '{}' (looking for '{expected}') with {with}", sa.local_id);
+        ep.log(Level::Error, sa, line);
+    }
+    put_back(sa, child);
+    ep.close_ike(now, sa, Close::Failed(why));
+}
+
+fn verified(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: Verifying, step: Step<()>) {
+    match step {
+        Step::Done(()) => establish(ep, now, sa, &x),
+        Step::Ask(request) => ep.wait_for(sa, request, x),
+        Step::Failed(why) => {
+            let why = format!("authentication of '{}' with {} failed: {why}", x.peer, x.auth.method);
+            unproved(ep, now, sa, why);
+        }
+    }
+}
+
+/// The peer has not proved to be whom we want.
+fn unproved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: String) {
+    let child = conclude(sa);
+    ep.counters.auth_failed += 1;
+    ep.log(Level::Error, sa, why.clone());
+    // The responder thinks that it is established. "SHOULD ... send a Notify AUTHENTICATION_FAILED in a separate
+    // INFORMATIONAL exchange" (RFC 7296 section 2.21.2).
+    ep.send_last_word(
+        sa,
+        &[
+            Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED, [])),
+            Payload::Delete(Delete::ike_sa()),
+        ],
+    );
+    let Some(child) = restart::doubted(ep, sa, child, false) else { return };
+    put_back(sa, child);
+    ep.close_ike(now, sa, Close::Failed(why));
+}
+
+/// The peer is authenticated: authorises it, and establishes the IKE_SA and its child.
+fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &Verifying) {
+    let mut child = conclude(sa);
+    let peer = &x.peer;
+    let line = format!("authentication of '{peer}' with {} successful", x.verifier.name());
+    ep.log(Level::Info, sa, line);
+    if let Some(kind) = notifies(&x.payloads).map(|n| n.kind).find(|kind| is_fatal(*kind)) {
+        // The peer is who it says, and has no IKE_SA all the same.
+        let why = format!("received {kind} notify error");
+        ep.log(Level::Error, sa, why.clone());
+        put_back(sa, child);
+        return ep.close_ike(now, sa, Close::Failed(why));
+    }
+    sa.remote_id = Some(peer.clone());
+    let Some(leaving) = ep.check_unique(sa, peer, false) else {
+        let why = "an IKE_SA with this peer exists and is kept".to_owned();
+        put_back(sa, child);
+        ep.say_deleted(sa);
+        return ep.close_ike(now, sa, Close::Failed(why));
+    };
+    ep.end_replaced(now, sa, peer, leaving);
+    ep.win_race(now, sa, child.as_deref_mut());
+    let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
+    ep.establish(now, sa);
+    if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
+        new.nonce = ni;
+        create_child::finish_first(ep, now, sa, new, &x.payloads, &nr);
+    }
+}
+
+/// The child of an IKE_AUTH that came to nothing waits again: for another address of the peer, or for the end of the attempt.
+fn put_back(sa: &mut IkeSa, child: Option<Box<NewChild>>) {
+    if let Some(child) = child {
+        sa.queue.push_front(Task::Child(child));
+    }
+}

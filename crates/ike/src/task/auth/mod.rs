@@ -1,0 +1,128 @@
+//! IKE_AUTH (RFC 7296 section 1.2): identities, AUTH, and the first CHILD_SA.
+//!
+//! ```text
+//! HDR, SK {IDi, [N(INITIAL_CONTACT)], [IDr,] AUTH, [SAi2, TSi, TSr]}  -->
+//!                      <--  HDR, SK {IDr, AUTH, SAr2, TSi, TSr}
+//!                      <--  HDR, SK {IDr, AUTH, N(NO_PROPOSAL_CHOSEN | TS_UNACCEPTABLE | ...)}   the IKE_SA stays
+//!                      <--  HDR, SK {N(AUTHENTICATION_FAILED)}                                   it does not
+//! ```
+//!
+//! Each side goes through phases. Proving and verifying may wait for work outside:
+//!
+//! | phase | initiator | responder |
+//! |---|---|---|
+//! | identify | the connection is known | which connection the peer belongs to |
+//! | verify | AUTH of the response | AUTH of the request |
+//! | authorise | may this peer have an IKE_SA, besides those that it has | may this peer ask for this |
+//! | prove | AUTH of the request, before all others | AUTH of the response |
+//! | establish | the IKE_SA, then its child | makes room, the IKE_SA, then its child |
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `initiator` | our request, and the response to it |
+//! | `responder` | the peer's request |
+
+mod initiator;
+mod responder;
+
+use ironswan_wire::iana::NotifyType;
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::ike::payload::Id;
+
+use crate::auth::psk::Psk;
+use crate::auth::signature::{Keys, Signer};
+use crate::auth::{Prover, Verifier, signed_octets};
+use crate::endpoint::Endpoint;
+use crate::sa::IkeSa;
+use ironswan_keying::{Auth, SharedKey};
+
+pub(crate) use initiator::{build, process};
+pub(crate) use responder::answer;
+
+/// Name in VICI's `tasks-*` lists.
+pub(super) const NAME: &str = "IKE_AUTH";
+
+/// "the only ones to cause the IKE SA to be deleted or not created, without a Delete payload", in IKE_AUTH "or in the
+/// INFORMATIONAL exchange immediately following it" (RFC 7296 section 2.21.2).
+pub(crate) fn is_fatal(kind: NotifyType) -> bool {
+    matches!(
+        kind,
+        NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD
+            | NotifyType::INVALID_SYNTAX
+            | NotifyType::AUTHENTICATION_FAILED
+    )
+}
+
+/// Whom we expect to meet, for finding the key before the peer has said who it is.
+fn expected_peer(sa: &IkeSa) -> Identity {
+    match &sa.conn.remote_id {
+        IdPattern::Exact(id) => id.clone(),
+        _ => Identity::from_addr(sa.remote.ip()),
+    }
+}
+
+/// The PSK for this pair, or the line that says there is none.
+fn shared_key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<SharedKey, String> {
+    let key = ep.policy().shared_key(local, remote).cloned();
+    key.ok_or_else(|| format!("no shared key found for '{local}' - '{remote}'"))
+}
+
+/// The method by which we prove who we are to this peer. The error says what it lacks.
+fn prover(ep: &Endpoint, sa: &IkeSa, peer: &Identity) -> Result<Box<dyn Prover>, String> {
+    let keys = sa.keys.as_ref().ok_or("the IKE_SA has no keys")?;
+    match &sa.conn.local_auth {
+        Auth::Psk => Ok(Box::new(Psk::new(keys.prf, shared_key(ep, &sa.local_id, peer)?))),
+        Auth::Pubkey(public) => {
+            let Some(key) = ep.policy().private_key(public, &sa.local_id) else {
+                let of = if public.is_empty() { "this identity" } else { "a key of local.pubkeys" };
+                return Err(format!("no private key found for '{}'; load the one of {of}", sa.local_id));
+            };
+            // "the Identity hash MUST be announced" by whoever is to verify (RFC 8420 section 2).
+            match sa.init.as_ref().and_then(|init| init.verifies_ed25519) {
+                Some(true) => Ok(Box::new(Signer::new(key.clone()))),
+                Some(false) => {
+                    Err("the peer does not verify Ed25519 signatures: its SIGNATURE_HASH_ALGORITHMS lack the Identity hash \
+                         (RFC 8420)"
+                        .to_owned())
+                }
+                None => Err("the peer does not verify Ed25519 signatures: it has sent no SIGNATURE_HASH_ALGORITHMS (RFC 7427)"
+                    .to_owned()),
+            }
+        }
+    }
+}
+
+/// The method by which this peer proves who it is. The error says what it lacks.
+fn verifier(ep: &Endpoint, sa: &IkeSa, peer: &Identity) -> Result<Box<dyn Verifier>, String> {
+    let keys = sa.keys.as_ref().ok_or("the IKE_SA has no keys")?;
+    match &sa.conn.remote_auth {
+        Auth::Psk => Ok(Box::new(Psk::new(keys.prf, shared_key(ep, &sa.local_id, peer)?))),
+        Auth::Pubkey(public) => Ok(Box::new(Keys::new(public.clone()))),
+    }
+}
+
+/// The octets that AUTH of our side covers.
+fn our_octets(sa: &IkeSa, id: &Id) -> Option<Vec<u8>> {
+    let (keys, init) = (sa.keys.as_ref()?, sa.init.as_ref()?);
+    let (message, nonce) = if sa.initiator { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
+    Some(signed_octets(keys.prf, message, nonce, &keys.p_ours, &id.body()))
+}
+
+/// The octets that AUTH of the peer may cover.
+fn their_octets(sa: &IkeSa, id: &Id) -> Vec<Vec<u8>> {
+    let (Some(keys), Some(init)) = (sa.keys.as_ref(), sa.init.as_ref()) else { return Vec::new() };
+    let (message, nonce) = if sa.initiator { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
+    [message, &init.twin]
+        .into_iter()
+        .filter(|message| !message.is_empty())
+        .map(|message| signed_octets(keys.prf, message, nonce, &keys.p_theirs, &id.body()))
+        .collect()
+}
+
+fn our_own(peer: &Identity) -> String {
+    format!(
+        "the peer says it is '{peer}', which is our own identity; if it is the peer's as well, name it as the remote id"
+    )
+}

@@ -1,0 +1,97 @@
+//! Key pairs for signatures, and the choice of our private key. The protocol signs and verifies.
+
+use std::collections::BTreeMap;
+
+use ironswan_wire::iana::IdType;
+use ironswan_wire::id::Identity;
+use ironswan_wire::secret::Secret;
+
+/// SHA-1 of a public key, which names the key in VICI and in identities (`keyid`).
+pub type Fingerprint = [u8; 20];
+
+/// A public key, by its algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum PublicKey {
+    /// A point of Ed25519 in its encoding (RFC 8032 section 5.1.2).
+    Ed25519([u8; 32]),
+}
+
+/// A private key with its public key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PrivateKey {
+    /// SHA-1 of `subjectPublicKey`. VICI names the key by it.
+    pub id: Fingerprint,
+    /// SHA-1 of the whole `SubjectPublicKeyInfo`.
+    pub info: Fingerprint,
+    /// The public key.
+    pub public: PublicKey,
+    /// The private key: for Ed25519 its seed of 32 bytes.
+    pub secret: Secret,
+}
+
+/// Our private keys.
+#[derive(Default, Debug)]
+pub struct PrivateKeys(BTreeMap<Fingerprint, PrivateKey>);
+
+impl PrivateKeys {
+    /// Adds a key, or replaces the same one.
+    pub fn insert(&mut self, key: PrivateKey) {
+        self.0.insert(key.id, key);
+    }
+
+    /// Removes the key of this id; false when there is none.
+    pub fn remove(&mut self, id: &Fingerprint) -> bool {
+        self.0.remove(id).is_some()
+    }
+
+    /// Ids of the keys, in order.
+    pub fn ids(&self) -> impl Iterator<Item = &Fingerprint> {
+        self.0.keys()
+    }
+
+    /// The key to sign with: of the first of these public keys whose private key is here. Without any
+    /// public key, the one whose fingerprint is our identity of type ID_KEY_ID.
+    pub fn find(&self, of: &[PublicKey], local: &Identity) -> Option<&PrivateKey> {
+        if of.is_empty() {
+            let named = |key: &&PrivateKey| [&key.id[..], &key.info].contains(&local.data.as_slice());
+            return self.0.values().find(named).filter(|_| local.kind == IdType::KEY_ID);
+        }
+        of.iter().find_map(|public| self.0.values().find(|key| key.public == *public))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u8) -> PrivateKey {
+        PrivateKey {
+            id: [n; 20],
+            info: [n + 100; 20],
+            public: PublicKey::Ed25519([n; 32]),
+            secret: Secret::new(vec![n; 32]),
+        }
+    }
+
+    #[test]
+    fn the_first_public_key_with_a_private_key_is_chosen_else_the_identity() {
+        let mut keys = PrivateKeys::default();
+        (1..4).for_each(|n| keys.insert(key(n)));
+        let of = |n| PublicKey::Ed25519([n; 32]);
+        let me = Identity::parse("g1.example").unwrap();
+        let chosen =
+            |keys: &PrivateKeys, list: &[PublicKey], id: &Identity| keys.find(list, id).map(|k| k.id[0]);
+        assert_eq!(chosen(&keys, &[of(9), of(3), of(1)], &me), Some(3));
+        assert_eq!(chosen(&keys, &[of(9)], &me), None);
+        assert_eq!(chosen(&keys, &[], &me), None);
+        for n in [2, 102] {
+            let id = Identity { kind: IdType::KEY_ID, data: vec![n; 20] };
+            assert_eq!(chosen(&keys, &[], &id), Some(2));
+            // The same bytes as a name are no fingerprint.
+            assert_eq!(chosen(&keys, &[], &Identity { kind: IdType::FQDN, ..id }), None);
+        }
+        assert!(keys.remove(&[3; 20]) && !keys.remove(&[3; 20]));
+        assert_eq!(chosen(&keys, &[of(3), of(1)], &me), Some(1));
+        assert_eq!(keys.ids().count(), 2);
+    }
+}
