@@ -50,6 +50,9 @@ pub enum Verdict {
 /// A rule for single messages.
 pub type Rule = Box<dyn FnMut(&Seen) -> Verdict>;
 
+/// Rewrites a message on its way.
+pub type Tamper = Box<dyn FnMut(&mut Vec<u8>)>;
+
 /// Translates one address to another with ports of its own.
 #[derive(Debug)]
 pub struct Nat {
@@ -123,6 +126,8 @@ pub struct Net {
     pub sent: Vec<Instant>,
     /// Looked at in order; the first that does not pass decides.
     pub rules: Vec<Rule>,
+    /// Rewrites what is sent between ports 500, before anybody sees it.
+    pub tamper: Option<Tamper>,
     /// So many corrupted copies overtake every datagram: bits turned, cut short, lengthened.
     pub corrupt: u32,
     /// The translator, if there is one.
@@ -151,6 +156,7 @@ impl Net {
             mute: BTreeSet::new(),
             sent: Vec::new(),
             rules: Vec::new(),
+            tamper: None,
             corrupt: 0,
             nat: None,
             far: None,
@@ -180,8 +186,18 @@ impl Net {
     }
 
     /// A node sends.
-    pub fn send(&mut self, now: Instant, node: usize, from: SocketAddr, to: SocketAddr, payload: Vec<u8>) {
+    pub fn send(
+        &mut self,
+        now: Instant,
+        node: usize,
+        from: SocketAddr,
+        to: SocketAddr,
+        mut payload: Vec<u8>,
+    ) {
         self.sent.push(now);
+        if let Some(tamper) = self.tamper.as_mut().filter(|_| from.port() == 500 && to.port() == 500) {
+            tamper(&mut payload);
+        }
         let message = if from.port() == 4500 || to.port() == 4500 {
             payload.get(4..).unwrap_or_default()
         } else {

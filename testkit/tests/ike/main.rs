@@ -27,6 +27,7 @@ mod rfc7296_exchanges;
 mod rfc7296_states;
 mod roam;
 mod setup;
+mod signature;
 mod suites;
 mod transport;
 mod trouble;

@@ -76,8 +76,9 @@ fn prover(ep: &Endpoint, sa: &IkeSa, peer: &Identity) -> Result<Box<dyn Prover>,
         Auth::Psk => Ok(Box::new(Psk::new(keys.prf, shared_key(ep, &sa.local_id, peer)?))),
         Auth::Pubkey(public) => {
             let Some(key) = ep.policy().private_key(public, &sa.local_id) else {
-                let of = if public.is_empty() { "this identity" } else { "a key of local.pubkeys" };
-                return Err(format!("no private key found for '{}'; load the one of {of}", sa.local_id));
+                let of =
+                    if public.is_empty() { "that this identity names" } else { "of one of local.pubkeys" };
+                return Err(format!("no private key found for '{}'; load the one {of}", sa.local_id));
             };
             // "the Identity hash MUST be announced" by whoever is to verify (RFC 8420 section 2).
             match sa.init.as_ref().and_then(|init| init.verifies_ed25519) {

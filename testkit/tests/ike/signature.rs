@@ -1,0 +1,235 @@
+//! Authentication by Ed25519 signatures and raw public keys (RFC 7427, RFC 8420), in both directions, and beside PSK.
+
+use std::time::Duration;
+
+use ironswan_crypto::sign;
+use ironswan_keying::{Auth, Connection, PrivateKey, PublicKey};
+use ironswan_testkit::World;
+use ironswan_wire::iana::{ExchangeType, NotifyType};
+use ironswan_wire::ike::payload::Notify;
+use ironswan_wire::ike::{Message, Payload};
+use ironswan_wire::secret::Secret;
+
+const S: Duration = Duration::from_secs(1);
+
+fn key(n: u8) -> PrivateKey {
+    let secret = Secret::new(vec![n; 32]);
+    let public = sign::public(&secret).unwrap();
+    PrivateKey {
+        id: sign::sha1(&public),
+        info: sign::sha1(&sign::public_to_der(&public)),
+        public: PublicKey::Ed25519(public),
+        secret,
+    }
+}
+
+fn by(keys: &[u8]) -> Auth {
+    Auth::Pubkey(keys.iter().map(|n| key(*n).public).collect())
+}
+
+/// Both sides by signatures: node 0 has key 1, node 1 has key 2.
+fn both(c: &mut [Connection; 2]) {
+    (c[0].local_auth, c[0].remote_auth) = (by(&[1]), by(&[2]));
+    (c[1].local_auth, c[1].remote_auth) = (by(&[2]), by(&[1]));
+}
+
+/// Two gateways with these connections and with the private keys 1 and 2, and without a shared key
+/// unless `psk`.
+fn pair(seed: u64, psk: bool, tweak: impl FnOnce(&mut [Connection; 2])) -> World {
+    let mut w = World::pair(seed, tweak);
+    for (node, n) in w.nodes.iter_mut().zip([1, 2]) {
+        if !psk {
+            node.endpoint.unload_shared("ike-gw");
+        }
+        node.endpoint.load_private(key(n));
+    }
+    w
+}
+
+#[test]
+fn both_sides_authenticate_by_signatures_whoever_begins() {
+    for from in [0, 1] {
+        let mut w = pair(20, false, both);
+        w.establish(from).unwrap();
+        w.assert_one();
+        for node in &w.nodes {
+            assert_eq!(node.signatures, 2, "one made and one verified");
+            assert!(node.logged("(myself) with ED25519") && node.logged("with ED25519 successful"));
+        }
+        // A rekeying needs no more of them.
+        w.rekey_ike(from);
+        w.run(S);
+        w.assert_one();
+        assert_eq!(w.nodes[0].signatures, 2);
+        w.terminate(from, false);
+        w.run(S);
+        w.assert_empty();
+    }
+}
+
+#[test]
+fn signatures_that_take_their_time_hold_up_nothing_else() {
+    for from in [0, 1] {
+        let mut w = pair(21, false, both);
+        w.nodes.iter_mut().for_each(|n| n.work = 3 * S);
+        // Retransmissions arrive meanwhile, and are of no use.
+        w.initiate(from);
+        w.run(60 * S);
+        w.assert_one();
+        w.nodes.iter_mut().for_each(|n| n.work = Duration::ZERO);
+        w.terminate(1 - from, false);
+        w.run(S);
+        w.assert_empty();
+    }
+}
+
+#[test]
+fn one_side_may_have_a_shared_key_and_the_other_a_signature() {
+    for (from, signs) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut w = pair(22, true, |c| {
+            let keys = by(&[1 + signs as u8]);
+            (c[signs].local_auth, c[1 - signs].remote_auth) = (keys.clone(), keys);
+        });
+        w.establish(from).unwrap();
+        w.assert_one();
+        assert_eq!((w.nodes[0].signatures, w.nodes[1].signatures), (1, 1));
+        assert!(w.nodes[signs].logged("(myself) with ED25519"));
+        assert!(w.nodes[1 - signs].logged("(myself) with pre-shared key"));
+    }
+}
+
+#[test]
+fn one_of_several_keys_is_enough_and_the_key_of_ours_that_is_loaded_is_used() {
+    let mut w = pair(23, false, |c| {
+        both(c);
+        c[0].local_auth = by(&[7, 1]);
+        c[1].remote_auth = by(&[8, 1, 9]);
+    });
+    w.establish(0).unwrap();
+    w.assert_one();
+}
+
+#[test]
+fn a_wrong_key_is_refused_by_either_side() {
+    // The responder does not know the initiator's key.
+    let mut w = pair(24, false, |c| {
+        both(c);
+        c[1].remote_auth = by(&[3]);
+    });
+    assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
+    w.assert_empty();
+    assert_eq!(w.nodes[1].endpoint.counters().auth_failed, 1);
+    assert!(w.nodes[1].logged(
+        "authentication of 'g1.example' with digital signature failed: the signature is not by a key of remote.pubkeys"
+    ));
+    // The initiator does not know the responder's.
+    let mut w = pair(24, false, |c| {
+        both(c);
+        c[0].remote_auth = by(&[3]);
+    });
+    let error = w.establish(0).unwrap_err();
+    assert!(error.contains("authentication of 'g2.example' with digital signature failed"), "{error}");
+    w.run(S);
+    w.assert_empty();
+    assert_eq!(w.nodes[0].endpoint.counters().auth_failed, 1);
+}
+
+#[test]
+fn the_method_must_be_the_configured_one() {
+    // Each proves itself by what the other does not take.
+    for (ours, theirs, method) in
+        [(by(&[1]), Auth::Psk, "remote.auth = psk"), (Auth::Psk, by(&[1]), "remote.auth = pubkey")]
+    {
+        let mut w = pair(25, true, |c| {
+            (c[0].local_auth, c[1].remote_auth) = (ours, theirs);
+        });
+        assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
+        assert!(w.nodes[1].logged(method), "{:?}", w.nodes[1].log);
+        w.assert_empty();
+    }
+}
+
+#[test]
+fn a_missing_private_key_is_named() {
+    let mut w = pair(26, false, both);
+    assert!(w.nodes[0].endpoint.unload_private(&key(1).id));
+    let error = w.establish(0).unwrap_err();
+    assert!(error.contains("no private key found for 'g1.example'"), "{error}");
+    w.run(40 * S);
+    w.assert_empty();
+    let mut w = pair(26, false, both);
+    assert!(w.nodes[1].endpoint.unload_private(&key(2).id));
+    assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
+    assert!(w.nodes[1].logged("no private key found for 'g2.example'"));
+    w.assert_empty();
+}
+
+#[test]
+fn of_two_connections_for_one_identity_the_method_of_the_peer_decides() {
+    for (mine, signatures) in [(Auth::Psk, 0), (by(&[1]), 1)] {
+        let mut w = pair(27, true, |c| c[0].local_auth = mine);
+        let now = w.now();
+        // Node 1 has `gw` with PSK, and `signed` with a signature of the peer's.
+        let other = Connection {
+            name: "signed".to_owned(),
+            remote_auth: by(&[1]),
+            ..w.nodes[1].endpoint.connection("gw").unwrap().clone()
+        };
+        w.nodes[1].endpoint.load_connection(now, other);
+        w.establish(0).unwrap();
+        assert_eq!(w.nodes[1].signatures, signatures);
+        assert_eq!(w.up(1)[0].conn, if signatures == 0 { "gw" } else { "signed" });
+    }
+}
+
+/// Takes SIGNATURE_HASH_ALGORITHMS out of an IKE_SA_INIT message, or changes its data.
+fn set_hashes(bytes: &mut Vec<u8>, hashes: Option<&[u8]>) {
+    let Ok(mut message) = Message::parse(bytes) else { return };
+    if message.header.exchange != ExchangeType::IKE_SA_INIT {
+        return;
+    }
+    let announces =
+        |p: &Payload| matches!(p, Payload::Notify(n) if n.kind == NotifyType::SIGNATURE_HASH_ALGORITHMS);
+    message.payloads.retain(|p| !announces(p));
+    if let Some(hashes) = hashes {
+        message.payloads.push(Payload::Notify(Notify::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes)));
+    }
+    *bytes = message.emit().unwrap();
+}
+
+#[test]
+fn nobody_signs_for_a_peer_that_does_not_announce_the_identity_hash() {
+    for (hashes, why) in [
+        (None, "it has sent no SIGNATURE_HASH_ALGORITHMS"),
+        (Some(&[0, 2, 0, 3][..]), "lack the Identity hash"),
+    ] {
+        let mut w = pair(28, false, both);
+        w.net.tamper = Some(Box::new(move |bytes| set_hashes(bytes, hashes)));
+        let error = w.establish(0).unwrap_err();
+        assert!(error.contains(why), "{error}");
+        assert_eq!((w.nodes[0].signatures, w.nodes[1].signatures), (0, 0));
+        w.run(60 * S);
+        w.assert_empty();
+    }
+}
+
+#[test]
+fn an_announcement_that_was_added_under_way_is_found_out() {
+    // The announcement is covered by AUTH, whichever method that has.
+    let mut w = World::pair(29, |_| {});
+    w.net.tamper = Some(Box::new(|bytes| set_hashes(bytes, Some(&[0, 5]))));
+    assert!(w.establish(0).is_err());
+    assert_eq!(w.up(0).len() + w.up(1).len(), 0);
+}
+
+#[test]
+fn gateways_with_shared_keys_only_announce_nothing() {
+    let mut w = World::pair(30, |_| {});
+    w.net.tamper = Some(Box::new(|bytes| {
+        let announces =
+            |p: &Payload| matches!(p, Payload::Notify(n) if n.kind == NotifyType::SIGNATURE_HASH_ALGORITHMS);
+        assert!(!Message::parse(bytes).is_ok_and(|m| m.payloads.iter().any(announces)));
+    }));
+    w.establish(0).unwrap();
+    w.assert_one();
+}
