@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_crypto::sign;
+use ironswan_crypto::{hash, sign};
 use ironswan_keying::{Auth, Connection, PrivateKey, PublicKey};
 use ironswan_testkit::World;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
@@ -16,8 +16,8 @@ fn key(n: u8) -> PrivateKey {
     let secret = Secret::new(vec![n; 32]);
     let public = sign::public(&secret).unwrap();
     PrivateKey {
-        id: sign::sha1(&public),
-        info: sign::sha1(&sign::public_to_der(&public)),
+        id: hash::sha1(&public),
+        info: hash::sha1(&sign::public_to_der(&public)),
         public: PublicKey::Ed25519(public),
         secret,
     }
