@@ -12,7 +12,7 @@ use super::common::{Common, seconds, within};
 #[command(name = "ironswan-lab", bin_name = "ironswan lab", version, max_term_width = 100, after_help = EXIT)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) experiment: Experiment,
+    pub(crate) command: Command,
 }
 
 const EXIT: &str = "Examples:\n  ironswan lab line --quick\n  ironswan lab report /var/tmp/ironswan/line-1\n\n\
@@ -36,7 +36,7 @@ pub(crate) struct Demo {
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum Experiment {
+pub(crate) enum Command {
     /// E1: TCP across four boxes in a line, with and without a tunnel between the inner two
     #[command(
         after_help = "Examples:\n  ironswan lab line --quick\n  ironswan lab line --dut plain,ironswan,wireguard-go \

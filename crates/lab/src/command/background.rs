@@ -2,6 +2,7 @@
 
 use crate::BackgroundOptions;
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -13,13 +14,19 @@ pub(crate) struct Background {
     rate: Option<u32>,
 }
 
-impl Background {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Background {
+    const NAME: &'static str = "background";
+    type Options = BackgroundOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<BackgroundOptions, String> {
+    fn options(self) -> Result<BackgroundOptions, String> {
         Ok(BackgroundOptions { common: self.common.no_soaker()?.options()?, rate_mbps: self.rate })
+    }
+
+    fn command(options: BackgroundOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::background(options), json)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{CompareOptions, FrameSize};
 
+use super::Experiment;
 use super::common::Common;
 
 #[derive(clap::Args, Debug)]
@@ -13,13 +14,19 @@ pub(crate) struct Compare {
     sizes: Vec<FrameSize>,
 }
 
-impl Compare {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Compare {
+    const NAME: &'static str = "compare";
+    type Options = CompareOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<CompareOptions, String> {
+    fn options(self) -> Result<CompareOptions, String> {
         Ok(CompareOptions { sizes: self.sizes, common: self.common.options()? })
+    }
+
+    fn command(options: CompareOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::compare(options), json)
     }
 }

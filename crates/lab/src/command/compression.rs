@@ -2,6 +2,7 @@
 
 use crate::CompressionOptions;
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -13,13 +14,19 @@ pub(crate) struct Compression {
     rates: Vec<u32>,
 }
 
-impl Compression {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Compression {
+    const NAME: &'static str = "compression";
+    type Options = CompressionOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<CompressionOptions, String> {
+    fn options(self) -> Result<CompressionOptions, String> {
         Ok(CompressionOptions { common: self.common.options()?, rates: self.rates })
+    }
+
+    fn command(options: CompressionOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::compression(options), json)
     }
 }

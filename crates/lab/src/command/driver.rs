@@ -2,6 +2,7 @@
 
 use crate::DriverOptions;
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -29,13 +30,15 @@ pub(crate) struct Driver {
     operations: Option<u64>,
 }
 
-impl Driver {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Driver {
+    const NAME: &'static str = "driver";
+    type Options = DriverOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<DriverOptions, String> {
+    fn options(self) -> Result<DriverOptions, String> {
         let suites = self.common.suite.as_deref().unwrap_or_default();
         Ok(DriverOptions {
             suites: suites.split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect(),
@@ -47,5 +50,9 @@ impl Driver {
             operations: self.operations,
             common: self.common.no_soaker()?.no_tcp()?.options()?,
         })
+    }
+
+    fn command(options: DriverOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::driver(options), json)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{FragmentsOptions, FrameSize};
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -16,17 +17,23 @@ pub(crate) struct Fragments {
     outer_mtu: Option<u32>,
 }
 
-impl Fragments {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Fragments {
+    const NAME: &'static str = "fragments";
+    type Options = FragmentsOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<FragmentsOptions, String> {
+    fn options(self) -> Result<FragmentsOptions, String> {
         Ok(FragmentsOptions {
             sizes: self.sizes,
             outer_mtu: self.outer_mtu,
             common: self.common.no_tcp()?.options()?,
         })
+    }
+
+    fn command(options: FragmentsOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::fragments(options), json)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::LowendOptions;
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -16,13 +17,19 @@ pub(crate) struct Lowend {
     rates: Vec<f64>,
 }
 
-impl Lowend {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Lowend {
+    const NAME: &'static str = "lowend";
+    type Options = LowendOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<LowendOptions, String> {
+    fn options(self) -> Result<LowendOptions, String> {
         Ok(LowendOptions { shares: self.shares, rates: self.rates, common: self.common.options()? })
+    }
+
+    fn command(options: LowendOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::lowend(options), json)
     }
 }

@@ -41,13 +41,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use self::args::{Args, Demo, Experiment, Flood, Line};
+use self::args::{Args, Command, Demo, Flood, Line};
 use crate::dut::{Encap, Suite};
 use crate::{DemoOptions, FloodOptions, LineOptions};
 
 /// The program: reads the command line, does what it says, returns the exit status.
 pub fn main() -> ExitCode {
-    let status = run(Args::parse().experiment);
+    let status = run(Args::parse().command);
     ExitCode::from(u8::try_from(status).unwrap_or(2))
 }
 
@@ -56,71 +56,50 @@ fn complain(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// An experiment as the command line asks for it.
+trait Experiment {
+    /// Name of the command after `ironswan lab`.
+    const NAME: &'static str;
+    /// Options of the experiment itself.
+    type Options;
+
+    /// Whether the record is printed as JSON instead of text.
+    fn json(&self) -> bool;
+
+    /// Options of the experiment from those of the command line. The error says which option of the
+    /// command line is refused, and why.
+    fn options(self) -> Result<Self::Options, String>;
+
+    /// Makes the experiment and prints its report; the exit status.
+    fn command(options: Self::Options, json: bool) -> i32;
+}
+
+/// Makes an experiment, if its options make sense; the exit status.
+fn measure<E: Experiment>(experiment: E) -> i32 {
+    let json = experiment.json();
+    settle(&format!("lab {}", E::NAME), experiment.options(), |options| E::command(options, json))
+}
+
 /// One command; the exit status.
-fn run(experiment: Experiment) -> i32 {
-    match experiment {
-        Experiment::Line(a) => {
-            let json = a.common.json;
-            settle("lab line", line_options(*a), |o| crate::line_command(o, json))
-        }
-        Experiment::Flood(a) => {
-            let json = a.common.json;
-            settle("lab flood", flood_options(*a), |o| crate::flood_command(o, json))
-        }
-        Experiment::Driver(a) => {
-            let json = a.json();
-            settle("lab driver", a.options(), |o| crate::present("driver", crate::driver(o), json))
-        }
-        Experiment::Background(a) => {
-            let json = a.json();
-            settle("lab background", a.options(), |o| {
-                crate::present("background", crate::background(o), json)
-            })
-        }
-        Experiment::Compression(a) => {
-            let json = a.json();
-            settle("lab compression", a.options(), |o| {
-                crate::present("compression", crate::compression(o), json)
-            })
-        }
-        Experiment::Transfer(a) => {
-            let json = a.json();
-            settle("lab transfer", a.options(), |o| crate::present("transfer", crate::transfer(o), json))
-        }
-        Experiment::Topologies(a) => {
-            let json = a.json();
-            settle("lab topologies", a.options(), |o| {
-                crate::present("topologies", crate::topologies(o), json)
-            })
-        }
-        Experiment::Rfc2544(a) => {
-            let json = a.json();
-            settle("lab rfc2544", a.options(), |o| crate::present("rfc2544", crate::rfc2544(o), json))
-        }
-        Experiment::Compare(a) => {
-            let json = a.json();
-            settle("lab compare", a.options(), |o| crate::present("compare", crate::compare(o), json))
-        }
-        Experiment::Fragments(a) => {
-            let json = a.json();
-            settle("lab fragments", a.options(), |o| crate::present("fragments", crate::fragments(o), json))
-        }
-        Experiment::Lowend(a) => {
-            let json = a.json();
-            settle("lab lowend", a.options(), |o| crate::present("lowend", crate::lowend(o), json))
-        }
-        Experiment::Profile(a) => {
-            let json = a.json();
-            settle("lab profile", a.options(), |o| crate::present("profile", crate::profile(o), json))
-        }
-        Experiment::Tunnels(a) => {
-            let json = a.json();
-            settle("lab tunnels", a.options(), |o| crate::present("tunnels", crate::tunnels(o), json))
-        }
-        Experiment::Report { run, json, html } => crate::report_command(&run, json, html),
-        Experiment::CompareRuns { a, b, json } => crate::compare_runs_command(&a, &b, json),
-        Experiment::Demo(a) => settle("demo", demo_options(a), crate::demo),
-        Experiment::Plan(a) => plan::plan(*a),
+fn run(command: Command) -> i32 {
+    match command {
+        Command::Line(a) => measure(*a),
+        Command::Flood(a) => measure(*a),
+        Command::Driver(a) => measure(*a),
+        Command::Background(a) => measure(*a),
+        Command::Compression(a) => measure(*a),
+        Command::Transfer(a) => measure(*a),
+        Command::Topologies(a) => measure(*a),
+        Command::Rfc2544(a) => measure(*a),
+        Command::Compare(a) => measure(*a),
+        Command::Fragments(a) => measure(*a),
+        Command::Lowend(a) => measure(*a),
+        Command::Profile(a) => measure(a),
+        Command::Tunnels(a) => measure(a),
+        Command::Report { run, json, html } => crate::report_command(&run, json, html),
+        Command::CompareRuns { a, b, json } => crate::compare_runs_command(&a, &b, json),
+        Command::Demo(a) => settle("demo", demo_options(a), crate::demo),
+        Command::Plan(a) => plan::plan(*a),
     }
 }
 
@@ -146,61 +125,87 @@ fn demo_options(a: Demo) -> Result<DemoOptions, String> {
     Ok(o)
 }
 
-fn line_options(a: Line) -> Result<LineOptions, String> {
-    let common = a.common.options()?;
-    let mut o = LineOptions {
-        encaps: common.encaps,
-        dut_options: common.dut_options,
-        out: common.out,
-        quick: common.quick,
-        smoke: common.smoke,
-        soaker: common.soaker,
-        congestion: common.congestion.unwrap_or_default(),
-        ..LineOptions::default()
-    };
-    o.dut_options.data = a.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
-    given(common.duts, &mut o.duts);
-    given(a.streams, &mut o.streams);
-    // 0: as much as the connections take.
-    given(a.rates.into_iter().map(|r| (r > 0).then_some(r)).collect(), &mut o.rates_mbps);
-    given(a.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?, &mut o.modes);
-    given(a.direction.iter().map(|d| d.parse()).collect::<Result<_, String>>()?, &mut o.directions);
-    o.inner_mtu = a.inner_mtu.unwrap_or(o.inner_mtu);
-    o.duration = common.duration.unwrap_or(o.duration);
-    o.repeats = common.repeats.unwrap_or(o.repeats);
-    Ok(o)
+impl Experiment for Line {
+    const NAME: &'static str = "line";
+    type Options = LineOptions;
+
+    fn json(&self) -> bool {
+        self.common.json
+    }
+
+    fn options(self) -> Result<LineOptions, String> {
+        let common = self.common.options()?;
+        let mut o = LineOptions {
+            encaps: common.encaps,
+            dut_options: common.dut_options,
+            out: common.out,
+            quick: common.quick,
+            smoke: common.smoke,
+            soaker: common.soaker,
+            congestion: common.congestion.unwrap_or_default(),
+            ..LineOptions::default()
+        };
+        o.dut_options.data = self.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
+        given(common.duts, &mut o.duts);
+        given(self.streams, &mut o.streams);
+        // 0: as much as the connections take.
+        given(self.rates.into_iter().map(|r| (r > 0).then_some(r)).collect(), &mut o.rates_mbps);
+        given(self.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?, &mut o.modes);
+        given(self.direction.iter().map(|d| d.parse()).collect::<Result<_, String>>()?, &mut o.directions);
+        o.inner_mtu = self.inner_mtu.unwrap_or(o.inner_mtu);
+        o.duration = common.duration.unwrap_or(o.duration);
+        o.repeats = common.repeats.unwrap_or(o.repeats);
+        Ok(o)
+    }
+
+    fn command(options: LineOptions, json: bool) -> i32 {
+        crate::line_command(options, json)
+    }
 }
 
-fn flood_options(a: Flood) -> Result<FloodOptions, String> {
-    let common = a.common.no_tcp()?.options()?;
-    if common.duration.is_some() {
-        return Err(
-            "--duration: the short trials of a flood have --probe, the deciding ones --packets".into()
-        );
+impl Experiment for Flood {
+    const NAME: &'static str = "flood";
+    type Options = FloodOptions;
+
+    fn json(&self) -> bool {
+        self.common.json
     }
-    let mut o = FloodOptions {
-        encaps: common.encaps,
-        dut_options: common.dut_options,
-        out: common.out,
-        quick: common.quick,
-        smoke: common.smoke,
-        soaker: common.soaker,
-        ..FloodOptions::default()
-    };
-    o.dut_options.data = a.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
-    given(common.duts, &mut o.duts);
-    given(a.payload, &mut o.payloads);
-    given(a.flows, &mut o.flows);
-    given(a.multiples, &mut o.multiples);
-    given(a.loss.into_iter().map(|percent| percent / 100.0).collect(), &mut o.goals);
-    given(a.placement.iter().map(|p| p.parse()).collect::<Result<_, String>>()?, &mut o.placements);
-    given(a.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?, &mut o.modes);
-    o.packets = a.packets.unwrap_or(o.packets);
-    o.repeats = common.repeats.unwrap_or(o.repeats);
-    o.inner_mtu = a.inner_mtu.unwrap_or(o.inner_mtu);
-    o.width = a.width.map_or(o.width, |percent| percent / 100.0);
-    o.probe = a.probe.unwrap_or(o.probe);
-    Ok(o)
+
+    fn options(self) -> Result<FloodOptions, String> {
+        let common = self.common.no_tcp()?.options()?;
+        if common.duration.is_some() {
+            return Err(
+                "--duration: the short trials of a flood have --probe, the deciding ones --packets".into()
+            );
+        }
+        let mut o = FloodOptions {
+            encaps: common.encaps,
+            dut_options: common.dut_options,
+            out: common.out,
+            quick: common.quick,
+            smoke: common.smoke,
+            soaker: common.soaker,
+            ..FloodOptions::default()
+        };
+        o.dut_options.data = self.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
+        given(common.duts, &mut o.duts);
+        given(self.payload, &mut o.payloads);
+        given(self.flows, &mut o.flows);
+        given(self.multiples, &mut o.multiples);
+        given(self.loss.into_iter().map(|percent| percent / 100.0).collect(), &mut o.goals);
+        given(self.placement.iter().map(|p| p.parse()).collect::<Result<_, String>>()?, &mut o.placements);
+        given(self.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?, &mut o.modes);
+        o.packets = self.packets.unwrap_or(o.packets);
+        o.repeats = common.repeats.unwrap_or(o.repeats);
+        o.inner_mtu = self.inner_mtu.unwrap_or(o.inner_mtu);
+        o.width = self.width.map_or(o.width, |percent| percent / 100.0);
+        o.probe = self.probe.unwrap_or(o.probe);
+        Ok(o)
+    }
+
+    fn command(options: FloodOptions, json: bool) -> i32 {
+        crate::flood_command(options, json)
+    }
 }
 
 /// A list replaces the default when it was given.
@@ -219,8 +224,8 @@ mod tests {
     use super::*;
 
     fn line(args: &str) -> Result<LineOptions, String> {
-        match Args::try_parse_from(args.split(' ')).map_err(|e| e.to_string())?.experiment {
-            Experiment::Line(a) => line_options(*a),
+        match Args::try_parse_from(args.split(' ')).map_err(|e| e.to_string())?.command {
+            Command::Line(a) => a.options(),
             _ => unreachable!("lab line was asked for"),
         }
     }
@@ -245,8 +250,8 @@ mod tests {
     fn a_flood_takes_losses_in_percent() {
         let args = "ironswan-lab flood --dut plain --payload 18,64 --flows 10 --placement own-core,own-core-threads --loss 0.5,0.1 \
                     --packets 5000 --width 10 --probe 0.5 --multiples 2 --repeats 2 --mode wire --smoke";
-        let o = match Args::try_parse_from(args.split_whitespace()).unwrap().experiment {
-            Experiment::Flood(a) => flood_options(*a).unwrap(),
+        let o = match Args::try_parse_from(args.split_whitespace()).unwrap().command {
+            Command::Flood(a) => a.options().unwrap(),
             _ => unreachable!("lab flood was asked for"),
         };
         assert_eq!((o.duts.len(), o.payloads, o.flows, o.multiples), (1, vec![18, 64], vec![10], vec![2.0]));
@@ -322,10 +327,10 @@ mod tests {
             ("driver --congestion bbr", "--congestion"),
         ] {
             let args = format!("ironswan-lab {args}");
-            let refused = match Args::try_parse_from(args.split(' ')).unwrap().experiment {
-                Experiment::Flood(a) => flood_options(*a).map(|_| ()),
-                Experiment::Background(a) => a.options().map(|_| ()),
-                Experiment::Driver(a) => a.options().map(|_| ()),
+            let refused = match Args::try_parse_from(args.split(' ')).unwrap().command {
+                Command::Flood(a) => a.options().map(|_| ()),
+                Command::Background(a) => a.options().map(|_| ()),
+                Command::Driver(a) => a.options().map(|_| ()),
                 _ => unreachable!("one of these was asked for"),
             };
             assert!(refused.unwrap_err().starts_with(option), "{args}");

@@ -165,12 +165,12 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
 mod tests {
     use clap::Parser;
 
-    use super::super::args::{Args, Experiment};
+    use super::super::args::{Args, Command};
     use super::*;
 
     fn parsed(line: &str) -> Result<PlanOptions, String> {
-        match Args::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?.experiment {
-            Experiment::Plan(a) => options(*a),
+        match Args::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?.command {
+            Command::Plan(a) => options(*a),
             _ => unreachable!("plan was asked for"),
         }
     }

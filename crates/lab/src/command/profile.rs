@@ -2,6 +2,7 @@
 
 use crate::ProfileOptions;
 
+use super::Experiment;
 use super::common::Common;
 
 #[derive(clap::Args, Debug)]
@@ -10,18 +11,24 @@ pub(crate) struct Profile {
     common: Common,
 }
 
-impl Profile {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Profile {
+    const NAME: &'static str = "profile";
+    type Options = ProfileOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<ProfileOptions, String> {
+    fn options(self) -> Result<ProfileOptions, String> {
         if !self.common.dut.is_empty() {
             return Err(
                 "--dut: only ironswan measures its stages; choose with --encap and --suite".to_owned()
             );
         }
         Ok(ProfileOptions { common: self.common.options()? })
+    }
+
+    fn command(options: ProfileOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::profile(options), json)
     }
 }

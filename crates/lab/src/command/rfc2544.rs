@@ -3,6 +3,7 @@
 use crate::load::Direction;
 use crate::{FrameSize, Rfc2544Options, Rfc2544Setup};
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -35,13 +36,15 @@ pub(crate) struct Rfc2544 {
     strict: bool,
 }
 
-impl Rfc2544 {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Rfc2544 {
+    const NAME: &'static str = "rfc2544";
+    type Options = Rfc2544Options;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<Rfc2544Options, String> {
+    fn options(self) -> Result<Rfc2544Options, String> {
         Ok(Rfc2544Options {
             setup: self.topology,
             sizes: self.sizes,
@@ -52,5 +55,9 @@ impl Rfc2544 {
             strict: self.strict,
             common: self.common.no_tcp()?.options()?,
         })
+    }
+
+    fn command(options: Rfc2544Options, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::rfc2544(options), json)
     }
 }

@@ -3,6 +3,7 @@
 use crate::TopologiesOptions;
 use crate::relay::Link;
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -28,13 +29,15 @@ pub(crate) struct Topologies {
     link: Option<Link>,
 }
 
-impl Topologies {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Topologies {
+    const NAME: &'static str = "topologies";
+    type Options = TopologiesOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<TopologiesOptions, String> {
+    fn options(self) -> Result<TopologiesOptions, String> {
         Ok(TopologiesOptions {
             common: self.common.options()?,
             topologies: self.topology,
@@ -43,5 +46,9 @@ impl Topologies {
             join: self.join,
             link: self.link,
         })
+    }
+
+    fn command(options: TopologiesOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::topologies(options), json)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::TransferOptions;
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -13,13 +14,19 @@ pub(crate) struct Transfer {
     size: Option<u32>,
 }
 
-impl Transfer {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Transfer {
+    const NAME: &'static str = "transfer";
+    type Options = TransferOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<TransferOptions, String> {
+    fn options(self) -> Result<TransferOptions, String> {
         Ok(TransferOptions { common: self.common.options()?, size_mb: self.size })
+    }
+
+    fn command(options: TransferOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::transfer(options), json)
     }
 }

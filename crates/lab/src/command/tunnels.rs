@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::TunnelsOptions;
 
+use super::Experiment;
 use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
@@ -21,18 +22,24 @@ pub(crate) struct Tunnels {
     trace: Option<PathBuf>,
 }
 
-impl Tunnels {
-    pub(crate) fn json(&self) -> bool {
+impl Experiment for Tunnels {
+    const NAME: &'static str = "tunnels";
+    type Options = TunnelsOptions;
+
+    fn json(&self) -> bool {
         self.common.json
     }
 
-    /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<TunnelsOptions, String> {
+    fn options(self) -> Result<TunnelsOptions, String> {
         Ok(TunnelsOptions {
             tunnels: self.tunnels,
             simulated: self.simulated,
             trace: self.trace,
             common: self.common.no_tcp()?.options()?,
         })
+    }
+
+    fn command(options: TunnelsOptions, json: bool) -> i32 {
+        crate::present(Self::NAME, crate::tunnels(options), json)
     }
 }
