@@ -3,9 +3,10 @@
 use ironswan_wire::vici::Section;
 
 use crate::args::List;
+use crate::failure::Failure;
+use crate::json;
 use crate::text::table;
 use crate::vici::Client;
-use crate::{Failure, json};
 
 /// The table.
 pub(crate) fn algs(a: &List) -> Result<(), Failure> {

@@ -10,8 +10,9 @@ use ironswan_config::{check, load_dir, load_files};
 use serde_json::json;
 
 use crate::args::Check;
+use crate::failure::Failure;
+use crate::json;
 use crate::text::table;
-use crate::{Failure, json};
 
 /// The clock by which a file system that does not answer is given up.
 #[allow(clippy::disallowed_methods, reason = "the reader of files takes the clock from its caller")]

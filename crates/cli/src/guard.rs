@@ -5,7 +5,8 @@ use ironswan_gateway::guard::{Count, GuardError};
 use serde_json::json;
 
 use crate::args::Guard;
-use crate::{Failure, json, text};
+use crate::failure::Failure;
+use crate::{json, text};
 
 /// Limits how many lines of one kind are shown to people.
 const SHOWN: usize = 40;

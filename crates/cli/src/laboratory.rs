@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Failure;
 use crate::args::Laboratory;
+use crate::failure::Failure;
 
 /// Name of the laboratory's program.
 const PROGRAM: &str = "ironswan-lab";

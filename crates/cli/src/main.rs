@@ -18,6 +18,7 @@
 //! | `guard` | `guard` |
 //! | `pki` | `pki` |
 //! | `laboratory` | `lab`, `demo` and `plan`: starts the program `ironswan-lab` |
+//! | `failure` | why a command did not do what it was asked |
 //! | `vici` | a client of VICI |
 //! | `text` | tables for people |
 //! | `json` | the same for programs |
@@ -28,6 +29,7 @@ mod text;
 mod algs;
 mod args;
 mod check;
+mod failure;
 mod guard;
 mod json;
 mod laboratory;
@@ -43,27 +45,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command, What};
-
-/// Why a command did not do what it was asked.
-#[derive(Debug)]
-struct Failure {
-    /// Exit status.
-    status: u8,
-    /// Lines for people; each says what to do, where something can be done.
-    lines: Vec<String>,
-}
-
-impl Failure {
-    /// The answer is no.
-    fn no(line: impl Into<String>) -> Self {
-        Self { status: 1, lines: vec![line.into()] }
-    }
-
-    /// An error in the command line, or no daemon to ask: exit status 2.
-    fn usage(line: impl Into<String>) -> Self {
-        Self { status: 2, lines: vec![line.into()] }
-    }
-}
+use failure::Failure;
 
 fn main() -> ExitCode {
     let args = Args::parse();

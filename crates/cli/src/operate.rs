@@ -6,8 +6,9 @@ use ironswan_wire::vici::Section;
 use serde_json::json;
 
 use crate::args::{Daemon, Operate, Rekey};
+use crate::failure::Failure;
+use crate::json;
 use crate::vici::{Client, refusal};
-use crate::{Failure, json};
 
 /// An operation that was asked for, and its log.
 struct Operation<'a> {

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::args::Pki;
-use crate::{Failure, json};
+use crate::failure::Failure;
+use crate::json;
 
 /// Carries out `pki`.
 pub(crate) fn pki(a: &Pki) -> Result<(), Failure> {

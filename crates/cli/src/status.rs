@@ -5,9 +5,10 @@ use ironswan_wire::vici::Section;
 use serde_json::json;
 
 use crate::args::View;
+use crate::failure::Failure;
 use crate::vici::Client;
 use crate::view::{Named, carriage, count, get, joined, list, nat, objects, seconds, suite};
-use crate::{Failure, json, plane};
+use crate::{json, plane};
 
 /// One screen.
 pub(crate) fn status(a: &View) -> Result<(), Failure> {

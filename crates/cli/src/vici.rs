@@ -8,7 +8,7 @@ use ironswan_config::vici_uri;
 use ironswan_gateway::control::connect_within;
 use ironswan_wire::vici::{FrameReader, Packet, Section, Value};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Time that the daemon has to answer. Commands with a timeout of their own add theirs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

@@ -4,9 +4,10 @@ use ironswan_wire::vici::{Section, Value};
 use serde_json::json;
 
 use crate::args::List;
+use crate::failure::Failure;
 use crate::text::{amount, duration, table};
 use crate::vici::Client;
-use crate::{Failure, json, plane};
+use crate::{json, plane};
 
 pub(crate) type Named = [(String, Section)];
 

@@ -2,8 +2,8 @@
 
 use crate::{CompareOptions, FrameSize};
 
-use super::Experiment;
 use super::common::Common;
+use super::experiment::Experiment;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Compare {

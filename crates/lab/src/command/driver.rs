@@ -2,8 +2,8 @@
 
 use crate::DriverOptions;
 
-use super::Experiment;
 use super::common::{Common, within};
+use super::experiment::Experiment;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Driver {

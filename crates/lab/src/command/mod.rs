@@ -7,6 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `args` | the command line |
+//! | `experiment` | the trait of an experiment on the command line |
 //! | `common` | options that the experiments share |
 //! | `background` | options of `lab background` |
 //! | `compare` | options of `lab compare` |
@@ -27,6 +28,7 @@ mod common;
 mod compare;
 mod compression;
 mod driver;
+mod experiment;
 mod fragments;
 mod lowend;
 mod plan;
@@ -42,6 +44,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use self::args::{Args, Command, Demo, Flood, Line};
+use self::experiment::Experiment;
 use crate::dut::{Encap, Suite};
 use crate::{DemoOptions, FloodOptions, LineOptions};
 
@@ -54,24 +57,6 @@ pub fn main() -> ExitCode {
 /// A line to standard error; nothing when nobody reads it.
 fn complain(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// An experiment as the command line asks for it.
-trait Experiment {
-    /// Name of the command after `ironswan lab`.
-    const NAME: &'static str;
-    /// Options of the experiment itself.
-    type Options;
-
-    /// Whether the record is printed as JSON instead of text.
-    fn json(&self) -> bool;
-
-    /// Options of the experiment from those of the command line. The error says which option of the
-    /// command line is refused, and why.
-    fn options(self) -> Result<Self::Options, String>;
-
-    /// Makes the experiment and prints its report; the exit status.
-    fn command(options: Self::Options, json: bool) -> i32;
 }
 
 /// Makes an experiment, if its options make sense; the exit status.

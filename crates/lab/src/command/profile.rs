@@ -2,8 +2,8 @@
 
 use crate::ProfileOptions;
 
-use super::Experiment;
 use super::common::Common;
+use super::experiment::Experiment;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Profile {

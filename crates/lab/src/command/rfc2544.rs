@@ -3,8 +3,8 @@
 use crate::load::Direction;
 use crate::{FrameSize, Rfc2544Options, Rfc2544Setup};
 
-use super::Experiment;
 use super::common::{Common, within};
+use super::experiment::Experiment;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rfc2544 {

@@ -3,8 +3,8 @@
 use crate::TopologiesOptions;
 use crate::relay::Link;
 
-use super::Experiment;
 use super::common::{Common, within};
+use super::experiment::Experiment;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Topologies {

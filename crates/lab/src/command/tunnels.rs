@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::TunnelsOptions;
 
-use super::Experiment;
 use super::common::{Common, within};
+use super::experiment::Experiment;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Tunnels {
