@@ -56,6 +56,7 @@ mod ecn;
 mod engine;
 mod flow;
 mod fragment;
+#[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod held;
 mod ipcomp;

@@ -55,7 +55,7 @@ mod ike_queue;
 mod inbound;
 pub mod install;
 mod lanes;
-#[doc(hidden)]
+#[cfg(any(test, feature = "in-memory"))]
 pub mod memory;
 pub mod napi;
 mod notice;
