@@ -13,7 +13,7 @@ use ironswan_lab::topology::{HostToHost, Topology};
 
 const MS: Duration = Duration::from_millis(1);
 /// What is on its way arrives sooner, also on a machine where others want the processors.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Nothing more is on its way.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ fn sockets(pair: &HostToHost) -> (UdpSocket, UdpSocket, SocketAddrV4) {
     };
     let (a, b) = (bind(path.from, "192.0.2.1:4000"), bind(path.to, "192.0.2.2:5000"));
     for s in [&a, &b] {
-        s.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        s.set_read_timeout(Some(RECEIVE_TIMEOUT)).expect("a timeout");
         // All of a test: what is missing was lost on the way, not by a receiver that had to wait
         // for a processor.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(s, 8 << 20).expect("room");
@@ -140,7 +140,7 @@ fn a_delay_is_kept_and_frames_are_held_back_doubled_and_refused_by_size() {
             std::thread::sleep(10 * MS);
             b.set_read_timeout(Some(MS)).expect("a timeout");
             while b.recv(&mut [0; 2048]).is_ok() {}
-            b.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            b.set_read_timeout(Some(RECEIVE_TIMEOUT)).expect("a timeout");
             delay
         })
         .collect();
