@@ -2,7 +2,7 @@
 //! AES-128-GCM, and two gateways of one worker each, in turns. The gateways share nothing, so what
 //! they carry in the time of one is what this machine has for a second thread: a virtual one's two
 //! processors may be threads of one core, now and then. `[IRONSWAN_ENGINE=vaes] cargo bench -p
-//! ironswan-gateway --bench workers [-- ROUNDS]`.
+//! ironswan-gateway --features in-memory --bench workers [-- ROUNDS]`.
 
 use std::time::Duration;
 
