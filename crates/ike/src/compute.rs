@@ -1,5 +1,5 @@
-//! The computations among the requests of an endpoint. They take long, so a driver runs them outside of the endpoint,
-//! on a thread of its choice.
+//! The computations among the requests of an endpoint. They take long, so a driver runs them
+//! outside of the endpoint, on a thread of its choice.
 
 use ironswan_crypto::{kex, sign};
 

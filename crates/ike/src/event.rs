@@ -1,4 +1,5 @@
-//! What an endpoint asks for and tells: datagrams to send, work to do outside, events, and views of its SAs.
+//! What an endpoint asks for and tells: datagrams to send, work to do outside, events, and views of
+//! its SAs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -29,8 +30,8 @@ pub struct Transmit {
     pub remote: SocketAddr,
     /// UDP payload.
     pub payload: Vec<u8>,
-    /// The IKE_SA that sends it to where its peer is. `None`: an answer to somebody who is not authenticated, or whose
-    /// request came from another address.
+    /// The IKE_SA that sends it to where its peer is. `None`: an answer to somebody who is not
+    /// authenticated, or whose request came from another address.
     pub ike: Option<IkeId>,
 }
 
@@ -45,7 +46,8 @@ pub enum Request {
     GenerateKey {
         /// Group.
         ke: KeId,
-        /// 32 bytes from the endpoint's random source, from which the private key is derived: same seed, same key.
+        /// 32 bytes from the endpoint's random source, from which the private key is derived: same
+        /// seed, same key.
         seed: Secret,
     },
     /// Compute a shared secret. Completed by [`Completion::SharedSecret`].
@@ -73,13 +75,15 @@ pub enum Request {
         /// The signature.
         signature: Vec<u8>,
     },
-    /// How an inbound SA has been used (liveness: ESP counts as a sign of life). Completed by [`Completion::Usage`].
+    /// How an inbound SA has been used (liveness: ESP counts as a sign of life). Completed by
+    /// [`Completion::Usage`].
     Usage {
         /// Inbound SPIs.
         spis: Vec<Spi>,
     },
-    /// Which of our addresses the routing table would send from. Completed by [`Completion::Route`]; where that cannot be
-    /// known, by [`Completion::Failed`], which changes nothing for an IKE_SA that stands.
+    /// Which of our addresses the routing table would send from. Completed by
+    /// [`Completion::Route`]; where that cannot be known, by [`Completion::Failed`], which changes
+    /// nothing for an IKE_SA that stands.
     Route {
         /// The peer.
         remote: IpAddr,
@@ -149,8 +153,8 @@ impl Completion {
     }
 }
 
-/// What happened. Apply every event before sending what `poll_transmit` gives: an inbound SA must stand before the
-/// peer learns of it.
+/// What happened. Apply every event before sending what `poll_transmit` gives: an inbound SA must
+/// stand before the peer learns of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// For the packet engine.
@@ -187,7 +191,8 @@ pub enum Event {
         /// New.
         new: ChildId,
     },
-    /// A line for the log. Where charon has an established phrase for the same event, it is that phrase.
+    /// A line for the log. Where charon has an established phrase for the same event, it is that
+    /// phrase.
     Log {
         /// How much it matters.
         level: Level,
@@ -198,7 +203,8 @@ pub enum Event {
         /// The line, without newline; bytes from the peer are escaped.
         text: String,
     },
-    /// An `initiate`, `terminate` or `rekey` of this ticket has ended; the error says why it failed.
+    /// An `initiate`, `terminate` or `rekey` of this ticket has ended; the error says why it
+    /// failed.
     Done {
         /// As returned by the command.
         ticket: Ticket,

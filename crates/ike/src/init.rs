@@ -38,8 +38,9 @@ pub(crate) struct Init {
     pub answered: Option<Instant>,
     /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
     pub childless: bool,
-    /// True when the peer says that it verifies Ed25519 signatures, false when it verifies others only;
-    /// `None` when its IKE_SA_INIT message has no SIGNATURE_HASH_ALGORITHMS (RFC 7427 section 4).
+    /// True when the peer says that it verifies Ed25519 signatures, false when it verifies others
+    /// only; `None` when its IKE_SA_INIT message has no SIGNATURE_HASH_ALGORITHMS (RFC 7427 section
+    /// 4).
     pub verifies_ed25519: Option<bool>,
     /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have
     /// sent.

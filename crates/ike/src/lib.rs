@@ -1,7 +1,8 @@
 //! IKEv2 (RFC 7296), sans-IO: both roles, PSK, CHILD_SAs and their rekeying.
 //!
-//! [`Endpoint`] holds every IKE_SA of a gateway. It is told what happened and asked what to do; it reads no clock, opens no
-//! socket, and computes no key exchange itself: see `endpoint` for the order of calls.
+//! [`Endpoint`] holds every IKE_SA of a gateway. It is told what happened and asked what to do; it
+//! reads no clock, opens no socket, and computes no key exchange itself: see `endpoint` for the
+//! order of calls.
 //!
 //! # Files
 //!

@@ -1,7 +1,8 @@
-//! NAT detection (RFC 7296 section 2.23): the hashes of NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP.
+//! NAT detection (RFC 7296 section 2.23): the hashes of NAT_DETECTION_SOURCE_IP and
+//! NAT_DETECTION_DESTINATION_IP.
 //!
-//! SHA-1 is what the RFC fixes here. It protects nothing: the notifications are in clear, and are believed only once
-//! AUTH has covered the message that held them.
+//! SHA-1 is what the RFC fixes here. It protects nothing: the notifications are in clear, and are
+//! believed only once AUTH has covered the message that held them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -55,8 +56,8 @@ pub(crate) fn detect(
     Nat { supported: true, local: !destinations.any(|h| h == to), remote: !sources.any(|h| h == from) }
 }
 
-/// The two notifications of a message that we send. `fake` gives a source hash that cannot match, so that both sides
-/// encapsulate (`encap = yes`).
+/// The two notifications of a message that we send. `fake` gives a source hash that cannot match,
+/// so that both sides encapsulate (`encap = yes`).
 pub(crate) fn payloads(
     spi_i: u64,
     spi_r: u64,
@@ -66,7 +67,8 @@ pub(crate) fn payloads(
 ) -> [Payload; 2] {
     let mut source = hash(spi_i, spi_r, local);
     if fake {
-        // The hash of this very address with every bit turned is the hash of no address that occurs.
+        // The hash of this very address with every bit turned is the hash of no address that
+        // occurs.
         source.iter_mut().for_each(|b| *b = !*b);
     }
     [

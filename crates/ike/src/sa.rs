@@ -1,5 +1,5 @@
-//! One IKE_SA: what it knows and nothing that it does. Kept small: what only the first exchanges need is in [`Init`],
-//! which is dropped once the peer is authenticated.
+//! One IKE_SA: what it knows and nothing that it does. Kept small: what only the first exchanges
+//! need is in [`Init`], which is dropped once the peer is authenticated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -93,7 +93,8 @@ pub(crate) struct Roam {
     pub leaving: bool,
     /// That one is to another address of the peer, because there was no way to this one's.
     pub elsewhere: bool,
-    /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an address that is not ours.
+    /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an
+    /// address that is not ours.
     pub misplaced: bool,
 }
 
@@ -138,7 +139,8 @@ pub(crate) struct IkeSa {
     pub predecessor: Option<IkeId>,
     /// IkeUp has been told.
     pub announced: bool,
-    /// The attempt of policy that made it; `None` for a responder, and for attempts at further addresses.
+    /// The attempt of policy that made it; `None` for a responder, and for attempts at further
+    /// addresses.
     pub start: Option<AttemptId>,
     /// Number of this try of `keyingtries`, from 1.
     pub attempt: u32,
@@ -148,7 +150,8 @@ pub(crate) struct IkeSa {
     pub automatic: bool,
     /// Waits for the IKE_SA to be established (an initiation without child).
     pub ticket: Option<Ticket>,
-    /// How many addresses the peer may have; the number of the attempt says which it is. 0 until known.
+    /// How many addresses the peer may have; the number of the attempt says which it is. 0 until
+    /// known.
     pub choices: u32,
     /// Other addresses of the peer are asked besides; by the first of the attempts.
     pub race: Option<IkeId>,
@@ -173,7 +176,8 @@ pub(crate) enum OpenError {
 }
 
 impl IkeSa {
-    /// One of this connection that nothing has happened on yet. What its maker knows more, it fills in.
+    /// One of this connection that nothing has happened on yet. What its maker knows more, it fills
+    /// in.
     pub(crate) fn new(
         id: IkeId,
         conn: Arc<Connection>,
@@ -233,12 +237,14 @@ impl IkeSa {
         if self.initiator { self.spi_i } else { self.spi_r }
     }
 
-    /// The peer is authenticated and the IKE_SA usable: CREATE_CHILD_SA and INFORMATIONAL make sense.
+    /// The peer is authenticated and the IKE_SA usable: CREATE_CHILD_SA and INFORMATIONAL make
+    /// sense.
     pub(crate) fn is_up(&self) -> bool {
         self.established.is_some()
     }
 
-    /// An attempt of ours that the peer may have established without our knowing it: our IKE_AUTH is in flight.
+    /// An attempt of ours that the peer may have established without our knowing it: our IKE_AUTH
+    /// is in flight.
     pub(crate) fn may_be_up_there(&self) -> bool {
         matches!(&self.active, Some(Active { task: Task::Auth(_), .. }))
     }
@@ -264,7 +270,8 @@ impl IkeSa {
         Header::new(self.spi_i, self.spi_r, exchange, Flags::new(self.initiator, response), mid)
     }
 
-    /// Seals payloads into a message. `None` only when something does not fit its field on the wire, or without keys.
+    /// Seals payloads into a message. `None` only when something does not fit its field on the
+    /// wire, or without keys.
     pub(crate) fn seal(&mut self, rng: &mut dyn Rng, header: &Header, inner: &[Payload]) -> Option<Vec<u8>> {
         let keys = self.keys.as_ref()?;
         let SealedDraft { mut bytes, ranges } = SealedDraft::emit(header, &[], inner, keys.geometry).ok()?;
@@ -286,7 +293,8 @@ impl IkeSa {
     pub(crate) fn open(&self, bytes: &[u8]) -> Result<Vec<Payload>, OpenError> {
         let keys = self.keys.as_ref().ok_or(OpenError::Junk)?;
         let message = Message::parse(bytes).map_err(|_| OpenError::Junk)?;
-        // Fragments are not announced; clear payloads before SK carry no meaning in any exchange here.
+        // Fragments are not announced; clear payloads before SK carry no meaning in any exchange
+        // here.
         let Some(Payload::Sk(sk)) = message.payloads.last() else { return Err(OpenError::Junk) };
         let ranges = message.sealed(keys.geometry).map_err(|_| OpenError::Junk)?;
         let mut text = bytes[ranges.text.clone()].to_vec();
@@ -302,7 +310,8 @@ impl IkeSa {
         self.children.values().find(|c| (c.agreed.protocol, c.spi_out) == (protocol, spi)).map(|c| c.id)
     }
 
-    /// True when a child sends with this SPI, of whichever protocol: the name of an outbound SA (`SaRef`) has none.
+    /// True when a child sends with this SPI, of whichever protocol: the name of an outbound SA
+    /// (`SaRef`) has none.
     pub(crate) fn sends_with(&self, spi: Spi) -> bool {
         self.children.values().any(|c| c.spi_out == spi)
     }

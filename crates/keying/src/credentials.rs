@@ -96,7 +96,8 @@ impl SharedKeys {
         self.choose(local, remote).map(|(key, _)| key)
     }
 
-    /// The key that [`SharedKeys::find`] finds, and the next by name that fits as well and is another key.
+    /// The key that [`SharedKeys::find`] finds, and the next by name that fits as well and is
+    /// another key.
     pub fn choose(&self, local: &Identity, remote: &Identity) -> Option<(&SharedKey, Option<&SharedKey>)> {
         let (ours, theirs) = (local.folded(), remote.folded());
         // Both sides must be among several owners, so either set has them all.

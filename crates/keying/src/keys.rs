@@ -49,8 +49,8 @@ impl PrivateKeys {
         self.0.keys()
     }
 
-    /// The key to sign with: of the first of these public keys whose private key is here. Without any
-    /// public key, the one whose fingerprint is our identity of type ID_KEY_ID.
+    /// The key to sign with: of the first of these public keys whose private key is here. Without
+    /// any public key, the one whose fingerprint is our identity of type ID_KEY_ID.
     pub fn find(&self, of: &[PublicKey], local: &Identity) -> Option<&PrivateKey> {
         if of.is_empty() {
             let named = |key: &&PrivateKey| [&key.id[..], &key.info].contains(&local.data.as_slice());

@@ -37,15 +37,15 @@ pub trait Policy {
         allows: &dyn Fn(&Connection) -> bool,
     ) -> Option<Arc<Connection>>;
 
-    /// True when this peer must not stand: it says that it is us, and the connection, on which we are
-    /// `ours`, does not name exactly this identity as the peer's.
+    /// True when this peer must not stand: it says that it is us, and the connection, on which we
+    /// are `ours`, does not name exactly this identity as the peer's.
     fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool;
 
     /// The shared key for this pair of identities.
     fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey>;
 
-    /// Our private key to sign with: that of the first of these public keys which is loaded. Without
-    /// any public key, the one that our identity names.
+    /// Our private key to sign with: that of the first of these public keys which is loaded.
+    /// Without any public key, the one that our identity names.
     fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<&PrivateKey>;
 
     /// The single addresses in a list, in its order and each once, with those that its DNS names
@@ -55,8 +55,8 @@ pub trait Policy {
     /// True when a list of addresses means this one.
     fn means(&self, specs: &[AddrSpec], addr: IpAddr) -> bool;
 
-    /// Names of the connections of which an SA may be with the same peer as an SA of this one, whose
-    /// peer is at one of these addresses.
+    /// Names of the connections of which an SA may be with the same peer as an SA of this one,
+    /// whose peer is at one of these addresses.
     fn that_may_meet(&self, conn: &Connection, here: &BTreeSet<IpAddr>) -> BTreeSet<String>;
 }
 

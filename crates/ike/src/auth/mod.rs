@@ -1,7 +1,8 @@
 //! Proving who one is (RFC 7296 section 2.15). One file per method.
 //!
-//! A method makes AUTH of our side ([`Prover`]) or judges that of the peer ([`Verifier`]). It knows no
-//! exchange: IKE_AUTH (`task/auth`) gives it the octets that AUTH covers and does what its [`Step`] asks for.
+//! A method makes AUTH of our side ([`Prover`]) or judges that of the peer ([`Verifier`]). It knows
+//! no exchange: IKE_AUTH (`task/auth`) gives it the octets that AUTH covers and does what its
+//! [`Step`] asks for.
 //!
 //! # Files
 //!
@@ -36,7 +37,8 @@ pub(crate) fn signed_octets(
     [message, nonce, prf.mac(sk_p.expose(), &[id_body]).expose()].concat()
 }
 
-/// How far a method has come. A method that needs further IKE_AUTH messages, as EAP does, adds a step for them.
+/// How far a method has come. A method that needs further IKE_AUTH messages, as EAP does, adds a
+/// step for them.
 pub(crate) enum Step<T> {
     /// The method is through.
     Done(T),
@@ -65,8 +67,9 @@ pub(crate) trait Verifier: Send {
     /// The method in lines of the log, in charon's words.
     fn name(&self) -> &'static str;
 
-    /// Begins to judge AUTH of the peer, which is right when it covers one of these: there are two when the
-    /// responder cannot know which of two requests the initiator signs (see `sa::Init::twin`).
+    /// Begins to judge AUTH of the peer, which is right when it covers one of these: there are two
+    /// when the responder cannot know which of two requests the initiator signs (see
+    /// `sa::Init::twin`).
     fn verify(&self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()>;
 
     /// Goes on with the answer to the request of the last step.

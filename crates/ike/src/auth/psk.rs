@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn auth_is_that_of_the_rfc() {
-        // AUTH = prf( prf(Shared Secret, "Key Pad for IKEv2"), RealMessage | Nonce | prf(SK_p, RestOfIDPayload) ), with the
-        // pad's 17 bytes and no terminator.
+        // AUTH = prf( prf(Shared Secret, "Key Pad for IKEv2"), RealMessage | Nonce | prf(SK_p,
+        // RestOfIDPayload) ), with the pad's 17 bytes and no terminator.
         let prf = ironswan_crypto::prf::get(ironswan_wire::iana::PrfId::HMAC_SHA2_256).unwrap();
         let sk_p = Secret::from(&[5; 32][..]);
         let octets = signed_octets(prf, b"message", b"nonce", &sk_p, b"\x02\0\0\0me");

@@ -1,11 +1,12 @@
-//! AUTH with a digital signature (RFC 7427) by Ed25519 (RFC 8420) and raw public keys: both sides know each
-//! other's key from their configuration, and no CERT payload travels.
+//! AUTH with a digital signature (RFC 7427) by Ed25519 (RFC 8420) and raw public keys: both sides
+//! know each other's key from their configuration, and no CERT payload travels.
 //!
 //! ```text
 //! AUTH data: | length of AlgorithmIdentifier (1) | AlgorithmIdentifier | signature |
 //! ```
-//! "The algorithm needs the whole message": the signature covers the octets themselves, which the Identity hash
-//! stands for in SIGNATURE_HASH_ALGORITHMS. A side signs only when the other has announced that hash.
+//! "The algorithm needs the whole message": the signature covers the octets themselves, which the
+//! Identity hash stands for in SIGNATURE_HASH_ALGORITHMS. A side signs only when the other has
+//! announced that hash.
 
 use ironswan_crypto::sign::{self, ED25519_ALGORITHM, SIGNATURE_LEN};
 use ironswan_keying::{PrivateKey, PublicKey};
@@ -26,7 +27,8 @@ pub(crate) fn announcement() -> Payload {
     Payload::Notify(Notify::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, IDENTITY))
 }
 
-/// Reads the peer's announcement: true when the peer verifies Ed25519, `None` when there is no announcement.
+/// Reads the peer's announcement: true when the peer verifies Ed25519, `None` when there is no
+/// announcement.
 pub(crate) fn announced(payloads: &[Payload]) -> Option<bool> {
     let hashes = &find_notify(payloads, NotifyType::SIGNATURE_HASH_ALGORITHMS)?.data;
     Some(hashes.chunks(2).any(|hash| hash == IDENTITY))
@@ -168,7 +170,8 @@ mod tests {
     fn auth_is_that_of_the_rfcs_and_only_the_right_key_and_octets_verify() {
         let auth = proof(pair(1), b"octets");
         assert_eq!(auth.method, AuthMethod(14));
-        // "ASN.1 Length", then AlgorithmIdentifier with the object identifier 1.3.101.112 (RFC 8420 section 2, appendix A).
+        // "ASN.1 Length", then AlgorithmIdentifier with the object identifier 1.3.101.112 (RFC 8420
+        // section 2, appendix A).
         assert_eq!(auth.data[..8], [7, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70]);
         assert_eq!(auth.data[8..], sign::sign(&pair(1).secret, b"octets").unwrap());
         let key = |n| pair(n).public;
@@ -195,7 +198,8 @@ mod tests {
         let mut oid = good.clone();
         oid[7] = 0x71;
         assert!(refused(AuthMethod::SIGNATURE, &oid).contains("300506032b6571"));
-        // An AlgorithmIdentifier with a NULL parameter: "parameters MUST be absent" (RFC 8410 section 3).
+        // An AlgorithmIdentifier with a NULL parameter: "parameters MUST be absent" (RFC 8410
+        // section 3).
         let null = [&[9, 0x30, 0x07, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x05, 0x00][..], &good[8..]].concat();
         assert!(refused(AuthMethod::SIGNATURE, &null).contains("algorithm"));
         let long = [&[0xff][..], &good[1..]].concat();

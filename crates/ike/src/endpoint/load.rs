@@ -1,4 +1,5 @@
-//! Loading and unloading connections and keys: policy finds the difference, and what runs here follows.
+//! Loading and unloading connections and keys: policy finds the difference, and what runs here
+//! follows.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -79,7 +80,8 @@ impl Endpoint {
         self.tunnels.policy().private_keys().ids()
     }
 
-    /// Installs the trap or shunt of a child, as [`Tunnels::install_trap`](ironswan_keying::Tunnels::install_trap) says.
+    /// Installs the trap or shunt of a child, as
+    /// [`Tunnels::install_trap`](ironswan_keying::Tunnels::install_trap) says.
     pub fn install_trap(&mut self, now: Instant, conn: &str, child: &str) {
         self.tunnels.install_trap(conn, child);
         self.run_todo(now);
@@ -123,7 +125,8 @@ impl Endpoint {
         self.spd.set_trap((conn.name.clone(), config.name.clone()), reqid, selectors, policies);
     }
 
-    /// An IKE_SA whose connection has changed in nothing that the peer has agreed to goes on under the new one.
+    /// An IKE_SA whose connection has changed in nothing that the peer has agreed to goes on under
+    /// the new one.
     pub(super) fn adopt(&mut self, now: Instant, sa: &mut IkeSa, new: &Arc<Connection>) {
         let old = std::mem::replace(&mut sa.conn, new.clone());
         if old.dpd_delay != new.dpd_delay && sa.is_up() {
@@ -166,8 +169,9 @@ impl Endpoint {
         }
     }
 
-    /// Compares a child with what is loaded under its name now: it takes over what concerns this end only, or is closed
-    /// when the peer has agreed to something else and it is up to us to bring it up again. True when it is closed.
+    /// Compares a child with what is loaded under its name now: it takes over what concerns this
+    /// end only, or is closed when the peer has agreed to something else and it is up to us to
+    /// bring it up again. True when it is closed.
     pub(crate) fn catch_up(&mut self, sa: &mut IkeSa, id: ChildId) -> bool {
         let Some(conn) = self
             .tunnels
@@ -203,7 +207,8 @@ impl Endpoint {
         true
     }
 
-    /// Closes the children of an IKE_SA whose configured `start_action` is one of these; with the last one the IKE_SA.
+    /// Closes the children of an IKE_SA whose configured `start_action` is one of these; with the
+    /// last one the IKE_SA.
     pub(super) fn close_begun(
         &mut self,
         now: Instant,

@@ -1,9 +1,9 @@
 //! All IKE_SAs of one gateway, as a state machine without clock, socket or thread.
 //!
-//! Methods are of four kinds: commands (what an operator wants), `handle_*` and `complete` (what happened outside),
-//! `poll_*` (what the driver must do now), and views. After any of the first two kinds, poll in this order until all are
-//! empty: **events, requests, transmits**, then the timeout. Events come first because an inbound SA must stand before the
-//! peer is told of it.
+//! Methods are of four kinds: commands (what an operator wants), `handle_*` and `complete` (what
+//! happened outside), `poll_*` (what the driver must do now), and views. After any of the first two
+//! kinds, poll in this order until all are empty: **events, requests, transmits**, then the
+//! timeout. Events come first because an inbound SA must stand before the peer is told of it.
 //!
 //! ```text
 //! datagram -> receive -> IKE_SA by SPI -> window -> open -> task::*::answer (request) or ::process (response)
@@ -205,7 +205,8 @@ impl Endpoint {
         self.run_todo(now);
     }
 
-    /// Time has passed: fires every timer that is due. Call it when [`Self::poll_timeout`] says, or at any time.
+    /// Time has passed: fires every timer that is due. Call it when [`Self::poll_timeout`] says, or
+    /// at any time.
     pub fn handle_timeout(&mut self, now: Instant) {
         loop {
             let policy = self.tunnels.poll_timeout().filter(|at| *at <= now);
@@ -227,8 +228,9 @@ impl Endpoint {
         self.run_todo(now);
     }
 
-    /// When a request is for a peer that has begun and that nobody knows yet, a number for the site (/48, /16) that it is in. Such
-    /// a request goes after all others, and sites take turns: one that sends many holds up no other.
+    /// When a request is for a peer that has begun and that nobody knows yet, a number for the site
+    /// (/48, /16) that it is in. Such a request goes after all others, and sites take turns: one
+    /// that sends many holds up no other.
     pub fn stranger(&self, id: RequestId) -> Option<u64> {
         let sa = match self.outbox.pending(id) {
             Some(Pending::Sa(ike)) => self.sas.get(ike)?,
@@ -237,8 +239,8 @@ impl Endpoint {
         (!sa.initiator && !sa.is_up()).then(|| halfopen::site_number(sa.remote.ip()))
     }
 
-    /// Too much waits already, and this request of a stranger's will not be answered: its half-open IKE_SA ends without a
-    /// word. An honest peer asks again.
+    /// Too much waits already, and this request of a stranger's will not be answered: its half-open
+    /// IKE_SA ends without a word. An honest peer asks again.
     pub fn refuse(&mut self, now: Instant, id: RequestId) {
         self.counters.half_open_refused += 1;
         self.complete(now, id, Completion::Failed { error: "too many wait".to_owned() });
@@ -376,7 +378,8 @@ impl Endpoint {
         self.spis.new_inbound(&mut self.rng, id)
     }
 
-    /// Reserves a CPI for a child; [`Self::free_cpi`] gives it back. `None`: the child goes without IPComp.
+    /// Reserves a CPI for a child; [`Self::free_cpi`] gives it back. `None`: the child goes without
+    /// IPComp.
     pub(crate) fn new_cpi(&mut self, id: ChildId) -> Option<u16> {
         self.spis.new_cpi(&mut self.rng, id)
     }
@@ -401,7 +404,8 @@ impl Endpoint {
         self.own.has(value)
     }
 
-    /// Works on one IKE_SA, which is out of the table meanwhile, and then starts what waits in its queue.
+    /// Works on one IKE_SA, which is out of the table meanwhile, and then starts what waits in its
+    /// queue.
     pub(crate) fn with_sa(&mut self, now: Instant, id: IkeId, work: impl FnOnce(&mut Self, &mut IkeSa)) {
         let Some(mut sa) = self.sas.remove(&id) else { return };
         work(self, &mut sa);

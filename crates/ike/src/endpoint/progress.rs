@@ -36,8 +36,9 @@ impl Endpoint {
         self.tunnels.down(now, progress)
     }
 
-    /// What stands between now and this child (or with `None`, the IKE_SA) of one of these connections being up: how far the
-    /// attempt under way is, or else why the last one ended. `None` when nothing is known.
+    /// What stands between now and this child (or with `None`, the IKE_SA) of one of these
+    /// connections being up: how far the attempt under way is, or else why the last one ended.
+    /// `None` when nothing is known.
     pub fn obstacle(
         &self,
         mut conns: impl Iterator<Item = impl AsRef<str>>,

@@ -1,5 +1,5 @@
-//! From a datagram to the task it belongs to. Nothing changes before a message is authenticated, except that it is
-//! counted, and that a half-open IKE_SA computes its shared secret (once).
+//! From a datagram to the task it belongs to. Nothing changes before a message is authenticated,
+//! except that it is counted, and that a half-open IKE_SA computes its shared secret (once).
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -18,8 +18,8 @@ use crate::timer::Timer;
 use crate::window::{Inbound, digest};
 use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, DATAGRAMS_WAITING, MESSAGE_BYTES};
 
-/// False when no answer can be sent: no host sends from port 0 or from such an address, but whoever forges datagrams can,
-/// and each answer would cost its sending and the account of why that failed.
+/// False when no answer can be sent: no host sends from port 0 or from such an address, but whoever
+/// forges datagrams can, and each answer would cost its sending and the account of why that failed.
 fn answerable(local: SocketAddr, remote: SocketAddr) -> bool {
     let one_host = |ip: IpAddr| match ip {
         // The broadcast address of a subnet cannot be told from a host's.
@@ -64,8 +64,9 @@ impl Endpoint {
             Ok(header) => header,
             Err(ParseError::MajorVersion(major)) => {
                 self.counters.invalid_version += 1;
-                // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION" (RFC 7296 section 2.5):
-                // never to a response, rarely, and never longer than what came.
+                // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION"
+                // (RFC 7296 section 2.5): never to a response, rarely, and never longer than what
+                // came.
                 if !peek.flags.response() && bytes.len() >= 37 && self.may_answer_version(now) {
                     if self.may_write(now, remote.ip(), About::Message) {
                         let line = format!("received unsupported IKE version {major} from {remote}");
@@ -122,8 +123,8 @@ impl Endpoint {
 
     fn process(&mut self, now: Instant, sa: &mut IkeSa, d: Datagram) {
         let Ok(header) = Header::parse(&d.bytes) else { return };
-        // The flag tells the original initiator of the IKE_SA from the responder; our own messages that come back to us
-        // have it the wrong way round.
+        // The flag tells the original initiator of the IKE_SA from the responder; our own messages
+        // that come back to us have it the wrong way round.
         let peer_spi_fits = if sa.initiator {
             // Another response to IKE_SA_INIT says that one of the two is forged.
             let another = header.exchange == ExchangeType::IKE_SA_INIT && !sa.is_up();
@@ -153,9 +154,10 @@ impl Endpoint {
             match sa.window.judge(header.message_id) {
                 Inbound::New => self.request(now, sa, &header, &d),
                 Inbound::Again => match sa.window.stored(&d.bytes) {
-                    // "the responder MUST remember each response until it receives a request whose sequence number
-                    // is larger than or equal to the sequence number in the response plus its window size"
-                    // (RFC 7296 section 2.1), and it goes to where the request came from.
+                    // "the responder MUST remember each response until it receives a request whose
+                    // sequence number is larger than or equal to the sequence number in the
+                    // response plus its window size" (RFC 7296 section 2.1), and it goes to where
+                    // the request came from.
                     Some(response) => {
                         let response = response.to_vec();
                         self.counters.retransmits_in += 1;
@@ -189,10 +191,11 @@ impl Endpoint {
         }
     }
 
-    /// An authenticated message that is no copy of an older one, or a packet newer than every one before, came from here:
-    /// hosts "SHOULD send all packets ... to the IP address and port from the last valid authenticated packet from the
-    /// other end" when that end is behind a NAT (RFC 7296 section 2.23). A peer that is not behind one stays where it is.
-    /// That we are behind a NAT as well, where the RFC says SHOULD NOT, does not keep the peer's NAT from forgetting it.
+    /// An authenticated message that is no copy of an older one, or a packet newer than every one
+    /// before, came from here: hosts "SHOULD send all packets ... to the IP address and port from
+    /// the last valid authenticated packet from the other end" when that end is behind a NAT (RFC
+    /// 7296 section 2.23). A peer that is not behind one stays where it is. That we are behind a
+    /// NAT as well, where the RFC says SHOULD NOT, does not keep the peer's NAT from forgetting it.
     pub(crate) fn peer_at(&mut self, sa: &mut IkeSa, remote: SocketAddr) {
         let alive = matches!(sa.state, IkeState::Established | IkeState::Rekeying);
         if !sa.nat.remote || !alive || sa.remote == remote || remote.ip().is_ipv4() != sa.local.ip().is_ipv4()
@@ -252,9 +255,9 @@ impl Endpoint {
         });
     }
 
-    /// An authentic request of an exchange that cannot come now, or that nobody has heard of. "Once the IKE SA is
-    /// authenticated, all requests having errors MUST result in a response notifying the peer" (RFC 7296 section 2.21.3); before
-    /// that, none does.
+    /// An authentic request of an exchange that cannot come now, or that nobody has heard of. "Once
+    /// the IKE SA is authenticated, all requests having errors MUST result in a response notifying
+    /// the peer" (RFC 7296 section 2.21.3); before that, none does.
     fn out_of_place(&mut self, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
         self.counters.out_of_order += 1;
         if !sa.is_up() {
@@ -289,8 +292,9 @@ impl Endpoint {
         }
     }
 
-    /// Answers a request of an authenticated peer with INVALID_SYNTAX, which "is considered fatal in both peers, meaning that
-    /// the IKE SA is deleted without needing an explicit Delete payload" (RFC 7296 section 2.21.3).
+    /// Answers a request of an authenticated peer with INVALID_SYNTAX, which "is considered fatal
+    /// in both peers, meaning that the IKE SA is deleted without needing an explicit Delete
+    /// payload" (RFC 7296 section 2.21.3).
     pub(crate) fn refuse_syntax(&mut self, now: Instant, sa: &mut IkeSa, why: &str) {
         self.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
         self.bury(now, sa);
@@ -336,8 +340,8 @@ impl Endpoint {
             }
             Err(OpenError::Junk) => return,
         };
-        // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the IKE_SA. What was asked to
-        // be closed is closed.
+        // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the
+        // IKE_SA. What was asked to be closed is closed.
         if sa.is_up()
             && !matches!(active.task, Task::DeleteIke(_))
             && find_notify(&payloads, NotifyType::INVALID_SYNTAX).is_some()
@@ -365,9 +369,10 @@ impl Endpoint {
     }
 }
 
-/// Counts TEMPORARY_FAILURE in responses to CREATE_CHILD_SA. "If a peer continues to receive TEMPORARY_FAILURE notifications
-/// on the same IKE SA after several minutes, then it SHOULD conclude that the state information is out of sync and close the
-/// IKE SA" (RFC 7296 section 2.25): true then.
+/// Counts TEMPORARY_FAILURE in responses to CREATE_CHILD_SA. "If a peer continues to receive
+/// TEMPORARY_FAILURE notifications on the same IKE SA after several minutes, then it SHOULD
+/// conclude that the state information is out of sync and close the IKE SA" (RFC 7296 section
+/// 2.25): true then.
 fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
     if find_notify(payloads, NotifyType::TEMPORARY_FAILURE).is_none() {
         sa.busy_peer = None;
@@ -382,8 +387,9 @@ fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
     now.saturating_duration_since(since) >= BUSY_PEER
 }
 
-/// Exchanges and states: IKE_AUTH once, to a responder whose peer is not authenticated; everything else only when it is.
-/// In particular an IKE_SA that is not established cannot be rekeyed (CVE-2014-2338).
+/// Exchanges and states: IKE_AUTH once, to a responder whose peer is not authenticated; everything
+/// else only when it is. In particular an IKE_SA that is not established cannot be rekeyed
+/// (CVE-2014-2338).
 fn may_come(sa: &IkeSa, exchange: ExchangeType) -> bool {
     match exchange {
         ExchangeType::IKE_AUTH => !sa.initiator && sa.state == IkeState::Connecting && !sa.is_up(),

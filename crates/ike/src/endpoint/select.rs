@@ -1,4 +1,5 @@
-//! Asks policy which connection a peer belongs to that has said who it is. The choice itself is made in `keying`.
+//! Asks policy which connection a peer belongs to that has said who it is. The choice itself is
+//! made in `keying`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,13 +13,15 @@ use super::Endpoint;
 use crate::sa::IkeSa;
 
 impl Endpoint {
-    /// True when a peer says that it is us, and the configuration does not say that this is whom we expect.
+    /// True when a peer says that it is us, and the configuration does not say that this is whom we
+    /// expect.
     pub(crate) fn claims_to_be_us(&self, sa: &IkeSa, peer: &Identity) -> bool {
         self.policy().claims_to_be_us(&sa.conn, &sa.local_id, peer)
     }
 
-    /// The best connection for a peer that says it is `idi`, and perhaps that we are `idr`. `suite` has been agreed already, so
-    /// the connection must allow it. Connections whose peers authenticate by `method` come first.
+    /// The best connection for a peer that says it is `idi`, and perhaps that we are `idr`. `suite`
+    /// has been agreed already, so the connection must allow it. Connections whose peers
+    /// authenticate by `method` come first.
     pub(crate) fn select_by_identity(
         &self,
         local: IpAddr,
@@ -30,7 +33,8 @@ impl Endpoint {
     ) -> Option<Arc<Connection>> {
         let claim = Claim { local, remote, peer: idi, asked: idr };
         let fits = |conn: &Connection| method.is_some_and(|method| accepts(&conn.remote_auth, method));
-        // Without one that takes the peer's method, the one that would have been taken says what it requires.
+        // Without one that takes the peer's method, the one that would have been taken says what it
+        // requires.
         self.policy()
             .for_identity(&claim, &|conn| allows(conn, suite) && fits(conn))
             .or_else(|| self.policy().for_identity(&claim, &|conn| allows(conn, suite)))

@@ -10,8 +10,9 @@ use crate::task::Task;
 use crate::timer::Timer;
 
 impl Endpoint {
-    /// How much is in every table that a peer, a command or time may fill, by name, for whoever looks for something that is
-    /// never taken out. Not in it: what is loaded, and stored answers of IKE_SAs that are gone, which time takes out.
+    /// How much is in every table that a peer, a command or time may fill, by name, for whoever
+    /// looks for something that is never taken out. Not in it: what is loaded, and stored answers
+    /// of IKE_SAs that are gone, which time takes out.
     pub fn tables(&self) -> Vec<(&'static str, usize)> {
         let mut tables = vec![
             ("IKE_SAs", self.sas.len()),

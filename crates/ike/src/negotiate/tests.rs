@@ -182,7 +182,8 @@ fn what_fits_is_what_is_agreed_on_with_its_reason() {
             transforms.extend((bits & 1 << 8 != 0).then_some(unknown));
             Proposal { number: 1, protocol, spi: Vec::new(), transforms }
         };
-        // An odd step walks through all pairs of 2^9 in an order that has nothing to do with the bits.
+        // An odd step walks through all pairs of 2^9 in an order that has nothing to do with the
+        // bits.
         for n in 0..40_000u32 {
             let n = n.wrapping_mul(2_654_435_761);
             let (ours, theirs) = (p(n >> 23), p(n >> 14 & 511));

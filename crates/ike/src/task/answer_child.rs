@@ -1,5 +1,6 @@
-//! The responder's side of making children: in CREATE_CHILD_SA (RFC 7296 sections 1.3.1, 1.3.3) and in IKE_AUTH. The
-//! initiator's is in `create_child`, what is special about rekeying in `rekey_child`.
+//! The responder's side of making children: in CREATE_CHILD_SA (RFC 7296 sections 1.3.1, 1.3.3) and
+//! in IKE_AUTH. The initiator's is in `create_child`, what is special about rekeying in
+//! `rekey_child`.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -82,7 +83,8 @@ struct Candidate {
     seen: transport::Seen,
 }
 
-/// What the peer proposes: its selectors as they came, and as they are meant when transport mode is asked for.
+/// What the peer proposes: its selectors as they came, and as they are meant when transport mode is
+/// asked for.
 struct Selectors<'a> {
     tsi: &'a [TrafficSelector],
     tsr: &'a [TrafficSelector],
@@ -92,9 +94,10 @@ struct Selectors<'a> {
 }
 
 impl Selectors<'_> {
-    /// Narrows to these, in transport mode if this is asked for, allowed and possible, else in tunnel mode. "If an entry is
-    /// found but it does not allow transport mode, then the server MAY undo the address substitution and redo the SPD lookup
-    /// using the original Traffic Selectors" (RFC 7296 section 2.23.1).
+    /// Narrows to these, in transport mode if this is asked for, allowed and possible, else in
+    /// tunnel mode. "If an entry is found but it does not allow transport mode, then the server MAY
+    /// undo the address substitution and redo the SPD lookup using the original Traffic Selectors"
+    /// (RFC 7296 section 2.23.1).
     fn narrow(
         &self,
         sa: &IkeSa,
@@ -121,8 +124,9 @@ impl Selectors<'_> {
     }
 }
 
-/// The children that the peer's selectors are for: those that hold its first selectors before others, exactly configured ones
-/// before those that have to be narrowed, those of the mode that it asks for before others, and then in the order of policies.
+/// The children that the peer's selectors are for: those that hold its first selectors before
+/// others, exactly configured ones before those that have to be narrowed, those of the mode that it
+/// asks for before others, and then in the order of policies.
 fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
     let mut found = Vec::new();
     let wanted = if asked.transport.is_some() { Mode::Transport } else { Mode::Tunnel };
@@ -136,13 +140,15 @@ fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
             _ => (asked.tsi, asked.tsr),
         };
         let whole = u8::from(narrow::is_narrowed(tsr, &ours) && narrow::is_narrowed(tsi, &theirs));
-        // "If the responder's policy allows it to accept the first selector of TSi and TSr, then the responder MUST narrow
-        // the Traffic Selectors to a subset that includes the initiator's first choices" (RFC 7296 section 2.9).
+        // "If the responder's policy allows it to accept the first selector of TSi and TSr, then
+        // the responder MUST narrow the Traffic Selectors to a subset that includes the initiator's
+        // first choices" (RFC 7296 section 2.9).
         let holds = |ts: &[TrafficSelector], by: &[TrafficSelector]| {
             ts.first().is_some_and(|first| by.iter().any(|have| first.is_subset_of(have)))
         };
         let first = holds(tsi, &seen.remote) && holds(tsr, &seen.local);
-        // Of several the one that comes first in the order of policies: its packets are not another's.
+        // Of several the one that comes first in the order of policies: its packets are not
+        // another's.
         let place = seen.local.first().zip(seen.remote.first()).map(|(l, r)| {
             let open = narrow::open_bits(&ours, l) + narrow::open_bits(&theirs, r);
             Reverse(Precedence::new(l, r, config.priority, open, true))
@@ -165,8 +171,8 @@ fn refuse_another(ep: &mut Endpoint, sa: &mut IkeSa, rekey: Option<ChildId>) -> 
     Err(NotifyType::NO_ADDITIONAL_SAS.into())
 }
 
-/// While the key exchange was computed, the peer may have come up with other children on other IKE_SAs: what was let in
-/// before counts for nothing then.
+/// While the key exchange was computed, the peer may have come up with other children on other
+/// IKE_SAs: what was let in before counts for nothing then.
 fn still_allowed(ep: &mut Endpoint, sa: &mut IkeSa, o: &Offered) -> Result<(), Refusal> {
     refuse_another(ep, sa, o.rekey)?;
     let (local, remote) = (&o.agreed.local_ts, &o.agreed.remote_ts);
@@ -212,7 +218,8 @@ fn consider(
     let (Some(offered), Some(tsi), Some(tsr)) = (offered, tsi, tsr) else {
         return Err(NotifyType::INVALID_SYNTAX.into());
     };
-    // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10): the IKE_SA's makes the keys.
+    // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10):
+    // the IKE_SA's makes the keys.
     if !first && !sa.suite.is_some_and(|s| negotiate::nonce_fits(s.prf, &nonce)) {
         return Err(NotifyType::INVALID_SYNTAX.into());
     }
@@ -222,15 +229,16 @@ fn consider(
     let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
     let asked = Selectors { tsi, tsr, transport, pieces: ep.pieces_left(sa) };
     let configs = match rekey.and_then(|id| sa.children.get(&id)) {
-        // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2): a proposal that holds the
-        // old selectors gives the old selectors, another one nothing.
+        // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2):
+        // a proposal that holds the old selectors gives the old selectors, another one nothing.
         Some(old) => asked
             .narrow(sa, old.config.mode, &old.agreed.local_ts, &old.agreed.remote_ts)
             .filter(|(_, seen)| {
                 narrow::covers(&seen.local, &old.agreed.local_ts)
                     && narrow::covers(&seen.remote, &old.agreed.remote_ts)
             })
-            // The old ones may be there for as long as the peer likes; the same pieces are the same policies.
+            // The old ones may be there for as long as the peer likes; the same pieces are the same
+            // policies.
             .filter(|(_, seen)| {
                 let same = |new: &[_], old: &[_]| new.iter().all(|ts| old.contains(ts));
                 asked.pieces > 0
@@ -434,8 +442,8 @@ fn accept(
     Ok((id, payloads))
 }
 
-/// The child in an IKE_AUTH request: adds its part to the response, an error if need be. False: the request cannot be read, and
-/// there is to be no IKE_SA.
+/// The child in an IKE_AUTH request: adds its part to the response, an error if need be. False: the
+/// request cannot be read, and there is to be no IKE_SA.
 pub(crate) fn answer_first(
     ep: &mut Endpoint,
     now: Instant,
@@ -455,8 +463,9 @@ pub(crate) fn answer_first(
             ep.announce_child(sa, id);
             true
         }
-        // "the UNSUPPORTED_CRITICAL_PAYLOAD, INVALID_SYNTAX, and AUTHENTICATION_FAILED notifications are the only ones to
-        // cause the IKE SA to be deleted or not created, without a Delete payload" (RFC 7296 section 2.21.2).
+        // "the UNSUPPORTED_CRITICAL_PAYLOAD, INVALID_SYNTAX, and AUTHENTICATION_FAILED
+        // notifications are the only ones to cause the IKE SA to be deleted or not created, without
+        // a Delete payload" (RFC 7296 section 2.21.2).
         Err(Refusal { kind: NotifyType::INVALID_SYNTAX, .. }) => false,
         Err(refusal) => {
             ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
@@ -468,8 +477,8 @@ pub(crate) fn answer_first(
 
 /// A CREATE_CHILD_SA request for a child.
 pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
-    // "If a peer receives a request to [create or rekey a Child SA] when it is currently rekeying [or closing] the
-    // IKE SA, it SHOULD reply with TEMPORARY_FAILURE" (RFC 7296 section 2.25.2).
+    // "If a peer receives a request to [create or rekey a Child SA] when it is currently rekeying
+    // [or closing] the IKE SA, it SHOULD reply with TEMPORARY_FAILURE" (RFC 7296 section 2.25.2).
     if sa.state != IkeState::Established {
         return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }

@@ -38,7 +38,8 @@ use crate::window::digest;
 use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
 use ironswan_keying::{Childless, Fit};
 
-/// IKE_SA_INIT of a responder, while something is computed for it. The rest of its state is in `sa::Init`.
+/// IKE_SA_INIT of a responder, while something is computed for it. The rest of its state is in
+/// `sa::Init`.
 enum AnswerInit {
     /// The response needs a key pair.
     NeedsKeyPair,
@@ -316,8 +317,8 @@ fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<Ik
     }
     match ep.half_open.room(now, remote.ip(), ep.limits()) {
         Room::Free => Some(None),
-        // Also while a key exchange is computed for it, which is not wanted any more then: so no more
-        // of them wait than there are entries.
+        // Also while a key exchange is computed for it, which is not wanted any more then: so no
+        // more of them wait than there are entries.
         Room::InsteadOf(id) => Some(Some(id)),
         Room::None => None,
     }
@@ -462,7 +463,8 @@ fn response(
     if init.childless {
         payloads.push(Payload::Notify(Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, [])));
     }
-    // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use for ours.
+    // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use
+    // for ours.
     if init.verifies_ed25519.is_some() {
         payloads.push(signature::announcement());
     }

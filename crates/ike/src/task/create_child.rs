@@ -1,5 +1,5 @@
-//! CREATE_CHILD_SA for children (RFC 7296 sections 1.3.1, 1.3.3), and the part of IKE_AUTH that makes the first one.
-//! What is special about rekeying is in `rekey_child`.
+//! CREATE_CHILD_SA for children (RFC 7296 sections 1.3.1, 1.3.3), and the part of IKE_AUTH that
+//! makes the first one. What is special about rekeying is in `rekey_child`.
 //!
 //! ```text
 //! HDR, SK {[N(REKEY_SA),] [N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),] SA, Ni, [KEi,] TSi, TSr}  -->
@@ -133,16 +133,17 @@ impl Exchange for CreateChild {
 
 // ---- initiator ----
 
-/// What is proposed for a child, with this SPI of ours: nothing, when all of it is AH and a NAT is between.
+/// What is proposed for a child, with this SPI of ours: nothing, when all of it is AH and a NAT is
+/// between.
 fn proposals(sa: &IkeSa, config: &ChildConfig, spi: Spi, rule: KeRule) -> Vec<Proposal> {
     let carried = negotiate::carried(sa.nat.encap());
     let all = config.proposals.iter().filter(|p| carried.contains(&p.protocol));
     negotiate::offer(all, &spi.0.to_be_bytes(), rule)
 }
 
-/// The packet as the first selector of a side: "the initiator SHOULD include as the first Traffic Selector in each of TSi
-/// and TSr a very specific Traffic Selector including the addresses in the packet triggering the request" (RFC 7296
-/// section 2.9).
+/// The packet as the first selector of a side: "the initiator SHOULD include as the first Traffic
+/// Selector in each of TSi and TSr a very specific Traffic Selector including the addresses in the
+/// packet triggering the request" (RFC 7296 section 2.9).
 fn led_by(
     wide: Vec<TrafficSelector>,
     addr: std::net::IpAddr,
@@ -157,7 +158,8 @@ fn led_by(
     if inside { std::iter::once(first).chain(wide).collect() } else { wide }
 }
 
-/// Chooses id, SPI, CPI, nonce, proposals, mode and selectors. The error says why it cannot be proposed.
+/// Chooses id, SPI, CPI, nonce, proposals, mode and selectors. The error says why it cannot be
+/// proposed.
 pub(crate) fn prepare(
     ep: &mut Endpoint,
     sa: &IkeSa,
@@ -176,8 +178,8 @@ pub(crate) fn prepare(
         new.proposals = proposals(sa, &new.config, new.spi_in, rule);
     }
     let wanted = match new.rekey.and_then(|id| sa.children.get(&id)) {
-        // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing what is protected. The
-        // mode in use is asked for again.
+        // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing
+        // what is protected. The mode in use is asked for again.
         Some(old) => {
             (new.local_ts, new.remote_ts) = (old.agreed.local_ts.clone(), old.agreed.remote_ts.clone());
             old.agreed.mode
@@ -200,9 +202,9 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-/// What IKE_AUTH and CREATE_CHILD_SA say about a child. Nonce and KE, which only CREATE_CHILD_SA has, stand between SA
-/// and TSi: "implementations SHOULD send the payloads defined in this specification in the order shown in the figures"
-/// (RFC 7296 section 2.5).
+/// What IKE_AUTH and CREATE_CHILD_SA say about a child. Nonce and KE, which only CREATE_CHILD_SA
+/// has, stand between SA and TSi: "implementations SHOULD send the payloads defined in this
+/// specification in the order shown in the figures" (RFC 7296 section 2.5).
 pub(crate) fn sa_and_ts(new: &NewChild, nonce_and_ke: Vec<Payload>) -> Vec<Payload> {
     let mut out = Vec::new();
     out.extend(new.cpi_in.map(ipcomp::payload));
@@ -276,7 +278,8 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
         let Some(old) = sa.children.get(&old) else {
             return ep.fail_task(Task::Child(new), "the CHILD_SA is gone");
         };
-        // "The SPI field ... is that which the exchange initiator would expect in inbound packets" (section 1.3.3).
+        // "The SPI field ... is that which the exchange initiator would expect in inbound packets"
+        // (section 1.3.3).
         let protocol = old.agreed.protocol;
         payloads.push(Payload::Notify(Notify::about(NotifyType::REKEY_SA, protocol, old.spi_in.0)));
     }
@@ -288,9 +291,9 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
 
 /// Reads the response to a proposal of ours.
 fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Answered, String> {
-    // Of an error that it does not know, whoever receives it "in a response MUST assume that the corresponding request has
-    // failed entirely" (RFC 7296 section 3.10.1); one that is known says so by itself. What else is in the response does
-    // not count then.
+    // Of an error that it does not know, whoever receives it "in a response MUST assume that the
+    // corresponding request has failed entirely" (RFC 7296 section 3.10.1); one that is known says
+    // so by itself. What else is in the response does not count then.
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
         return Err(format!("received {} notify error", n.kind));
     }
@@ -390,8 +393,9 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
     })
 }
 
-/// "The sending endpoint will not accept packets that contain Traffic Flow Confidentiality (TFC) padding" (RFC 7296 section
-/// 1.3.1). Whole dummy packets are another thing, which a receiver "MUST be prepared to discard" (RFC 4303 section 2.6).
+/// "The sending endpoint will not accept packets that contain Traffic Flow Confidentiality (TFC)
+/// padding" (RFC 7296 section 1.3.1). Whole dummy packets are another thing, which a receiver "MUST
+/// be prepared to discard" (RFC 4303 section 2.6).
 pub(crate) fn takes_tfc(payloads: &[Payload]) -> bool {
     find_notify(payloads, NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED).is_none()
 }
@@ -462,7 +466,8 @@ pub(crate) fn process(
             match (new.rekey, error) {
                 (Some(_), Some(kind)) => rekey_child::refused(ep, now, sa, new, kind, &why),
                 (None, Some(NotifyType::TEMPORARY_FAILURE)) => {
-                    // "MUST NOT immediately retry the operation; it MUST wait" (RFC 7296 section 2.25).
+                    // "MUST NOT immediately retry the operation; it MUST wait" (RFC 7296 section
+                    // 2.25).
                     ep.child_later(now, sa, new);
                 }
                 (_, Some(_)) => fail(ep, now, sa, new, &why),
@@ -517,7 +522,8 @@ fn finish(
         return reject(ep, now, sa, new, "the suite agreed on is not supported");
     };
     if new.mode == Mode::Transport && answer.agreed.mode == Mode::Tunnel {
-        // "If the responder declines the request, the Child SA will be established in tunnel mode" (section 1.3.1).
+        // "If the responder declines the request, the Child SA will be established in tunnel mode"
+        // (section 1.3.1).
         ep.log(Level::Warn, sa, "the peer does not agree to transport mode, using tunnel mode");
     }
     if new.cpi_in.is_some() && answer.agreed.cpi_in.is_none() {

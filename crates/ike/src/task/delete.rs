@@ -1,7 +1,8 @@
-//! INFORMATIONAL (RFC 7296 section 1.4): DELETE of children and of the IKE_SA, and every request that holds neither.
+//! INFORMATIONAL (RFC 7296 section 1.4): DELETE of children and of the IKE_SA, and every request
+//! that holds neither.
 //!
-//! A DELETE names the sender's inbound SPIs; the answer names the other halves of the pairs. When both sides delete the
-//! same child at once, the answers name nothing (section 1.4.1).
+//! A DELETE names the sender's inbound SPIs; the answer names the other halves of the pairs. When
+//! both sides delete the same child at once, the answers name nothing (section 1.4.1).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ impl DeleteChild {
         Self { ids, spis: Vec::new(), ticket }
     }
 
-    /// What we proposed and will not have, though the peer may: under each protocol that it may have chosen.
+    /// What we proposed and will not have, though the peer may: under each protocol that it may
+    /// have chosen.
     pub(crate) fn of_unborn(new: &NewChild) -> Self {
         let offered = |p: &ProtocolId| new.proposals.iter().any(|q| q.protocol == *p);
         let spis = [ProtocolId::ESP, ProtocolId::AH].into_iter().filter(offered).map(|p| (p, new.spi_in));
@@ -64,8 +66,8 @@ pub(crate) struct DeleteIke {
 
 pub(crate) fn build_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut task: DeleteChild) {
     task.ids.retain(|id| sa.children.contains_key(id));
-    // The peer has rekeyed a child and may not have our answer yet, which makes the new one: it would not know what we mean,
-    // and have that child for itself when the answer comes.
+    // The peer has rekeyed a child and may not have our answer yet, which makes the new one: it
+    // would not know what we mean, and have that child for itself when the answer comes.
     let unknown = task.ids.iter().find(|id| {
         let successor = sa.children.values().any(|c| c.replaced_by == Some(**id));
         let held = |c: &Child| c.pending_out.is_some() && c.replaced_by.is_none();
@@ -169,9 +171,9 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
 fn answer_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     ep.respond(sa, &[]);
     ep.bury(now, sa);
-    // "If a peer receives a request to close an IKE SA that it is currently rekeying, it SHOULD reply as usual, and
-    // forget about its own rekeying request" (RFC 7296 section 2.25.2). If the peer's own rekeying came meanwhile, it has
-    // settled on that one.
+    // "If a peer receives a request to close an IKE SA that it is currently rekeying, it SHOULD
+    // reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2). If the
+    // peer's own rekeying came meanwhile, it has settled on that one.
     if let Some(Active { task: Task::RekeyIke(_), .. }) = &sa.active
         && let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.take()
     {
@@ -218,9 +220,9 @@ fn answer_child(
         _ => false,
     };
     if deleting {
-        // Both sides delete it: "it MUST delete the outgoing SAs while processing the request and the incoming SAs while
-        // processing the response. In that case, the responses MUST NOT include Delete payloads for the deleted SAs"
-        // (RFC 7296 section 1.4.1).
+        // Both sides delete it: "it MUST delete the outgoing SAs while processing the request and
+        // the incoming SAs while processing the response. In that case, the responses MUST NOT
+        // include Delete payloads for the deleted SAs" (RFC 7296 section 1.4.1).
         ep.remove_outbound(sa, id);
         return None;
     }
@@ -233,8 +235,8 @@ fn answer_child(
     if in_rekeying(sa, id).is_none() && hand_back(ep, now, sa, id) {
         return Some(ours);
     }
-    // Both rekey it, and the peer has settled before our answer came: on its own child if there is one, else it just
-    // closes this one.
+    // Both rekey it, and the peer has settled before our answer came: on its own child if there is
+    // one, else it just closes this one.
     let rekeying = in_rekeying(sa, id);
     if let Some(new) = rekeying {
         new.old_gone = true;
@@ -265,8 +267,8 @@ pub(crate) fn closed_by_peer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, co
     }
 }
 
-/// The peer closes a child that has taken over from another, or been kept instead of another, which is still there: that other
-/// one goes on. False when there is none.
+/// The peer closes a child that has taken over from another, or been kept instead of another, which
+/// is still there: that other one goes on. False when there is none.
 fn hand_back(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, id: ChildId) -> bool {
     let closing = |sa: &IkeSa, id: ChildId| {
         let queued = |t: &Task| matches!(t, Task::DeleteChild(d) if d.ids.contains(&id));

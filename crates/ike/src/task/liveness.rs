@@ -1,5 +1,6 @@
-//! Liveness (RFC 7296 section 2.4): an empty INFORMATIONAL after `dpd_delay` without a sign of life. ESP counts as one:
-//! "Receipt of a fresh cryptographically protected message on an IKE SA or any of its Child SAs ensures liveness".
+//! Liveness (RFC 7296 section 2.4): an empty INFORMATIONAL after `dpd_delay` without a sign of
+//! life. ESP counts as one: "Receipt of a fresh cryptographically protected message on an IKE SA or
+//! any of its Child SAs ensures liveness".
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,8 @@ pub(crate) fn rearm_keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     }
 }
 
-/// Keeps the mapping in the NAT in front of us. ESP that was sent meanwhile would do as well; that one octet more costs
-/// less than to ask for it.
+/// Keeps the mapping in the NAT in front of us. ESP that was sent meanwhile would do as well; that
+/// one octet more costs less than to ask for it.
 pub(crate) fn keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     if matches!(sa.state, IkeState::Established | IkeState::Rekeying)
         && sa.local.port() == ep.options.ports.natt
@@ -36,8 +37,9 @@ fn silence(delay: Duration) -> Duration {
     delay - delay / 10
 }
 
-/// Sets the timer to when the peer will have been silent for too long: never later than `dpd_delay`, and up to a tenth of
-/// it earlier, so that thousands of peers who came up at once are not asked at once for ever after.
+/// Sets the timer to when the peer will have been silent for too long: never later than
+/// `dpd_delay`, and up to a tenth of it earlier, so that thousands of peers who came up at once are
+/// not asked at once for ever after.
 pub(crate) fn rearm(ep: &mut Endpoint, sa: &IkeSa) {
     let delay = sa.conn.dpd_delay;
     if !delay.is_zero() && !sa.roam.no_path {

@@ -1,6 +1,7 @@
-//! The exchanges of an IKE_SA, one a file. Each has `build` (our request), `process` (the response to it) and
-//! `answer` (the peer's request), as far as it applies. An exchange that needs work from outside becomes an object, an
-//! [`Exchange`], which holds its state until that work is done and then resumes.
+//! The exchanges of an IKE_SA, one a file. Each has `build` (our request), `process` (the response
+//! to it) and `answer` (the peer's request), as far as it applies. An exchange that needs work from
+//! outside becomes an object, an [`Exchange`], which holds its state until that work is done and
+//! then resumes.
 //!
 //! # Files
 //!
@@ -81,8 +82,8 @@ impl Task {
     }
 }
 
-/// An exchange that waits for work outside. The IKE_SA holds it meanwhile, and does nothing else, so
-/// that messages are handled in the order they came.
+/// An exchange that waits for work outside. The IKE_SA holds it meanwhile, and does nothing else,
+/// so that messages are handled in the order they came.
 pub(crate) trait Exchange: Send {
     /// Goes on with the answer.
     fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion);
@@ -115,8 +116,8 @@ pub(crate) trait Exchange: Send {
         None
     }
 
-    /// Gives back the task of ours that this exchange does, when its IKE_SA ends. An exchange that the
-    /// peer began has none: its reservations are given back with the IKE_SA.
+    /// Gives back the task of ours that this exchange does, when its IKE_SA ends. An exchange that
+    /// the peer began has none: its reservations are given back with the IKE_SA.
     fn into_task(self: Box<Self>) -> Option<Task> {
         None
     }

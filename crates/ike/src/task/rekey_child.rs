@@ -5,8 +5,9 @@
 //! responder: new in installed -> response; new out installed at the first packet on new in, or at DELETE(old)
 //! ```
 //!
-//! Both at once: four nonces, two new children. "The SA created with the lowest of the four nonces used in the two
-//! exchanges SHOULD be closed by the endpoint that created it", and the endpoint that created the other one closes the old.
+//! Both at once: four nonces, two new children. "The SA created with the lowest of the four nonces
+//! used in the two exchanges SHOULD be closed by the endpoint that created it", and the endpoint
+//! that created the other one closes the old.
 
 use std::time::Instant;
 
@@ -104,8 +105,8 @@ pub(crate) fn refused(
         let Some(old) = new.rekey else { return };
         ep.abandon(&new);
         match sa.children.get(&old) {
-            // "SHOULD silently delete the Child SA ... and ... MUST send a request to create a new Child SA from scratch"
-            // (RFC 7296 section 2.25).
+            // "SHOULD silently delete the Child SA ... and ... MUST send a request to create a new
+            // Child SA from scratch" (RFC 7296 section 2.25).
             Some(child) if child.replaced_by.is_none() => {
                 let config = child.config.clone();
                 ep.log(Level::Warn, sa, "the peer does not have the CHILD_SA, establishing a new one");
@@ -165,7 +166,8 @@ pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<N
     ep.done(new.ticket, Err(why.to_owned()));
 }
 
-/// The peer wants to rekey the child of this REKEY_SA. Which one it is, or the notification that refuses.
+/// The peer wants to rekey the child of this REKEY_SA. Which one it is, or the notification that
+/// refuses.
 pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<ChildId, Notify> {
     let found = n.child_spi().and_then(|spi| sa.child_by_spi_out(n.protocol, Spi(spi)));
     let Some(child) = found.and_then(|id| sa.children.get(&id)) else {
@@ -177,11 +179,12 @@ pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<Chi
         let spi = n.child_spi().unwrap_or(0);
         return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, n.protocol, spi));
     };
-    // "it is currently trying to close" (RFC 7296 section 2.25.1): also when it has been rekeyed, or lost a collision.
+    // "it is currently trying to close" (RFC 7296 section 2.25.1): also when it has been rekeyed,
+    // or lost a collision.
     let stands =
         matches!(child.state, ChildState::Installed | ChildState::Rekeying) && child.redundant_to.is_none();
-    // While our own rekeying is in flight the peer has one of its own, which is not rekeyed before it is settled which
-    // of the two stays.
+    // While our own rekeying is in flight the peer has one of its own, which is not rekeyed before
+    // it is settled which of the two stays.
     let unsettled = sa.rekeying().is_some_and(|ours| {
         let theirs = ours.collision.as_ref().map(|c| c.child).filter(|id| sa.children.contains_key(id));
         theirs.is_some_and(|theirs| theirs == child.id || ours.rekey == Some(child.id))
@@ -215,7 +218,8 @@ pub(crate) fn answered(
         {
             ours.collision = Some(Collision { child: new, ni, nr });
         }
-        // "... prepare to close redundant SAs later": ours may yet win. Until then the peer's is no one's successor.
+        // "... prepare to close redundant SAs later": ours may yet win. Until then the peer's is no
+        // one's successor.
         return;
     }
     // A rekeying of ours that still waits in the queue finds that it has been done.

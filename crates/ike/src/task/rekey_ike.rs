@@ -5,9 +5,10 @@
 //!                      <--  HDR, SK {SA (with a new SPIr), Nr, KEr}
 //! ```
 //!
-//! The new IKE_SA inherits every child; the initiator of the rekeying deletes the old one. Both at once: "the new IKE SA
-//! containing the lowest nonce SHOULD be deleted by the node that created it, and the other surviving new IKE SA MUST
-//! inherit all the Child SAs". Until it is known which survives, neither has them.
+//! The new IKE_SA inherits every child; the initiator of the rekeying deletes the old one. Both at
+//! once: "the new IKE SA containing the lowest nonce SHOULD be deleted by the node that created it,
+//! and the other surviving new IKE SA MUST inherit all the Child SAs". Until it is known which
+//! survives, neither has them.
 
 use std::time::Instant;
 
@@ -163,8 +164,8 @@ struct Made {
 /// The successor of `old`.
 fn successor(ep: &mut Endpoint, now: Instant, old: &IkeSa, new: Made) -> Box<IkeSa> {
     let Made { id, suite, keys, spis, initiator } = new;
-    // It is `Created` until it has the children. "the new IKE SA ... message counters are reset to zero" (RFC 7296
-    // section 2.18 by way of 2.2).
+    // It is `Created` until it has the children. "the new IKE SA ... message counters are reset to
+    // zero" (RFC 7296 section 2.18 by way of 2.2).
     let sa = Box::new(IkeSa {
         suite: Some(suite),
         keys: Some(keys),
@@ -360,9 +361,9 @@ fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: RekeyIke, why: 
 // ---- responder ----
 
 pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
-    // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying, or closing a Child SA
-    // of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when "it is currently trying to close" it
-    // (RFC 7296 sections 2.8.2, 2.25.2).
+    // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
+    // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
+    // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
     let busy = sa.active.as_ref().is_some_and(|a| a.task.follows_children())
         || sa.children.values().any(|c| c.state == ChildState::Deleting);
     if busy || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
@@ -415,7 +416,8 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
             "a rekeying of the IKE_SA with an SPI or a KE payload that cannot be",
         );
     }
-    // It replaces one, so that no limit on their number is in its way: but not again before the peer has deleted those before.
+    // It replaces one, so that no limit on their number is in its way: but not again before the
+    // peer has deleted those before.
     let before =
         |id: &IkeId| ep.sas.get(id).and_then(|sa| sa.predecessor).filter(|id| ep.sas.contains_key(id));
     let first = sa.predecessor.filter(|id| ep.sas.contains_key(id));

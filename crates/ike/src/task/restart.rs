@@ -93,8 +93,8 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
     }
 }
 
-/// IKE_AUTH has been sent. Where another response had come by then, the peer has less time than usual to answer: the first
-/// response may be the forged one.
+/// IKE_AUTH has been sent. Where another response had come by then, the peer has less time than
+/// usual to answer: the first response may be the forged one.
 pub(super) fn hurry_auth(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     let contested = sa.init.as_ref().is_some_and(|init| init.contested);
     let timer = Timer::Retransmit(sa.id);

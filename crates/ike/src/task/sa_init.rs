@@ -1,5 +1,5 @@
-//! IKE_SA_INIT (RFC 7296 section 1.2): proposals, key exchange, nonces, NAT detection; COOKIE (2.6) and
-//! INVALID_KE_PAYLOAD (1.2, 2.7).
+//! IKE_SA_INIT (RFC 7296 section 1.2): proposals, key exchange, nonces, NAT detection; COOKIE (2.6)
+//! and INVALID_KE_PAYLOAD (1.2, 2.7).
 //!
 //! ```text
 //! HDR(SPIi, 0), [N(COOKIE)], SAi1, KEi, Ni, N(NATD)*2  -->
@@ -8,8 +8,8 @@
 //!                      <--  HDR(SPIi, SPIr), SAr1, KEr, Nr, N(NATD)*2, N(CHILDLESS)
 //! ```
 //!
-//! Here is the initiator's part. What the responder does with a request stands in `answer_init`. Nothing in this exchange
-//! is authenticated.
+//! Here is the initiator's part. What the responder does with a request stands in `answer_init`.
+//! Nothing in this exchange is authenticated.
 
 use std::time::Instant;
 
@@ -37,7 +37,8 @@ const NATT_PORT: u16 = 4500;
 
 pub(super) type KeyPair = Option<(Secret, Vec<u8>)>;
 
-/// IKE_SA_INIT of an initiator, while something is computed for it. The rest of its state is in `sa::Init`.
+/// IKE_SA_INIT of an initiator, while something is computed for it. The rest of its state is in
+/// `sa::Init`.
 enum InitiateInit {
     /// The request needs a key pair.
     NeedsKeyPair,
@@ -71,9 +72,9 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     (init.refusal, init.doubtful_cookie, init.contested) = (None, None, false);
     init.earlier.clear();
     if init.private.is_some() && init.proposals == proposals {
-        // An attempt that nobody has answered is made again with the same SPI and key pair. Between the same addresses
-        // it is the same message, so that a responder knows it; elsewhere "nonces ... MUST be randomly chosen" anew
-        // (RFC 7296 section 2.10).
+        // An attempt that nobody has answered is made again with the same SPI and key pair. Between
+        // the same addresses it is the same message, so that a responder knows it; elsewhere
+        // "nonces ... MUST be randomly chosen" anew (RFC 7296 section 2.10).
         if init.sent != Some(here) {
             (init.ni, init.sent) = (ni, Some(here));
         }
@@ -99,7 +100,8 @@ pub(super) fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     ep.own(init, true);
     let mut payloads = Vec::new();
     if let Some(cookie) = &init.cookie {
-        // "the same IKE_SA_INIT with ... the COOKIE notification as the first payload and all other payloads unchanged".
+        // "the same IKE_SA_INIT with ... the COOKIE notification as the first payload and all other
+        // payloads unchanged".
         payloads.push(Payload::Notify(Notify::new(NotifyType::COOKIE, cookie.clone())));
     }
     payloads.push(Payload::Sa(init.proposals.clone()));
@@ -136,8 +138,8 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
             ep.counters.invalid += 1;
             return;
         }
-        // The answer to another copy of the request without one: a responder that refuses the cookie under way says so again
-        // when that is sent again.
+        // The answer to another copy of the request without one: a responder that refuses the
+        // cookie under way says so again when that is sent again.
         if init.cookie.is_some() && sa.active.as_ref().is_some_and(|a| a.tries == 0) {
             ep.counters.out_of_order += 1;
             return;
@@ -239,7 +241,8 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         ep.log(Level::Info, sa, "remote host is behind NAT");
     }
     if sa.nat.encap() {
-        // "the initiator ... MUST ... use UDP port 4500 for all further traffic" (RFC 7296 section 2.23).
+        // "the initiator ... MUST ... use UDP port 4500 for all further traffic" (RFC 7296 section
+        // 2.23).
         if sa.local.port() == ep.options.ports.ike {
             sa.local.set_port(ep.options.ports.natt);
         }
@@ -259,11 +262,13 @@ fn acceptable(header: &Header, suite: &IkeSuite, ke: &Ke, nonce: &Nonce) -> bool
     header.responder_spi != 0
         && ke.group == suite.ke
         && kex::public_len(suite.ke) == Some(ke.data.len())
-        // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10).
+        // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section
+        // 2.10).
         && negotiate::nonce_fits(suite.prf, &nonce.0)
 }
 
-/// A response after one that was taken. When it could have been taken as well, one of the two is forged.
+/// A response after one that was taken. When it could have been taken as well, one of the two is
+/// forged.
 fn another(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
     let Some(init) = sa.init.as_mut().filter(|i| !i.response.is_empty() && i.response != d.bytes) else {
         return;

@@ -13,8 +13,8 @@ const CANCELLED: &str = "cancelled";
 
 impl Tunnels {
     /// Loads a connection, or takes over the difference to the loaded one of the same name. Nothing
-    /// happens to what has not changed. Times, actions and `guard` concern this end only: they apply
-    /// at once. For the rest, which the peer has agreed to:
+    /// happens to what has not changed. Times, actions and `guard` concern this end only: they
+    /// apply at once. For the rest, which the peer has agreed to:
     ///
     /// | changed | child with `start_action = start` or `trap` | other children |
     /// |---|---|---|
@@ -38,9 +38,9 @@ impl Tunnels {
         }
     }
 
-    /// Unloads a connection: its traps and shunts go, children that its `start_action` has started are
-    /// closed, and nothing new is initiated or accepted. Other SAs run on, as in charon. False when no
-    /// connection has this name.
+    /// Unloads a connection: its traps and shunts go, children that its `start_action` has started
+    /// are closed, and nothing new is initiated or accepted. Other SAs run on, as in charon. False
+    /// when no connection has this name.
     pub fn unload(&mut self, name: &str) -> bool {
         let Some(old) = self.forget_connection(name) else { return false };
         self.orders.push_back(Order::End(old));
@@ -90,9 +90,9 @@ impl Tunnels {
         }
     }
 
-    /// A command to bring up a child, or with `child` `None` the IKE_SA alone. `conn` may be left out
-    /// when a connection has the child. The attempt that results is for the protocol to begin at once;
-    /// attempts to come of the connection are overtaken.
+    /// A command to bring up a child, or with `child` `None` the IKE_SA alone. `conn` may be left
+    /// out when a connection has the child. The attempt that results is for the protocol to begin
+    /// at once; attempts to come of the connection are overtaken.
     ///
     /// # Errors
     /// When nothing has this name, or it cannot be initiated.
@@ -251,8 +251,8 @@ impl Tunnels {
         }
     }
 
-    /// Report: links, addresses or routes of this machine have changed. Attempts that had no route are
-    /// made soon, each at a random moment.
+    /// Report: links, addresses or routes of this machine have changed. Attempts that had no route
+    /// are made soon, each at a random moment.
     pub fn routes_changed(&mut self, now: std::time::Instant, rng: &mut dyn Rng) {
         let ids = self.laters.iter().filter(|later| later.no_route).map(|later| later.start.id);
         for id in ids.collect::<Vec<_>>() {

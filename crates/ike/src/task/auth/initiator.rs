@@ -40,8 +40,8 @@ impl Exchange for Proving {
     }
 }
 
-/// The response to our IKE_AUTH request, while its AUTH is judged. The request counts as in flight until then: the peer
-/// has an IKE_SA, and we do not know whose it is.
+/// The response to our IKE_AUTH request, while its AUTH is judged. The request counts as in flight
+/// until then: the peer has an IKE_SA, and we do not know whose it is.
 struct Verifying {
     verifier: Box<dyn Verifier>,
     peer: Identity,
@@ -105,8 +105,8 @@ fn proved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, prover: Box<dyn Prove
 
 fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Auth) {
     let mut payloads = vec![Payload::IdI(Id::new(sa.local_id.clone()))];
-    // "This notification asserts that this IKE SA is the only IKE SA currently active between the authenticated
-    // identities" (RFC 7296 section 2.4).
+    // "This notification asserts that this IKE SA is the only IKE SA currently active between the
+    // authenticated identities" (RFC 7296 section 2.4).
     if ep.is_initial_contact(sa) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
     }
@@ -117,7 +117,8 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
     let line = format!("authentication of '{}' (myself) with {method}", sa.local_id);
     ep.log(Level::Info, sa, line);
 
-    // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an IKE_AUTH without child.
+    // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an
+    // IKE_AUTH without child.
     let offered = sa.init.as_ref().is_some_and(|init| init.childless);
     let (mut child, mut refused) = (None, Vec::new());
     let alone = match sa.conn.childless {
@@ -253,8 +254,8 @@ fn unproved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: String) {
     let child = conclude(sa);
     ep.counters.auth_failed += 1;
     ep.log(Level::Error, sa, why.clone());
-    // The responder thinks that it is established. "SHOULD ... send a Notify AUTHENTICATION_FAILED in a separate
-    // INFORMATIONAL exchange" (RFC 7296 section 2.21.2).
+    // The responder thinks that it is established. "SHOULD ... send a Notify AUTHENTICATION_FAILED
+    // in a separate INFORMATIONAL exchange" (RFC 7296 section 2.21.2).
     ep.send_last_word(
         sa,
         &[
@@ -297,7 +298,8 @@ fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &Verifying) {
     }
 }
 
-/// The child of an IKE_AUTH that came to nothing waits again: for another address of the peer, or for the end of the attempt.
+/// The child of an IKE_AUTH that came to nothing waits again: for another address of the peer, or
+/// for the end of the attempt.
 fn put_back(sa: &mut IkeSa, child: Option<Box<NewChild>>) {
     if let Some(child) = child {
         sa.queue.push_front(Task::Child(child));

@@ -1,4 +1,5 @@
-//! IKE_AUTH as responder. Only who has done the key exchange with us comes here, so no address is forged.
+//! IKE_AUTH as responder. Only who has done the key exchange with us comes here, so no address is
+//! forged.
 
 use std::time::Instant;
 
@@ -20,8 +21,8 @@ struct AnswerAuth {
     /// The peer, as it says.
     id: Id,
     auth: Auth,
-    /// The line that says which connection was looked for. It is written when the peer is let in, for whoever fails is
-    /// written about in one line, and not without end.
+    /// The line that says which connection was looked for. It is written when the peer is let in,
+    /// for whoever fails is written about in one line, and not without end.
     looking: String,
     /// The request has a child.
     with_child: bool,
@@ -99,8 +100,9 @@ fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<A
     let (Some(idi), Some(suite)) = (idi, sa.suite) else {
         return Err(Refusal::new(NotifyType::INVALID_SYNTAX, "the IKE_AUTH request lacks IDi"));
     };
-    // Requests "where the whole message is malformed ... MUST be rejected in their entirety, and MUST only lead to an
-    // UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX Notification sent as a response" (RFC 7296 section 2.21.2).
+    // Requests "where the whole message is malformed ... MUST be rejected in their entirety, and
+    // MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX Notification sent as a
+    // response" (RFC 7296 section 2.21.2).
     if !matches!(of_child, 0 | 3) {
         let why = "the IKE_AUTH request has a part of SA, TSi and TSr only";
         return Err(Refusal::new(NotifyType::INVALID_SYNTAX, why));
@@ -133,7 +135,8 @@ fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<A
     }
     let verifier = verifier(ep, sa, peer).map_err(Refusal::unproved)?;
     let Some(auth) = auth else {
-        // "An initiator indicates a desire to use EAP by leaving out the AUTH payload" (RFC 7296 section 2.16).
+        // "An initiator indicates a desire to use EAP by leaving out the AUTH payload" (RFC 7296
+        // section 2.16).
         let why = format!("'{peer}' sends no AUTH, which asks for EAP, and EAP is not built");
         return Err(Refusal::unproved(why));
     };
@@ -207,8 +210,8 @@ fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &AnswerAuth, au
         let why = "an IKE_SA with this peer exists and is kept";
         return refuse(ep, now, sa, Refusal::new(NotifyType::AUTHENTICATION_FAILED, why));
     };
-    // Nothing but AUTHENTICATION_FAILED says that there is to be no IKE_SA (RFC 7296 section 2.21.2). Who is refused keeps what it
-    // has.
+    // Nothing but AUTHENTICATION_FAILED says that there is to be no IKE_SA (RFC 7296 section
+    // 2.21.2). Who is refused keeps what it has.
     if let Some(why) = ep.make_room(now, sa, peer, &leaving) {
         ep.counters.id_refused += 1;
         return refuse(ep, now, sa, Refusal::new(NotifyType::AUTHENTICATION_FAILED, why));
