@@ -52,7 +52,8 @@ fn a_pipe_that_nobody_reads_holds_up_nobody_and_the_lost_are_counted() {
     queue.push(b"the end\n");
     let (lines, told, first) = count(&drain.join().unwrap());
     assert_eq!(lines - 1 + told, 40_000);
-    // The queue holds 1 MiB; the writer may have taken as much before the pipe was full: 21,000 lines.
+    // The queue holds 1 MiB, and the writer may have taken as much before the pipe was full: 21,000
+    // lines in all.
     assert!(told > 18_000, "{told}");
     assert!(first.is_some_and(|at| at > 5_000), "{first:?}");
 }
