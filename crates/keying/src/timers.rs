@@ -80,7 +80,7 @@ mod tests {
         t.set(2, t0 + 2 * s);
         t.set(3, t0 + s);
         t.set(3, t0 + 4 * s);
-        t.cancel(&9);
+        t.cancel(9);
         assert_eq!((t.next(), t.len()), (Some(t0 + 2 * s), 3));
         assert_eq!(t.pop(t0 + s), None);
         let all: Vec<_> = std::iter::from_fn(|| t.pop(t0 + 9 * s)).collect();

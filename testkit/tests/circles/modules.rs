@@ -219,7 +219,12 @@ fn flatten(tree: &UseTree, before: &mut Vec<String>, leaves: &mut Vec<Leaf>) {
         }
         UseTree::Name(name) => {
             let end = name.ident.to_string();
-            leaves.push(leaf([&before[..], &[end.clone()]].concat(), Some(end), false, &name.ident));
+            leaves.push(leaf(
+                [&before[..], std::slice::from_ref(&end)].concat(),
+                Some(end),
+                false,
+                &name.ident,
+            ));
         }
         UseTree::Rename(rename) => {
             let path = [&before[..], &[rename.ident.to_string()]].concat();
