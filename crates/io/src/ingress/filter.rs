@@ -76,7 +76,7 @@ pub struct Filter {
     /// UDP ports of IKE and of encapsulation: what comes to them in clear comes in, beside ESP and
     /// AH.
     pub ports: [u16; 2],
-    /// This machine's addresses: only they are sent ESP, AH and IKE. [`Ingress::want`] puts them
+    /// This machine's addresses: only they are sent ESP, AH and IKE. `Ingress::want` puts them
     /// in.
     pub own: BTreeSet<IpAddr>,
 }

@@ -12,7 +12,7 @@ use crate::{Connection, Level};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ticket(pub u64);
 
-/// Reason for callers who ask for something new after [`Tunnels::stop`].
+/// Reason for callers who ask for something new after `Tunnels::stop`.
 pub const STOPPING: &str = "the daemon is stopping";
 
 /// Why a command was not even begun.

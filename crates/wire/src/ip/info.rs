@@ -62,7 +62,7 @@ pub enum Fragment {
     Later,
 }
 
-/// Result of [`parse`].
+/// Result of `parse`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpInfo {
     /// True for IPv6.
