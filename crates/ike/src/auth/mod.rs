@@ -69,7 +69,7 @@ pub(crate) trait Verifier: Send {
 
     /// Begins to judge AUTH of the peer, which is right when it covers one of these: there are two
     /// when the responder cannot know which of two requests the initiator signs (see
-    /// `sa::Init::twin`).
+    /// `init::Init::twin`).
     fn verify(&self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()>;
 
     /// Goes on with the answer to the request of the last step.

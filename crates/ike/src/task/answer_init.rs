@@ -39,7 +39,7 @@ use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INI
 use ironswan_keying::{Childless, Fit};
 
 /// IKE_SA_INIT of a responder, while something is computed for it. The rest of its state is in
-/// `sa::Init`.
+/// `init::Init`.
 enum AnswerInit {
     /// The response needs a key pair.
     NeedsKeyPair,

@@ -38,7 +38,7 @@ const NATT_PORT: u16 = 4500;
 pub(super) type KeyPair = Option<(Secret, Vec<u8>)>;
 
 /// IKE_SA_INIT of an initiator, while something is computed for it. The rest of its state is in
-/// `sa::Init`.
+/// `init::Init`.
 enum InitiateInit {
     /// The request needs a key pair.
     NeedsKeyPair,
