@@ -20,6 +20,8 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `input` | policies, negotiated policies, settings |
+//! | `output` | the plan: table, rules, routes, lists |
 //! | `from_config` | policies and settings from the configuration |
 //! | `ways` | destinations of table 220 |
 //! | `cut/` | overlapping policies cut into disjoint intervals with short lists |
@@ -36,12 +38,14 @@
 mod cut;
 pub mod from_config;
 mod ingress;
+mod input;
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
 mod model_tests;
 mod narrowed;
 mod nft;
+mod output;
 mod quoted;
 #[cfg(test)]
 mod tests;
@@ -49,146 +53,22 @@ mod ways;
 
 use std::sync::Arc;
 
-use ironswan_io::ingress::Filter;
 use ironswan_io::route::{Destination, Rule};
-use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
+use ironswan_wire::selector::AddrRange;
 
+pub use input::{Negotiated, Policy, Settings, Verdict};
 pub use narrowed::Narrowing;
 use nft::Flow;
-
-/// The table's name; its family is inet.
-pub const TABLE: &str = "ironswan";
-
-/// How the kernel treats packets that a policy covers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Verdict {
-    /// Into the tunnel, or nowhere.
-    Protect,
-    /// Nowhere. Goes to the device too, where it is dropped and counted.
-    Discard,
-    /// As if there were no policy.
-    Bypass,
-}
-
-/// One policy, for both directions.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Policy {
-    /// Name of the child, `connection.child`. The own sides of one child are no holes in another
-    /// child's policies.
-    pub name: String,
-    /// How the kernel treats the policy's packets.
-    pub verdict: Verdict,
-    /// Our side.
-    pub local: TrafficSelector,
-    /// The peer's side.
-    pub remote: TrafficSelector,
-    /// Policies with a lower number are matched first. 0: the order follows from how specific the
-    /// selectors are, as in the engine's SPD.
-    pub priority: u32,
-    /// For selectors that a peer narrowed: how many bits the selectors of the configuration leave
-    /// open. 0: these are the selectors of the configuration.
-    pub open: u32,
-    /// True: clear packets that match are dropped, on the way out and in (PROTECT and DISCARD).
-    /// False (`guard = no`): packets are only steered.
-    pub guard: bool,
-}
-
-impl Policy {
-    /// The policy's place in the order of the engine's SPD. Of equal policies the engine takes the
-    /// older one.
-    pub(crate) fn precedence(&self) -> Precedence {
-        let protect = self.verdict == Verdict::Protect;
-        Precedence::new(&self.local, &self.remote, self.priority, self.open, protect)
-    }
-}
-
-/// Device, marks and ports: the input of the plan that is not policies.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// The TUN device.
-    pub device: String,
-    /// Mark of the gateway's own outer packets (all of these bits). No rule steers packets with
-    /// this mark; the table also sets it on packets that no policy covers.
-    pub mark: u32,
-    /// Mark (one bit) of packets that a policy covers.
-    pub steer_mark: u32,
-    /// UDP ports of IKE and of UDP encapsulation, which the guard lets in and out as it does ESP.
-    pub ports: [u16; 2],
-    /// True when there are VRFs. Packets in a VRF are left to the VRF's table, and no policy covers
-    /// them.
-    pub vrf: bool,
-    /// False: there is no nft table. Routes and rules alone steer, so no policy can be finer than a
-    /// destination prefix.
-    pub nft: bool,
-}
-
-/// The kind of route that a destination has in table 220.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Way {
-    /// To the device. An unreachable route stands below, for when the device is gone.
-    Tunnel,
-    /// Back to the other tables: our own side inside a wider remote selector, and BYPASS of whole
-    /// prefixes.
-    Throw,
-}
-
-/// Everything that the kernel is told: table, lists for the ingress, rules and routes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Plan {
-    /// The text of the whole table for `nft -f`, which replaces the former table atomically; its
-    /// counters are 0. `None` without nft. If no policy protects anything, the text only removes
-    /// the table.
-    pub nft: Option<String>,
-    /// Lists of the program that drops packets where they arrive, without nft's help; the addresses
-    /// of this machine are added later. Empty without nft, because then there is no guard.
-    pub ingress: Arc<Filter>,
-    /// Rules, for each address family in which a policy protects something.
-    pub rules: Vec<Rule>,
-    /// Destinations of table 220, in order, each once.
-    pub routes: Vec<(Destination, Way)>,
-    /// Policies, or parts of them, that could not be expressed, with the remedy.
-    pub warnings: Vec<String>,
-    /// Routes and chains of each policy: first the policies in the order in which they were given,
-    /// then the narrowed ones. A narrowed policy has the chains of the policy from which it was
-    /// narrowed.
-    pub serving: Vec<Serving>,
-}
-
-/// The routes and chains that serve one policy.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Serving {
-    /// Destinations of the policy in table 220.
-    pub routes: Vec<(Destination, Way)>,
-    /// Chains of the table that recognize the policy's packets on their way out; at most the first
-    /// few. Empty when other policies come first everywhere.
-    pub chains: Vec<String>,
-}
-
-/// Policies that were negotiated, besides those of the configuration.
-#[derive(Clone, Copy, Default)]
-pub struct Brought<'a> {
-    /// For each policy by its index: true when it was negotiated, and is not in the configuration.
-    /// A missing entry means false.
-    pub negotiated: &'a [bool],
-    /// Policies that were narrowed from policies of the plan, which close all that these do
-    /// ([`Narrowing`]).
-    pub narrowed: &'a [Policy],
-}
-
-impl Brought<'_> {
-    fn is_negotiated(&self, policy: usize) -> bool {
-        self.negotiated.get(policy).copied().unwrap_or(false)
-    }
-}
+pub use output::{Plan, Serving, TABLE, Way};
 
 /// Makes the plan of the policies of the configuration alone.
 pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
-    plan_with(settings, policies, &Brought::default())
+    plan_with(settings, policies, &Negotiated::default())
 }
 
 /// Makes the plan of the policies of the configuration and of those that were negotiated.
-pub fn plan_with(settings: &Settings, policies: &[Policy], brought: &Brought<'_>) -> Plan {
-    let ways = ways::ways(settings, policies, brought.narrowed);
+pub fn plan_with(settings: &Settings, policies: &[Policy], from_peers: &Negotiated<'_>) -> Plan {
+    let ways = ways::ways(settings, policies, from_peers.narrowed);
     let mut plan = Plan {
         routes: ways.routes.iter().map(|(d, w)| (*d, *w)).collect(),
         warnings: ways.warnings,
@@ -214,7 +94,7 @@ pub fn plan_with(settings: &Settings, policies: &[Policy], brought: &Brought<'_>
         }
     }
     if settings.nft {
-        let cuts = [false, true].map(|ipv6| cut::cut(policies, brought, ipv6, false));
+        let cuts = [false, true].map(|ipv6| cut::cut(policies, from_peers, ipv6, false));
         for (cut, ipv6) in cuts.iter().zip([false, true]) {
             for (serving, lists) in plan.serving.iter_mut().zip(&cut.serving) {
                 serving.chains.extend(lists.iter().map(|l| nft::chain(Flow::Out, ipv6, *l)));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_wire::selector::{AddrRange, Precedence};
+use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
 
 use super::tests::settings;
 use super::*;

@@ -1,7 +1,7 @@
 //! Plans for one policy of each kind.
 
 use super::*;
-use ironswan_wire::selector::AddrRange;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 pub(super) fn ts(text: &str) -> TrafficSelector {
     let (range, rest) = text.split_once('[').unwrap_or((text, ""));

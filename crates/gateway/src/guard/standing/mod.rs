@@ -34,7 +34,7 @@ use ironswan_wire::sadb::PolicyAdd;
 
 use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::plan::from_config::Configured;
-use crate::guard::plan::{self, Brought, Plan, Policy, Serving, Settings, Way};
+use crate::guard::plan::{self, Negotiated, Plan, Policy, Serving, Settings, Way};
 use crate::network::Kernel;
 pub(crate) use kernel::default_metric;
 use policies::{PlanInput, Policies, PolicyKey};
@@ -361,8 +361,8 @@ impl StandingGuard {
 /// Makes the plan. Chains of a narrowed policy are those of the loaded policy from which it was
 /// narrowed.
 fn plan_of(settings: &Settings, input: &PlanInput) -> Plan {
-    let brought = Brought { negotiated: &input.negotiated, narrowed: &input.narrowed };
-    let mut plan = plan::plan_with(settings, &input.policies, &brought);
+    let from_peers = Negotiated { by_index: &input.negotiated, narrowed: &input.narrowed };
+    let mut plan = plan::plan_with(settings, &input.policies, &from_peers);
     for (i, from) in input.narrowed_from.iter().enumerate() {
         let at = input.policies.binary_search_by_key(from, PolicyKey::of);
         let outer = at.ok().and_then(|at| plan.serving.get(at));

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ironswan_wire::selector::{AddrRange, Precedence};
 
-use super::super::{Brought, Policy, Verdict};
+use super::super::{Negotiated, Policy, Verdict};
 use super::ranges::{inside, joined, link_scope, strictly_inside};
 use super::step::{Outcome, Step};
 
@@ -86,14 +86,14 @@ pub(in super::super) fn in_link_scope(p: &Policy) -> bool {
 /// holes.
 pub(super) fn entries(
     policies: &[Policy],
-    brought: &Brought<'_>,
+    from_peers: &Negotiated<'_>,
     ipv6: bool,
     default_is_routed: bool,
 ) -> (Vec<Entry>, Vec<String>) {
-    let own = holes(policies, brought, ipv6);
+    let own = holes(policies, from_peers, ipv6);
     let mut out = Vec::with_capacity(policies.len());
     for (i, p) in policies.iter().enumerate().filter(|(_, p)| p.remote.range.is_ipv6() == ipv6) {
-        let negotiated = brought.is_negotiated(i);
+        let negotiated = from_peers.is_negotiated(i);
         let sides = own.get(&*p.name).filter(|own| !(own.loaded_only && negotiated));
         let sides = sides.map(|own| own.sides.as_slice()).unwrap_or_default();
         let routed =
@@ -101,7 +101,7 @@ pub(super) fn entries(
         out.extend(with_own_holes(i, p, sides, routed, negotiated));
     }
     out.extend(link_scope_holes(policies, ipv6));
-    out.extend(destinations_of_narrowed(brought.narrowed, ipv6, default_is_routed));
+    out.extend(destinations_of_narrowed(from_peers.narrowed, ipv6, default_is_routed));
     out.sort_by_key(|e| e.rank);
     let few = own.iter().filter(|(_, own)| own.loaded_only || own.sides.is_empty());
     let mut without_holes: Vec<String> = few.map(|(name, _)| (*name).to_owned()).collect();
@@ -177,13 +177,14 @@ struct Own {
 }
 
 /// The own sides of one family by child.
-fn holes<'a>(policies: &'a [Policy], brought: &Brought<'_>, ipv6: bool) -> HashMap<&'a str, Own> {
+fn holes<'a>(policies: &'a [Policy], from_peers: &Negotiated<'_>, ipv6: bool) -> HashMap<&'a str, Own> {
     let wide =
         || policies.iter().enumerate().filter(|(_, p)| p.local.range.is_ipv6() == ipv6 && has_own_side(p));
     let mut of_child: HashMap<&str, [(Vec<AddrRange>, usize); 2]> = HashMap::new();
     for (i, p) in wide() {
         let [loaded, all] = of_child.entry(&p.name).or_default();
-        for (sides, count) in [(!brought.is_negotiated(i)).then_some(loaded), Some(all)].into_iter().flatten()
+        for (sides, count) in
+            [(!from_peers.is_negotiated(i)).then_some(loaded), Some(all)].into_iter().flatten()
         {
             sides.push(p.local.range);
             *count += 1;

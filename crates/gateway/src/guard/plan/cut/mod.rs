@@ -17,7 +17,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `step` | one step of a list: a policy without its remote addresses |
+//! | `step` | lists and their steps: policies without their remote addresses |
 //! | `entries` | policies and holes in the order in which they are asked |
 //! | `coarse` | lists that say less and close more, where exact ones would be too long |
 //! | `ranges` | arithmetic of address ranges |
@@ -38,22 +38,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ironswan_wire::selector::AddrRange;
 
-use super::{Brought, Policy, Verdict};
+use super::{Negotiated, Policy, Verdict};
 use coarse::{Active, gathered};
 use entries::{Class, Entry, entries};
 pub(super) use entries::{has_own_side, in_link_scope, own_sides};
 use ranges::{address, bits};
 pub(super) use ranges::{between, inside, joined, link_scope, strictly_inside};
-pub(super) use step::{MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, shows_ports};
-
-/// A list of steps, first asked first, and whether table 220 takes what they leave over.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct List {
-    /// Unmarked packets to these destinations are led to the device by table 220: what passes must
-    /// be marked.
-    pub(super) routed: bool,
-    pub(super) steps: Vec<Step>,
-}
+pub(super) use step::{List, MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, shows_ports};
 
 /// One family's policies, cut.
 #[derive(Clone, Debug, Default)]
@@ -138,8 +129,13 @@ const UNBOUNDED: usize = usize::MAX;
 
 /// Cuts the policies of one family. `default_is_routed`: unmarked packets follow a default route of
 /// table 220, too.
-pub(super) fn cut(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_routed: bool) -> Cut {
-    let (entries, without_holes) = entries(policies, brought, ipv6, default_is_routed);
+pub(super) fn cut(
+    policies: &[Policy],
+    from_peers: &Negotiated<'_>,
+    ipv6: bool,
+    default_is_routed: bool,
+) -> Cut {
+    let (entries, without_holes) = entries(policies, from_peers, ipv6, default_is_routed);
     let (all, work) = (MAX_STEPS + 2 * entries.len(), MAX_WORK + 256 * entries.len());
     let bounds = |list| Bounds { list, all, work };
     let fine = sweep(&entries, policies.len(), ipv6, bounds(MAX_LIST[0])).filter(|cut| !cut.closed);

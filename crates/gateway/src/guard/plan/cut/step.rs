@@ -1,4 +1,5 @@
-//! One step of a list: a policy without its remote addresses, as a packet is compared with it.
+//! Lists and their steps. A step is a policy without its remote addresses; a packet is compared
+//! with one after the other.
 
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -26,6 +27,15 @@ pub(in super::super) struct Step {
     pub(in super::super) local_ports: Ports,
     pub(in super::super) remote_ports: Ports,
     pub(in super::super) outcome: Outcome,
+}
+
+/// A list of steps, first asked first, and whether table 220 takes what they leave over.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(in super::super) struct List {
+    /// Unmarked packets to these destinations are led to the device by table 220: what passes must
+    /// be marked.
+    pub(in super::super) routed: bool,
+    pub(in super::super) steps: Vec<Step>,
 }
 
 /// Ports of one side.

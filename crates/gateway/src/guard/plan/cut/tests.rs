@@ -35,8 +35,8 @@ fn a_list_that_is_too_long_closes_at_least_what_it_would_have() {
         let v6 = dice.below(2) == 0;
         let policies: Vec<Policy> = (0..1 + dice.below(20)).map(|_| dice.policy(v6)).collect();
         let negotiated: Vec<bool> = policies.iter().map(|_| dice.below(2) == 0).collect();
-        let brought = Brought { negotiated: &negotiated, narrowed: &[] };
-        let (entries, _) = entries(&policies, &brought, v6, false);
+        let from_peers = Negotiated { by_index: &negotiated, narrowed: &[] };
+        let (entries, _) = entries(&policies, &from_peers, v6, false);
         let whole = sweep(&entries, policies.len(), v6, bounds(UNBOUNDED)).unwrap();
         let max = dice.of(&[0, 1, 3]);
         let short = match dice.below(2) {
@@ -108,7 +108,7 @@ fn policies_that_overlap_in_all_ways_are_cut_into_a_bounded_number_of_steps_and_
         remote: TrafficSelector::addresses(AddrRange::prefix([10, 9, 0, 0].into(), 16).unwrap()),
         ..other("b.net", 1, Verdict::Protect)
     });
-    let cut = cut(&policies, &Brought::default(), false, false);
+    let cut = cut(&policies, &Negotiated::default(), false, false);
     let steps: usize = cut.lists.iter().map(|list| list.steps.len()).sum();
     println!("{} lists of {steps} steps", cut.lists.len());
     assert!(cut.closed && steps <= MAX_STEPS + 2 * policies.len(), "{steps}");
@@ -139,7 +139,7 @@ fn a_child_with_very_many_own_sides_has_no_holes_and_others_have_theirs() {
     let many = (0..300u16).map(|i| policy("a.net", network(1 + (i >> 8) as u8, i as u8)));
     let few = [policy("b.net", network(8, 1)), policy("b.net", network(8, 2))];
     let policies: Vec<Policy> = many.chain(few).collect();
-    let (entries, without) = entries(&policies, &Brought::default(), false, false);
+    let (entries, without) = entries(&policies, &Negotiated::default(), false, false);
     assert_eq!(without, ["a.net"]);
     let holes = entries.into_iter().filter(|e| e.policy.is_none());
     let holes: Vec<Entry> = holes.filter(|e| e.rank.class == Class::Policy).collect();
@@ -183,8 +183,8 @@ fn what_is_narrowed_from_a_policy_of_the_plan_opens_nothing_when_it_is_not_cut()
             inner.into_iter().partition(|p| narrowing.outer(p).is_some());
         left += narrowed.len();
         let some = in_order(loaded.iter().chain(&cut_in).cloned().collect());
-        let whole = cut(&all, &Brought::default(), v6, false);
-        let short = cut(&some, &Brought { narrowed: &narrowed, negotiated: &[] }, v6, false);
+        let whole = cut(&all, &Negotiated::default(), v6, false);
+        let short = cut(&some, &Negotiated { narrowed: &narrowed, by_index: &[] }, v6, false);
         for _ in 0..60 {
             let sides = (dice.address(v6), dice.address(v6));
             let (protocol, ports) =
@@ -228,8 +228,8 @@ fn what_peers_negotiated_in_all_ways_closes_its_own_addresses_and_no_hole_of_wha
     let loaded = policies.len();
     policies.extend(windows(6000));
     let negotiated: Vec<bool> = (0..policies.len()).map(|i| i >= loaded).collect();
-    let brought = Brought { negotiated: &negotiated, narrowed: &[] };
-    let cut = cut(&policies, &brought, false, false);
+    let from_peers = Negotiated { by_index: &negotiated, narrowed: &[] };
+    let cut = cut(&policies, &from_peers, false, false);
     let steps: usize = cut.lists.iter().map(|list| list.steps.len()).sum();
     println!("{} lists of {steps} steps", cut.lists.len());
     let from =
@@ -261,7 +261,7 @@ fn thousands_of_policies_that_all_overlap_are_closed_without_looking_at_all_for_
         let first = address(u128::from(u32::from_be_bytes([10, 2, 0, 0])) + i as u128, false);
         p.remote.range = AddrRange::new(first, [10, 120, 0, i as u8].into()).unwrap();
     }
-    let cut = cut(&policies, &Brought::default(), false, false);
+    let cut = cut(&policies, &Negotiated::default(), false, false);
     println!("{} intervals of {} lists", cut.intervals.len(), cut.lists.len());
     assert!(cut.closed);
     assert_eq!(ask(&cut, ([10, 128, 0, 1].into(), [10, 3, 0, 0].into()), 17, (9, 9)), Some(Outcome::Guarded));
@@ -290,8 +290,8 @@ fn holes_for_own_sides_that_are_too_many_are_said_and_those_of_what_is_loaded_st
     // Policies that a peer negotiates take no hole from those that are loaded.
     let few = 20;
     let negotiated: Vec<bool> = (0..loaded.len()).map(|i| i >= few).collect();
-    let brought = Brought { negotiated: &negotiated, narrowed: &[] };
-    let cut = cut(&loaded, &brought, false, false);
+    let from_peers = Negotiated { by_index: &negotiated, narrowed: &[] };
+    let cut = cut(&loaded, &from_peers, false, false);
     assert_eq!(cut.without_holes, ["a.net"]);
     let ask = |local: [u8; 4]| ask(&cut, (local.into(), [10, 1, 2, 1].into()), 17, (9, 9));
     assert_eq!([ask([10, 1, 3, 1]), ask([10, 1, 90, 1])], [Some(Outcome::Passed), Some(Outcome::Guarded)]);

@@ -10,6 +10,7 @@ use ironswan_io::route::{Netlink, Route, RouteKind};
 use ironswan_io::sysctl;
 use ironswan_io::tun::{READ_SIZE, Tun, TunConfig, VNET_HEADER};
 use ironswan_wire::ip::checksum;
+use ironswan_wire::selector::TrafficSelector;
 
 use super::super::tests::{settings, ts};
 use super::super::*;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::number;
+use super::words::number;
 use crate::guard::plan::Settings;
 
 /// ESP and AH, which the engine gets without UDP. The engine refuses packets without the right ICV.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use ironswan_wire::selector::AddrRange;
 
-use super::{Flow, View, asks, outcome, text};
+use super::words::{Flow, View, asks, outcome, text};
 use crate::guard::plan::cut::{List, MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, shows_ports};
 use crate::guard::plan::quoted;
 

@@ -44,40 +44,27 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `words` | directions of packets, views of a packet, and addresses as nft writes them |
 //! | `base` | the chains that the kernel enters |
 //! | `lists` | the chains of the lists |
 
 mod base;
+
 mod lists;
+mod words;
 
 use std::fmt::Write;
 
 use ironswan_wire::selector::AddrRange;
 
-use super::cut::{self, Cut, List, MOBILITY, Outcome, Step, WITH_PORTS, WITH_TYPES};
+use super::cut::{self, Cut, MOBILITY, Outcome, WITH_PORTS, WITH_TYPES};
 use super::{Settings, TABLE, quoted};
+pub(super) use words::{Flow, View, asks, outcome};
+use words::{kind, number, text};
 
 /// Extension headers and AH: the kernel looks through AH and past whatever extension headers it
 /// knows; the engine does not look through AH.
 const BEHIND: [u8; 4] = [0, 43, 51, 60];
-
-/// The direction of the packets of a chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flow {
-    Out,
-    In,
-}
-
-/// How much of a packet the rules of a chain may read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum View {
-    /// Protocol, and ports where the protocol has them.
-    Ports,
-    /// Protocol.
-    Protocol,
-    /// Addresses.
-    Addresses,
-}
 
 /// The text that removes the table, whether it stands or not.
 pub(super) fn removal() -> String {
@@ -176,41 +163,9 @@ fn lookup(t: &mut String, settings: &Settings, cuts: [&Cut; 2], flow: Flow) {
     t.push_str("\t}\n");
 }
 
-fn number(ipv6: bool) -> u8 {
-    if ipv6 { 6 } else { 4 }
-}
-
-fn kind(ipv6: bool) -> &'static str {
-    if ipv6 { "ipv6_addr" } else { "ipv4_addr" }
-}
-
-/// As nft takes it.
-fn text(range: &AddrRange) -> String {
-    match range.prefix_len() {
-        Some(_) => range.to_string(),
-        None => format!("{}-{}", range.start(), range.end()),
-    }
-}
-
 /// True when a family has a map for this direction.
 fn asked(cut: &Cut, flow: Flow) -> bool {
     cut.lists.iter().any(|list| asks(list, flow))
-}
-
-/// True when a list has anything to say about packets of this direction.
-pub(super) fn asks(list: &List, flow: Flow) -> bool {
-    match flow {
-        Flow::Out => true,
-        Flow::In => list.steps.iter().any(|s| outcome(s, flow) == Outcome::Guarded),
-    }
-}
-
-/// Inbound, what is not guarded passes.
-pub(super) fn outcome(step: &Step, flow: Flow) -> Outcome {
-    match (step.outcome, flow) {
-        (Outcome::Steered, Flow::In) => Outcome::Passed,
-        (outcome, _) => outcome,
-    }
 }
 
 /// Protocols that rules ask for, as sets of the table: to add one that belongs to a rule, the
