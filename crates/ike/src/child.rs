@@ -12,7 +12,7 @@ use ironswan_wire::selector::TrafficSelector;
 
 use crate::endpoint::Narrowed;
 use crate::event::{ChildId, ChildState};
-use crate::task::delete::DeleteChild;
+use crate::task::DeleteChild;
 use ironswan_keying::ChildConfig;
 
 /// The agreement of both ends, as we see it.

@@ -135,9 +135,12 @@ pub enum Completion {
     },
 }
 
+/// Private key and public value; `None` when no pair could be made.
+pub(crate) type KeyPair = Option<(Secret, Vec<u8>)>;
+
 impl Completion {
     /// Private key and public value, if this is a key pair.
-    pub(crate) fn key_pair(self) -> Option<(Secret, Vec<u8>)> {
+    pub(crate) fn key_pair(self) -> KeyPair {
         match self {
             Self::KeyPair { private, public } => Some((private, public)),
             _ => None,

@@ -7,9 +7,7 @@ use super::carried::Carried;
 use super::lifecycle::{queue_rekey_ike, rekeys_ike};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
-use crate::task::Task;
-use crate::task::create_child::NewChild;
-use crate::task::delete::{DeleteChild, DeleteIke};
+use crate::task::{DeleteChild, DeleteIke, NewChild, Task};
 use ironswan_keying::CommandError;
 use ironswan_keying::tunnels::TERMINATED;
 

@@ -11,8 +11,7 @@ use super::carried::Carried;
 use super::{Close, Endpoint, Roam};
 use crate::event::{Completion, Level, Request};
 use crate::sa::IkeSa;
-use crate::task::create_child::NewChild;
-use crate::task::{Exchange, Task};
+use crate::task::{Exchange, NewChild, Task};
 use ironswan_keying::tunnels::Start;
 use ironswan_keying::{AddrSpec, ChildConfig, Connection};
 

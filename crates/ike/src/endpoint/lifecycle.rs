@@ -8,9 +8,7 @@ use super::Endpoint;
 use super::todo::Todo;
 use crate::event::{Completion, Event, IkeId, IkeState, Level, RequestId, Ticket};
 use crate::sa::IkeSa;
-use crate::task::create_child::NewChild;
-use crate::task::rekey_ike::RekeyIke;
-use crate::task::{Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::task::{NewChild, RekeyIke, Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
 use ironswan_keying::{ChildConfig, jitter};
 

@@ -13,8 +13,7 @@ use super::{Endpoint, install};
 use crate::event::{ChildId, ChildState, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
-use crate::task::delete::{DeleteChild, DeleteIke};
-use crate::task::{Task, liveness};
+use crate::task::{DeleteChild, DeleteIke, Task, liveness};
 use ironswan_keying::{ChildAction, ChildKind, Connection, Fingerprint, Limits, PrivateKey, SharedKey};
 
 /// What those who wait for an attempt are told when a reload ends it.

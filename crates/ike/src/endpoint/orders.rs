@@ -11,8 +11,7 @@ use super::todo::Todo;
 use super::{Endpoint, Pending};
 use crate::event::{ChildState, IkeId, Level, Request};
 use crate::sa::IkeSa;
-use crate::task::Task;
-use crate::task::create_child::NewChild;
+use crate::task::{NewChild, Task};
 use ironswan_keying::tunnels::{AttemptId, Order, Start, TERMINATED};
 use ironswan_keying::{ChildAction, ChildConfig, ChildKind};
 

@@ -20,8 +20,7 @@ use super::todo::{Race, Todo};
 use super::{Close, Roam};
 use crate::event::{IkeId, IkeState, Level, Ticket};
 use crate::sa::{Active, IkeSa, Init};
-use crate::task::Task;
-use crate::task::create_child::NewChild;
+use crate::task::{NewChild, Task};
 use crate::timer::Timer;
 use ironswan_keying::limits::{ADDRESSES_AT_ONCE, NEXT_ADDRESS};
 

@@ -8,9 +8,7 @@ use super::lifecycle::{queue_rekey_ike, unborn};
 use super::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
-use crate::task::create_child::NewChild;
-use crate::task::delete::{DeleteChild, DeleteIke};
-use crate::task::{Task, liveness, restart};
+use crate::task::{DeleteChild, DeleteIke, NewChild, Task, liveness, restart};
 use crate::timer::Timer;
 use ironswan_keying::ChildAction;
 

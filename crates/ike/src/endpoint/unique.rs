@@ -15,8 +15,7 @@ use crate::child::Child;
 use crate::event::{IkeId, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
-use crate::task::delete::DeleteIke;
-use crate::task::{Task, liveness};
+use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::Unique;
 use ironswan_keying::limits::{

@@ -15,11 +15,12 @@ use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{Precedence, TrafficSelector};
 
-use super::sa_init::KeyPair;
-use super::{Exchange, child_name, create_child, rekey_child};
+use super::exchange::Exchange;
+use super::state::child_name;
+use super::{create_child, rekey_child};
 use crate::child::Agreed;
 use crate::endpoint::{Endpoint, NewSas};
-use crate::event::{ChildId, Completion, IkeState, Level, Request};
+use crate::event::{ChildId, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};

@@ -25,11 +25,12 @@ use ironswan_wire::ike::{HEADER_LEN, Header, Message, ParseError, Payload, walk}
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
-use super::sa_init::{KeyPair, derive};
-use super::{Exchange, Task};
+use super::exchange::Exchange;
+use super::sa_init::derive;
+use super::state::Task;
 use crate::auth::signature;
 use crate::endpoint::{About, Close, Endpoint, Room};
-use crate::event::{Completion, IkeId, IkeState, Level, Request};
+use crate::event::{Completion, IkeId, IkeState, KeyPair, Level, Request};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};

@@ -7,7 +7,6 @@
 //!                      <--  HDR, SK {N(error)}
 //! ```
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
@@ -16,74 +15,19 @@ use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Mode, Spi, Tfc};
 use ironswan_wire::secret::Secret;
-use ironswan_wire::selector::{AddrRange, PacketSelector, TrafficSelector};
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
-use super::delete::DeleteChild;
-use super::rekey_child::{self, Collision};
-use super::sa_init::KeyPair;
-use super::{Exchange, Task, child_name};
+use super::exchange::Exchange;
+use super::rekey_child;
+use super::state::{DeleteChild, NewChild, Task, child_name};
 use crate::child::Agreed;
 use crate::endpoint::{Endpoint, NewSas};
-use crate::event::{ChildId, ChildState, Completion, IkeState, Level, Request, Ticket};
+use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
 use ironswan_keying::ChildConfig;
 use ironswan_keying::limits::KE_ROUNDS;
-
-/// A child that we propose.
-pub(crate) struct NewChild {
-    pub config: Arc<ChildConfig>,
-    /// The child to replace.
-    pub rekey: Option<ChildId>,
-    pub ticket: Option<Ticket>,
-    /// The packet that asks for it.
-    pub packet: Option<PacketSelector>,
-    /// 0 until it is prepared.
-    pub id: ChildId,
-    pub spi_in: Spi,
-    /// Our CPI, when IPComp is offered.
-    pub cpi_in: Option<u16>,
-    /// What is asked for.
-    pub mode: Mode,
-    pub nonce: Vec<u8>,
-    pub ke: Option<KeId>,
-    pub private: Option<Secret>,
-    pub public: Vec<u8>,
-    pub rounds: u32,
-    pub proposals: Vec<Proposal>,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
-    /// The peer's own rekeying of the same child, which came while ours was under way.
-    pub collision: Option<Collision>,
-    /// The peer has deleted the old child meanwhile.
-    pub old_gone: bool,
-}
-
-impl NewChild {
-    pub(crate) fn new(config: Arc<ChildConfig>, rekey: Option<ChildId>, ticket: Option<Ticket>) -> Self {
-        Self {
-            config,
-            rekey,
-            ticket,
-            packet: None,
-            id: ChildId(0),
-            spi_in: Spi(0),
-            cpi_in: None,
-            mode: Mode::Tunnel,
-            nonce: Vec::new(),
-            ke: None,
-            private: None,
-            public: Vec::new(),
-            rounds: 0,
-            proposals: Vec::new(),
-            local_ts: Vec::new(),
-            remote_ts: Vec::new(),
-            collision: None,
-            old_gone: false,
-        }
-    }
-}
 
 /// What a good response says.
 pub(crate) struct Answered {

@@ -13,38 +13,15 @@ use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Delete, notifies};
 use ironswan_wire::sadb::Spi;
 
-use super::create_child::NewChild;
-use super::{Task, auth};
+use super::auth;
+use super::state::{DeleteChild, DeleteIke, NewChild, Task};
 use crate::child::Child;
 use crate::endpoint::{Close, Endpoint};
-use crate::event::{ChildId, ChildState, IkeState, Level, Ticket};
+use crate::event::{ChildId, ChildState, IkeState, Level};
 use crate::narrow;
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::{ChildAction, ChildConfig};
-
-/// Children to close.
-#[derive(Default, Debug)]
-pub(crate) struct DeleteChild {
-    pub ids: Vec<ChildId>,
-    /// Inbound SPIs of what was never installed on our side, or is not any more.
-    pub spis: Vec<(ProtocolId, Spi)>,
-    pub ticket: Option<Ticket>,
-}
-
-impl DeleteChild {
-    pub(crate) fn of(ids: Vec<ChildId>, ticket: Option<Ticket>) -> Self {
-        Self { ids, spis: Vec::new(), ticket }
-    }
-
-    /// What we proposed and will not have, though the peer may: under each protocol that it may
-    /// have chosen.
-    pub(crate) fn of_unborn(new: &NewChild) -> Self {
-        let offered = |p: &ProtocolId| new.proposals.iter().any(|q| q.protocol == *p);
-        let spis = [ProtocolId::ESP, ProtocolId::AH].into_iter().filter(offered).map(|p| (p, new.spi_in));
-        Self { ids: Vec::new(), spis: spis.collect(), ticket: None }
-    }
-}
 
 /// A DELETE payload for each protocol that has SPIs here.
 fn payloads(spis: &[(ProtocolId, Spi)]) -> Vec<Payload> {
@@ -54,12 +31,6 @@ fn payloads(spis: &[(ProtocolId, Spi)]) -> Vec<Payload> {
         .filter(|p| of(*p).next().is_some())
         .map(|p| Payload::Delete(Delete::children(p, of(p))))
         .collect()
-}
-
-/// The IKE_SA to close.
-#[derive(Default)]
-pub(crate) struct DeleteIke {
-    pub ticket: Option<Ticket>,
 }
 
 // ---- our requests ----

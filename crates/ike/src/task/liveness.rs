@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::Spi;
 
-use super::Task;
+use super::state::Task;
 use crate::endpoint::{Endpoint, Pending};
 use crate::event::{IkeState, Level, Request};
 use crate::sa::IkeSa;

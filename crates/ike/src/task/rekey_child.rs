@@ -15,25 +15,15 @@ use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::sadb::Spi;
 
-use super::Task;
-use super::create_child::{Answered, NewChild, sas};
-use super::delete::{DeleteChild, closed_by_peer};
+use super::create_child::{Answered, sas};
+use super::delete::closed_by_peer;
+use super::state::{ChildCollision, DeleteChild, NewChild, Task};
 use crate::endpoint::Endpoint;
 use crate::event::{ChildId, ChildState, Level};
 use crate::keymat::ChildKeys;
 use crate::sa::IkeSa;
 use crate::timer::Timer;
 use ironswan_keying::limits::{PREDECESSORS, REDUNDANT_DELETE};
-
-/// The peer's rekeying of the child that we are rekeying.
-pub(crate) struct Collision {
-    /// What it made.
-    pub child: ChildId,
-    /// Nonce of its request.
-    pub ni: Vec<u8>,
-    /// Nonce of our response.
-    pub nr: Vec<u8>,
-}
 
 /// True when the exchange with these nonces has the lowest of all four.
 pub(crate) fn has_lowest(mine: [&[u8]; 2], other: [&[u8]; 2]) -> bool {
@@ -216,7 +206,7 @@ pub(crate) fn answered(
         if let Some(active) = sa.active.as_mut()
             && let Task::Child(ours) = &mut active.task
         {
-            ours.collision = Some(Collision { child: new, ni, nr });
+            ours.collision = Some(ChildCollision { child: new, ni, nr });
         }
         // "... prepare to close redundant SAs later": ours may yet win. Until then the peer's is no
         // one's successor.

@@ -19,61 +19,17 @@ use ironswan_wire::ike::payload::{Ke, Nonce, find_notify, notifies};
 use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::secret::Secret;
 
-use super::delete::DeleteIke;
+use super::exchange::Exchange;
 use super::rekey_child::has_lowest;
-use super::sa_init::{KeyPair, log_keys};
-use super::{Exchange, Task};
+use super::sa_init::log_keys;
+use super::state::{DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
 use crate::endpoint::Endpoint;
-use crate::event::{ChildState, Completion, IkeId, IkeState, Level, Request, Ticket};
+use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request};
 use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
-
-/// Name in VICI's `tasks-*` lists.
-pub(super) const NAME: &str = "IKE_REKEY";
-
-/// Our rekeying.
-pub(crate) struct RekeyIke {
-    pub ticket: Option<Ticket>,
-    /// Of the new IKE_SA; its id is reserved with it.
-    pub new: IkeId,
-    pub spi: u64,
-    pub nonce: Vec<u8>,
-    pub ke: KeId,
-    pub private: Option<Secret>,
-    pub public: Vec<u8>,
-    pub rounds: u32,
-    pub proposals: Vec<Proposal>,
-    /// The peer's own rekeying, which came while ours was under way.
-    pub collision: Option<Collision>,
-}
-
-impl RekeyIke {
-    pub(crate) fn new(ticket: Option<Ticket>) -> Self {
-        Self {
-            ticket,
-            new: IkeId(0),
-            spi: 0,
-            nonce: Vec::new(),
-            ke: KeId::NONE,
-            private: None,
-            public: Vec::new(),
-            rounds: 0,
-            proposals: Vec::new(),
-            collision: None,
-        }
-    }
-}
-
-/// The peer's rekeying of the IKE_SA that we are rekeying.
-pub(crate) struct Collision {
-    /// What it made.
-    pub new: IkeId,
-    pub ni: Vec<u8>,
-    pub nr: Vec<u8>,
-}
 
 /// What a good response says.
 struct Answered {
@@ -113,7 +69,7 @@ impl Exchange for Rekeying {
     }
 
     fn name(&self) -> &'static str {
-        NAME
+        REKEY_IKE_NAME
     }
 
     fn rekeys_ike(&self) -> bool {
@@ -143,7 +99,7 @@ impl Exchange for AnswerRekeying {
     }
 
     fn name(&self) -> &'static str {
-        NAME
+        REKEY_IKE_NAME
     }
 
     fn is_of_peer(&self) -> bool {
@@ -480,7 +436,7 @@ fn answer_have_shared(
         ],
     );
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.as_mut() {
-        ours.collision = Some(Collision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
+        ours.collision = Some(IkeCollision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
         // If the old one ends before it is settled which survives, nobody comes back to it.
         let at = now + ep.patience() + REDUNDANT_DELETE;
         ep.timers.set(Timer::Linger(id), at);

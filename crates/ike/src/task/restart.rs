@@ -17,8 +17,7 @@ use std::time::Instant;
 
 use ironswan_wire::iana::NotifyType;
 
-use super::Task;
-use super::create_child::NewChild;
+use super::state::{NewChild, Task};
 use crate::endpoint::{Close, Endpoint};
 use crate::event::{ChildId, IkeState, Level};
 use crate::negotiate;

@@ -20,10 +20,12 @@ use ironswan_wire::ike::{Header, Message, Payload};
 use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::secret::Secret;
 
-use super::{Exchange, Task, answer_init, restart};
+use super::exchange::Exchange;
+use super::state::Task;
+use super::{answer_init, restart};
 use crate::auth::signature;
 use crate::endpoint::{About, Close, Endpoint};
-use crate::event::{Completion, Event, IkeState, KeyLog, Level, Request};
+use crate::event::{Completion, Event, IkeState, KeyLog, KeyPair, Level, Request};
 use crate::keymat::SkeySeed;
 use crate::natd;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
@@ -34,8 +36,6 @@ use ironswan_keying::limits::{FORGED_REPEAT, INIT_ROUNDS};
 /// UDP ports of IKE (RFC 7296 section 2), the second with the non-ESP marker.
 const IKE_PORT: u16 = 500;
 const NATT_PORT: u16 = 4500;
-
-pub(super) type KeyPair = Option<(Secret, Vec<u8>)>;
 
 /// IKE_SA_INIT of an initiator, while something is computed for it. The rest of its state is in
 /// `init::Init`.

@@ -7,8 +7,9 @@ use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, notifies};
 
-use super::super::create_child::{self, NewChild};
-use super::super::{Exchange, Task, restart};
+use super::super::exchange::Exchange;
+use super::super::state::{AUTH_NAME, NewChild, Task};
+use super::super::{create_child, restart};
 use super::{expected_peer, is_fatal, our_octets, our_own, prover, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
 use crate::endpoint::{Close, Endpoint};
@@ -32,7 +33,7 @@ impl Exchange for Proving {
     }
 
     fn name(&self) -> &'static str {
-        super::NAME
+        AUTH_NAME
     }
 
     fn waits_for(&self) -> String {
@@ -66,7 +67,7 @@ impl Exchange for Verifying {
     }
 
     fn name(&self) -> &'static str {
-        super::NAME
+        AUTH_NAME
     }
 
     fn waits_for(&self) -> String {

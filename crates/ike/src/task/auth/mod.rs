@@ -41,9 +41,6 @@ use ironswan_keying::{Auth, SharedKey};
 pub(crate) use initiator::{build, process};
 pub(crate) use responder::answer;
 
-/// Name in VICI's `tasks-*` lists.
-pub(super) const NAME: &str = "IKE_AUTH";
-
 /// "the only ones to cause the IKE SA to be deleted or not created, without a Delete payload", in
 /// IKE_AUTH "or in the INFORMATIONAL exchange immediately following it" (RFC 7296 section 2.21.2).
 pub(crate) fn is_fatal(kind: NotifyType) -> bool {

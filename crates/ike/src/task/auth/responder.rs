@@ -7,7 +7,9 @@ use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth, Id, find_notify};
 
-use super::super::{Exchange, answer_child};
+use super::super::answer_child;
+use super::super::exchange::Exchange;
+use super::super::state::AUTH_NAME;
 use super::{our_octets, our_own, prover, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
 use crate::endpoint::{About, Close, Endpoint};
@@ -48,7 +50,7 @@ impl Exchange for AnswerAuth {
     }
 
     fn name(&self) -> &'static str {
-        super::NAME
+        AUTH_NAME
     }
 
     fn is_of_peer(&self) -> bool {

@@ -1,0 +1,195 @@
+//! Exchanges that we start, each with its state from the queue to the response. Several files name
+//! these states, so they import none of the files that carry the exchanges out.
+
+use std::sync::Arc;
+
+use ironswan_wire::iana::{KeId, ProtocolId};
+use ironswan_wire::proposal::Proposal;
+use ironswan_wire::sadb::{Mode, Spi};
+use ironswan_wire::secret::Secret;
+use ironswan_wire::selector::{PacketSelector, TrafficSelector};
+
+use crate::event::{ChildId, IkeId, Ticket};
+use ironswan_keying::ChildConfig;
+
+/// Name of IKE_AUTH in VICI's `tasks-*` lists.
+pub(super) const AUTH_NAME: &str = "IKE_AUTH";
+/// Name of the rekeying of an IKE_SA in VICI's `tasks-*` lists.
+pub(super) const REKEY_IKE_NAME: &str = "IKE_REKEY";
+
+/// An exchange that we start. It waits in its IKE_SA's queue, then is the one request in flight.
+pub(crate) enum Task {
+    /// IKE_SA_INIT.
+    Init,
+    /// IKE_AUTH, with the first child.
+    Auth(Option<Box<NewChild>>),
+    /// CREATE_CHILD_SA: a new child, or the successor of one.
+    Child(Box<NewChild>),
+    /// CREATE_CHILD_SA: the successor of the IKE_SA.
+    RekeyIke(Box<RekeyIke>),
+    /// INFORMATIONAL with DELETE for children.
+    DeleteChild(DeleteChild),
+    /// INFORMATIONAL with DELETE for the IKE_SA.
+    DeleteIke(DeleteIke),
+    /// An empty INFORMATIONAL.
+    Liveness,
+}
+
+/// Returns the name of an exchange that makes a child, in VICI's `tasks-*` lists.
+pub(super) fn child_name(rekeys: bool) -> &'static str {
+    if rekeys { "CHILD_REKEY" } else { "CHILD_CREATE" }
+}
+
+impl Task {
+    /// Name in VICI's `tasks-*` lists: charon's name for it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Init => "IKE_INIT",
+            Self::Auth(_) => AUTH_NAME,
+            Self::Child(n) => child_name(n.rekey.is_some()),
+            Self::RekeyIke(_) => REKEY_IKE_NAME,
+            Self::DeleteChild(_) => "CHILD_DELETE",
+            Self::DeleteIke(_) => "IKE_DELETE",
+            Self::Liveness => "IKE_DPD",
+        }
+    }
+
+    /// Concerns children: goes with them to the successor of the IKE_SA.
+    pub(crate) fn follows_children(&self) -> bool {
+        matches!(self, Self::Child(_) | Self::DeleteChild(_))
+    }
+}
+
+/// A child that we propose.
+pub(crate) struct NewChild {
+    pub config: Arc<ChildConfig>,
+    /// The child to replace.
+    pub rekey: Option<ChildId>,
+    pub ticket: Option<Ticket>,
+    /// The packet that asks for it.
+    pub packet: Option<PacketSelector>,
+    /// 0 until it is prepared.
+    pub id: ChildId,
+    pub spi_in: Spi,
+    /// Our CPI, when IPComp is offered.
+    pub cpi_in: Option<u16>,
+    /// The mode that is asked for.
+    pub mode: Mode,
+    pub nonce: Vec<u8>,
+    pub ke: Option<KeId>,
+    pub private: Option<Secret>,
+    pub public: Vec<u8>,
+    pub rounds: u32,
+    pub proposals: Vec<Proposal>,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    /// The peer's own rekeying of the same child, which came while ours was under way.
+    pub collision: Option<ChildCollision>,
+    /// The peer has deleted the old child meanwhile.
+    pub old_gone: bool,
+}
+
+impl NewChild {
+    pub(crate) fn new(config: Arc<ChildConfig>, rekey: Option<ChildId>, ticket: Option<Ticket>) -> Self {
+        Self {
+            config,
+            rekey,
+            ticket,
+            packet: None,
+            id: ChildId(0),
+            spi_in: Spi(0),
+            cpi_in: None,
+            mode: Mode::Tunnel,
+            nonce: Vec::new(),
+            ke: None,
+            private: None,
+            public: Vec::new(),
+            rounds: 0,
+            proposals: Vec::new(),
+            local_ts: Vec::new(),
+            remote_ts: Vec::new(),
+            collision: None,
+            old_gone: false,
+        }
+    }
+}
+
+/// The peer's rekeying of the child that we are rekeying.
+pub(crate) struct ChildCollision {
+    /// The child that it made.
+    pub child: ChildId,
+    /// Nonce of its request.
+    pub ni: Vec<u8>,
+    /// Nonce of our response.
+    pub nr: Vec<u8>,
+}
+
+/// Our rekeying of the IKE_SA.
+pub(crate) struct RekeyIke {
+    pub ticket: Option<Ticket>,
+    /// Id of the new IKE_SA. The id and the SPI are reserved.
+    pub new: IkeId,
+    pub spi: u64,
+    pub nonce: Vec<u8>,
+    pub ke: KeId,
+    pub private: Option<Secret>,
+    pub public: Vec<u8>,
+    pub rounds: u32,
+    pub proposals: Vec<Proposal>,
+    /// The peer's own rekeying, which came while ours was under way.
+    pub collision: Option<IkeCollision>,
+}
+
+impl RekeyIke {
+    pub(crate) fn new(ticket: Option<Ticket>) -> Self {
+        Self {
+            ticket,
+            new: IkeId(0),
+            spi: 0,
+            nonce: Vec::new(),
+            ke: KeId::NONE,
+            private: None,
+            public: Vec::new(),
+            rounds: 0,
+            proposals: Vec::new(),
+            collision: None,
+        }
+    }
+}
+
+/// The peer's rekeying of the IKE_SA that we are rekeying.
+pub(crate) struct IkeCollision {
+    /// The IKE_SA that it made.
+    pub new: IkeId,
+    pub ni: Vec<u8>,
+    pub nr: Vec<u8>,
+}
+
+/// Children to close.
+#[derive(Default, Debug)]
+pub(crate) struct DeleteChild {
+    pub ids: Vec<ChildId>,
+    /// Inbound SPIs of what was never installed on our side, or is not any more.
+    pub spis: Vec<(ProtocolId, Spi)>,
+    pub ticket: Option<Ticket>,
+}
+
+impl DeleteChild {
+    pub(crate) fn of(ids: Vec<ChildId>, ticket: Option<Ticket>) -> Self {
+        Self { ids, spis: Vec::new(), ticket }
+    }
+
+    /// What we proposed and will not have, though the peer may: under each protocol that it may
+    /// have chosen.
+    pub(crate) fn of_unborn(new: &NewChild) -> Self {
+        let offered = |p: &ProtocolId| new.proposals.iter().any(|q| q.protocol == *p);
+        let spis = [ProtocolId::ESP, ProtocolId::AH].into_iter().filter(offered).map(|p| (p, new.spi_in));
+        Self { ids: Vec::new(), spis: spis.collect(), ticket: None }
+    }
+}
+
+/// The IKE_SA to close.
+#[derive(Default)]
+pub(crate) struct DeleteIke {
+    pub ticket: Option<Ticket>,
+}
