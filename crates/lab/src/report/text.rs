@@ -2,6 +2,7 @@
 
 use std::io;
 
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use rustix::termios::tcgetwinsize;
 
 /// Width of the terminal on standard output (or error), at most 120 and at least 40; 80 when there
@@ -36,6 +37,11 @@ pub(crate) fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String 
     out
 }
 
+/// Lines of a table: a rule below the heading, and nothing else.
+const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('-'));
+/// Blanks between two columns.
+const GAP: u16 = 2;
+
 /// A table whose first columns are left-aligned and the others right-aligned.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -50,7 +56,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// One of which that many columns are names.
+    /// A table of which `left` columns are names.
     pub(crate) fn with_names(left: usize) -> Self {
         Self { rows: Vec::new(), left }
     }
@@ -62,31 +68,16 @@ impl Table {
 
     /// Formats the table as lines, with a rule below the heading.
     pub(crate) fn render(&self, indent: &str) -> String {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |c: usize| {
-            self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let mut out = String::new();
-        for (i, row) in self.rows.iter().enumerate() {
-            let mut line = String::from(indent);
-            for (c, width) in widths.iter().enumerate() {
-                let cell = row.get(c).map_or("", String::as_str);
-                line.push_str(if c == 0 { "" } else { "  " });
-                if c < self.left {
-                    line.push_str(&format!("{cell:<width$}"));
-                } else {
-                    line.push_str(&format!("{cell:>width$}"));
-                }
-            }
-            out.push_str(line.trim_end());
-            out.push('\n');
-            if i == 0 {
-                let total = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
-                out.push_str(&format!("{indent}{}\n", "-".repeat(total)));
+        let Some((heading, rows)) = self.rows.split_first() else { return String::new() };
+        let mut table = comfy_table::Table::new();
+        table.load_style(RULED).set_header(heading).add_rows(rows);
+        for (nth, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((if nth == 0 { 0 } else { GAP }, 0));
+            if nth >= self.left {
+                column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        out
+        table.lines().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
     }
 }
 
