@@ -47,8 +47,8 @@ mod value;
 #[cfg(test)]
 mod wiped_tests;
 
-pub use load::{Config, load_dir, load_files, read_dir};
-pub use meaning::{Daemon, LogFormat, MissingTable, connection, manual, vici_uri};
+pub use load::{Config, load_dir, load_files, parse_text, read_dir};
+pub use meaning::{Daemon, LogFormat, MissingTable, connection, daemon, manual, vici_uri};
 
 /// A random pre-shared key in the form that `secret =` takes.
 pub fn random_psk() -> zeroize::Zeroizing<String> {
@@ -71,47 +71,4 @@ pub fn tree_of(
         _ => Vec::new(),
     };
     (root, read, secrets, refused)
-}
-
-/// For the fuzzer: reads any bytes as `swanctl.conf`, understands them and checks them. Files are
-/// not opened and names are not looked up. The result tells inputs apart by what was found in them.
-#[doc(hidden)]
-pub fn fuzz_swanctl_conf(bytes: &[u8]) -> u64 {
-    let file = "fuzz".into();
-    let mut diags = diag::Diagnostics::default();
-    let mut root = tree::Section::new(tree::Origin::source("fuzz"));
-    syntax::parse(&file, bytes, &mut root, &mut Vec::new(), &mut syntax::NoIncludes, &mut diags);
-    references::resolve(&mut root, &mut diags);
-    // A second pass finds nothing more to resolve.
-    let size = root.size();
-    references::resolve(&mut root, &mut diag::Diagnostics::default());
-    assert_eq!(root.size(), size);
-    let config = load::understand(&root, &Default::default(), &mut diags);
-    check::check(&config, &mut diags);
-    let children = config.connections.iter().map(|c| c.children.len()).sum::<usize>();
-    let shape = [1, config.connections.len().min(4), children.min(4), config.secrets.len().min(4)];
-    let _ = meaning::daemon(&root, &mut diags);
-    // FNV-1a over the sentences, without what they quote.
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut eat = |b: u8| hash = (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
-    shape.iter().for_each(|n| eat(*n as u8));
-    let mut sentences: Vec<String> = Vec::new();
-    for d in diags.iter() {
-        let line = d.to_string();
-        assert!(!line.contains(['\0', '\n']), "a finding that is not one line: {line:?}");
-        let words: String = d
-            .diagnosis
-            .to_string()
-            .split('`')
-            .step_by(2)
-            .flat_map(str::chars)
-            .filter(|c| !c.is_numeric())
-            .take(40)
-            .collect();
-        sentences.push(words);
-    }
-    sentences.sort_unstable();
-    sentences.dedup();
-    sentences.iter().flat_map(|s| s.bytes()).for_each(eat);
-    hash
 }

@@ -12,6 +12,7 @@ use super::files::{Clock, Files, Task};
 use super::include::{Reader, Source};
 use super::meaning::{self, Daemon};
 use super::tree::{Node, Origin, Section};
+use super::{references, syntax};
 
 /// Everything that a folder says.
 #[derive(Debug, Default)]
@@ -44,6 +45,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Understands a tree of sections that did not come from files, such as that of [`parse_text`].
+    pub fn from_tree(root: &Section, diags: &mut Diagnostics) -> Self {
+        understand(root, &HashSet::new(), diags)
+    }
+
     /// Place of a key, or of the nearest section above it.
     pub(super) fn place(&self, key: &str) -> Option<&Origin> {
         let mut key = key;
@@ -70,6 +76,15 @@ pub fn load_dir(now: Clock, dir: &Path, diags: &mut Diagnostics) -> Option<Confi
 pub fn load_files(now: Clock, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
     let files = files.to_vec();
     on_a_thread(now, diags, move |fs, diags| read_files(fs, &files, diags))
+}
+
+/// Parses one text that is in no file, with everything that its sections inherit. `name` stands for
+/// the file in findings; an `include` is an error.
+pub fn parse_text(name: &str, bytes: &[u8], diags: &mut Diagnostics) -> Section {
+    let mut root = Section::new(Origin::source(name));
+    syntax::parse(&name.into(), bytes, &mut root, &mut Vec::new(), &mut syntax::NoIncludes, diags);
+    references::resolve(&mut root, diags);
+    root
 }
 
 /// Reads on a thread that may hang.

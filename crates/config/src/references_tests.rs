@@ -199,3 +199,18 @@ fn what_is_inherited_is_bounded_in_all_and_a_long_text_counts_as_many_entries() 
     println!("1 GB of text: {took:.2} s");
     assert!(lines.len() == 1 && lines[0].contains("makes too many entries"), "{lines:?}");
 }
+
+#[test]
+fn a_second_pass_finds_nothing_more_to_resolve() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/swanctl_conf");
+    let mut inherits = 0;
+    for entry in std::fs::read_dir(seeds).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let (mut root, _) = one(&text);
+        let size = root.size();
+        resolve(&mut root, &mut Diagnostics::default());
+        assert_eq!(root.size(), size, "{text}");
+        inherits += usize::from(text.contains(" : "));
+    }
+    assert!(inherits >= 2, "{inherits} seeds have sections that inherit");
+}

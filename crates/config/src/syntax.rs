@@ -47,7 +47,7 @@ pub(super) trait Includes {
     );
 }
 
-/// No files at all: for text that did not come from a file (and for the fuzzer).
+/// No files at all: for text that did not come from a file.
 pub(super) struct NoIncludes;
 
 impl Includes for NoIncludes {

@@ -32,8 +32,8 @@ use ironswan_wire::ip::{self, Fragment, protocol, v4, v6};
 
 use crate::counters::DropReason;
 
-/// Next header, length, reserved, SPI, sequence number.
-pub(crate) const FIXED: usize = 12;
+/// Bytes of AH in front of IV and ICV: next header, length, reserved, SPI, sequence number.
+pub const FIXED: usize = 12;
 
 /// An AH in a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,13 +88,13 @@ pub(crate) fn find(packet: &[u8]) -> Result<Ah, DropReason> {
 }
 
 /// Length of AH around a field of IV and ICV, padding included, in bytes.
-pub(crate) fn header_len(field_len: usize, ipv6: bool) -> usize {
+pub fn header_len(field_len: usize, ipv6: bool) -> usize {
     // "an integral multiple of 32 bits (IPv4) or 64 bits (IPv6)" (section 2.6).
     (FIXED + field_len).next_multiple_of(if ipv6 { 8 } else { 4 })
 }
 
-/// Writes the whole of AH, `out`, with zeros for field and padding.
-pub(crate) fn emit(out: &mut [u8], next_header: u8, spi: u32, seq: u32) {
+/// Writes AH into `out` ([`header_len`] bytes), with zeros for IV, ICV and padding.
+pub fn emit(out: &mut [u8], next_header: u8, spi: u32, seq: u32) {
     let words = out.len() / 4;
     if let Some((h, rest)) = out.split_first_chunk_mut::<FIXED>() {
         // "the value of this field is the length of AH in 32-bit words (4-byte units), minus 2"
@@ -108,7 +108,12 @@ pub(crate) fn emit(out: &mut [u8], next_header: u8, spi: u32, seq: u32) {
 
 /// Appends `head`, which is everything in front of AH, to `heads` as the ICV covers it. The result
 /// is the same for a received packet and for one that is about to leave.
-pub(crate) fn immutable(head: &[u8], heads: &mut Vec<u8>) -> Result<(), DropReason> {
+///
+/// # Errors
+///
+/// [`DropReason::InHdrError`] when `head` is not a header of IPv4 or IPv6 that AH may follow. Then
+/// `heads` stays as it was.
+pub fn immutable(head: &[u8], heads: &mut Vec<u8>) -> Result<(), DropReason> {
     let from = heads.len();
     heads.extend_from_slice(head);
     let head = &mut heads[from..];

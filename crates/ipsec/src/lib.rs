@@ -45,10 +45,9 @@
 //! | `counters` | counters, and the closed list of drop reasons |
 //! | `stages` | time of a packet, by stage |
 //! | `audit` | events of RFC 4301 section 9 |
-//! | `fuzz` | bodies of fuzz targets |
 #![forbid(unsafe_code)]
 
-mod ah;
+pub mod ah;
 mod audit;
 mod batch;
 mod counters;
@@ -56,8 +55,6 @@ mod ecn;
 mod engine;
 mod flow;
 mod fragment;
-#[cfg(any(test, feature = "fuzz"))]
-pub mod fuzz;
 mod held;
 mod ipcomp;
 mod mss;

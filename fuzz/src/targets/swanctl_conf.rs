@@ -1,4 +1,12 @@
-//! What is in a configuration file: syntax, inheritance, the meaning of every key, and the linter.
+//! Everything in a configuration file: syntax, inheritance, the meaning of every key, and the linter.
+
+use std::collections::BTreeSet;
+
+use ironswan_config::check::check;
+use ironswan_config::diag::Diagnostics;
+use ironswan_config::{Config, daemon, parse_text};
+
+use super::signature;
 
 /// Keys and values that mean something.
 pub const DICTIONARY: &[&[u8]] = &[
@@ -29,7 +37,25 @@ pub const DICTIONARY: &[&[u8]] = &[
     b"=",
 ];
 
-/// Runs the bytes as one file.
+/// Reads the bytes as one file that includes no other, understands it as `swanctl.conf` and as
+/// `ironswan.conf`, and checks it. Names are not looked up. The result tells inputs apart by what
+/// was found in them.
 pub fn run(data: &[u8]) -> u64 {
-    ironswan_config::fuzz_swanctl_conf(data)
+    let mut diags = Diagnostics::default();
+    let root = parse_text("fuzz", data, &mut diags);
+    let config = Config::from_tree(&root, &mut diags);
+    check(&config, &mut diags);
+    let children = config.connections.iter().map(|c| c.children.len()).sum::<usize>();
+    let shape = [config.connections.len().min(4), children.min(4), config.secrets.len().min(4)];
+    let _ = daemon(&root, &mut diags);
+    let mut sentences = BTreeSet::new();
+    for d in diags.iter() {
+        let line = d.to_string();
+        assert!(!line.contains(['\0', '\n']), "a finding that is not one line: {line:?}");
+        // The sentence without the words and numbers that it quotes.
+        let sentence = d.diagnosis.to_string();
+        let own = sentence.split('`').step_by(2).flat_map(str::chars);
+        sentences.insert(own.filter(|c| !c.is_numeric()).take(40).collect::<String>());
+    }
+    signature((shape, sentences))
 }

@@ -1,5 +1,5 @@
-//! What the engine is compared with: an SPD that is a list, and the cutting of super-packets, both
-//! written the plain way.
+//! Models that the engine is compared with: an SPD that is a list, and the cutting of super-packets,
+//! both written the plain way.
 
 use ironswan_wire::ip::checksum::{be16, fold, pseudo, sum};
 use ironswan_wire::ip::{Fragment, IpInfo, parse, protocol, tcp, v4};
@@ -7,8 +7,8 @@ use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::{PacketSelector, Precedence};
 
-/// The SPD by definition: the first policy that covers the packet, in the order of the entries that
-/// they were narrowed from; of one entry the more specific, then the older.
+/// The SPD by definition: the first policy that covers the packet. Policies are in the order of the
+/// entries that they were narrowed from; of one entry the more specific comes first, then the older.
 #[derive(Default)]
 pub(super) struct Policies(Vec<PolicyAdd>);
 
@@ -31,8 +31,8 @@ impl Policies {
         self.0.iter().find(covers).map(|policy| policy.action)
     }
 
-    /// The actions of all policies that may have covered the first fragment of a packet whose later
-    /// one this is.
+    /// The actions of all policies that may cover the whole packet which this later fragment is a
+    /// part of.
     pub(super) fn of_fragment(&self, p: &PacketSelector) -> Vec<Action> {
         let covers = |policy: &&PolicyAdd| {
             let side = |ts: &ironswan_wire::selector::TrafficSelector, addr| {
@@ -114,9 +114,9 @@ fn segment(head: &[u8], part: &[u8], info: &IpInfo, i: usize, size: usize, last:
     Some(p)
 }
 
-/// What must be the same of a packet at both ends: all of it, less what its SA may change. `whole`
-/// for tunnel mode; in transport mode the header is the path's, and what counts are addresses and
-/// what is behind.
+/// The bytes of a packet that must be the same at both ends. `whole` is for tunnel mode: all bytes
+/// but those that the SA may change, DSCP unless `dscp`. In transport mode the header belongs to the
+/// path, so addresses, protocol and payload count.
 pub(super) fn canonical(packet: &[u8], whole: bool, dscp: bool) -> Option<Vec<u8>> {
     let info = parse(packet).ok()?;
     let mut p = packet[..info.total_len].to_vec();
@@ -143,8 +143,7 @@ pub(super) fn canonical(packet: &[u8], whole: bool, dscp: bool) -> Option<Vec<u8
     Some(p)
 }
 
-/// What keeps its order: packets of one flow, or of one pair of hosts where ports are not to be
-/// seen.
+/// The flow of a packet, and whether it is a fragment. Packets of one flow keep their order.
 pub(super) fn flow(packet: &[u8]) -> Option<(PacketSelector, bool)> {
     let info = parse(packet).ok()?;
     Some((info.selector(packet)?, info.fragment != Fragment::No))
