@@ -3,10 +3,12 @@
 //! VICI loads.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ironswan_keying::diagnosis::{Configuration, Diagnosis};
-use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Ports, SharedKeys, TsSpec};
+use ironswan_keying::{
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Ports, PrivateKeys, SharedKeys, TsSpec,
+};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -29,6 +31,9 @@ pub fn check(config: &Config, diags: &mut Diagnostics) {
     twins(config, diags);
     if !config.secret_lost {
         keys(config, diags);
+    }
+    if !config.private_lost {
+        private_keys(config, diags);
     }
     selves(config, diags);
     own_address(config, diags);
@@ -189,7 +194,8 @@ fn hosts(addrs: &[AddrSpec]) -> impl Iterator<Item = IpAddr> {
 fn keys(config: &Config, diags: &mut Diagnostics) {
     let mut ring = SharedKeys::default();
     config.secrets.iter().for_each(|key| ring.insert(key.clone()));
-    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
+    let shared = |c: &&Connection| c.local_auth == Auth::Psk || c.remote_auth == Auth::Psk;
+    for conn in config.connections.iter().filter(|c| !c.only_shunts()).filter(shared) {
         let path = format!("connections.{}", conn.name);
         let us: Vec<Identity> = match &conn.local_id {
             Some(id) => vec![id.clone()],
@@ -223,6 +229,27 @@ fn keys(config: &Config, diags: &mut Diagnostics) {
         if let Some((local, remote)) = lack {
             let none = Configuration::NoKey { local, remote, conn: conn.name.clone() };
             warn(config, diags, Severity::Error, &path, none);
+        }
+    }
+}
+
+/// Our private keys: one for each connection on which we sign, by the daemon's own choice.
+fn private_keys(config: &Config, diags: &mut Diagnostics) {
+    let mut ring = PrivateKeys::default();
+    config.private_keys.iter().for_each(|key| ring.insert(key.clone()));
+    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
+        let Auth::Pubkey(public) = &conn.local_auth else { continue };
+        // Without an identity there are public keys, and the identity is not asked.
+        let address = || hosts(&conn.local_addrs).map(Identity::from_addr).next();
+        let us = conn.local_id.clone().or_else(address);
+        let local = us.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);
+        if ring
+            .find(public, &us.unwrap_or_else(|| Identity::from_addr(Ipv4Addr::UNSPECIFIED.into())))
+            .is_none()
+        {
+            let none = Configuration::NoPrivateKey { local, named: !public.is_empty() };
+            let key = format!("connections.{}.local.pubkeys", conn.name);
+            warn(config, diags, Severity::Error, &key, none);
         }
     }
 }

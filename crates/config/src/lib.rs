@@ -16,6 +16,7 @@
 //! | `check` | findings between two parts of a configuration |
 //! | `diag` | findings: place, key, remedy |
 //! | `include` | `include` with globs and limits |
+//! | `keyfiles` | files of public and private keys |
 //! | `load` | from a folder or files to a configuration |
 //! | `proposal` | proposal strings |
 //! | `psk` | pre-shared keys as people write them |
@@ -34,6 +35,7 @@ pub mod check;
 pub mod diag;
 pub mod files;
 mod include;
+pub mod keyfiles;
 mod load;
 mod meaning;
 mod proposal;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ironswan_keying::diagnosis::{Configuration, FileFault};
-use ironswan_keying::{Connection, SharedKey};
+use ironswan_keying::{Connection, PrivateKey, SharedKey};
 
 use super::diag::{Diagnostics, Severity};
 use super::files::{Clock, Files, Task};
 use super::include::{Reader, Source};
+use super::keyfiles::{self, PublicKeys};
 use super::meaning::{self, Daemon};
 use super::tree::{Node, Origin, Section};
 use super::{references, syntax};
@@ -21,6 +22,8 @@ pub struct Config {
     pub connections: Vec<Connection>,
     /// Pre-shared keys.
     pub secrets: Vec<SharedKey>,
+    /// Our private keys.
+    pub private_keys: Vec<PrivateKey>,
     /// The daemon's settings.
     pub daemon: Daemon,
     /// When the newest of its files was last written, `ironswan.conf` among them.
@@ -39,6 +42,8 @@ pub struct Config {
     /// A secret was not understood: that there is no key for a connection would only follow from
     /// that.
     pub(super) secret_lost: bool,
+    /// The same of a private key.
+    pub(super) private_lost: bool,
     /// Places of sections and keys, by full name (`connections.net`,
     /// `connections.net.children.net.local_ts`).
     pub(super) places: HashMap<String, Origin>,
@@ -47,7 +52,7 @@ pub struct Config {
 impl Config {
     /// Understands a tree of sections that did not come from files, such as that of [`parse_text`].
     pub fn from_tree(root: &Section, diags: &mut Diagnostics) -> Self {
-        understand(root, &HashSet::new(), diags)
+        understand(root, &HashSet::new(), &PublicKeys::default(), diags)
     }
 
     /// Place of a key, or of the nearest section above it.
@@ -71,11 +76,13 @@ pub fn load_dir(now: Clock, dir: &Path, diags: &mut Diagnostics) -> Option<Confi
     on_a_thread(now, diags, move |fs, diags| read_dir(fs, &dir, diags))
 }
 
-/// Reads files of swanctl.conf's kind as one configuration. `None` when none of them could be read.
-/// As [`load_dir`], no longer than the time limit.
+/// Reads files of swanctl.conf's kind as one configuration, whose keys are in folders beside the
+/// first of them. `None` when none of them could be read. As [`load_dir`], no longer than the time limit.
 pub fn load_files(now: Clock, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
     let files = files.to_vec();
-    on_a_thread(now, diags, move |fs, diags| read_files(fs, &files, diags))
+    // As `swanctl --file` does.
+    let folder = files.first().and_then(|file| file.parent()).unwrap_or(Path::new("")).to_owned();
+    on_a_thread(now, diags, move |fs, diags| read_files(fs, &files, &folder, diags))
 }
 
 /// Parses one text that is in no file, with everything that its sections inherit. `name` stands for
@@ -153,7 +160,7 @@ pub fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Option<Confi
         let at = Origin::source(&dir.join("ipsec.conf").to_string_lossy());
         diags.warn(&at, "", Configuration::IpsecConf);
     }
-    let mut config = read_files(fs, &files, diags)?;
+    let mut config = read_files(fs, &files, dir, diags)?;
     config.has_main = has_main;
     let own = dir.join("ironswan.conf");
     if there(fs, &own, diags) {
@@ -182,7 +189,7 @@ fn unseen(path: &Path, e: &std::io::Error, diags: &mut Diagnostics) {
     diags.error(&Origin::source(&name), "", Configuration::Unreadable { path: None, why });
 }
 
-fn read_files(fs: &Files, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
+fn read_files(fs: &Files, files: &[PathBuf], folder: &Path, diags: &mut Diagnostics) -> Option<Config> {
     let mut reader = Reader::new(fs);
     let mut any = false;
     let before = diags.errors();
@@ -199,9 +206,15 @@ fn read_files(fs: &Files, files: &[PathBuf], diags: &mut Diagnostics) -> Option<
     let (root, sources) = reader.finish(diags);
     let unread = diags.errors() > before;
     secret_files(&root, &sources, diags);
-    let config =
-        if unread { Config { unread, ..Config::default() } } else { understand(&root, &used, diags) };
-    Some(Config { written: last_written(&sources), empty: empty(&sources), ..config })
+    let (mut written, empty) = (last_written(&sources), empty(&sources));
+    if unread {
+        return Some(Config { unread, written, empty, ..Config::default() });
+    }
+    let public = PublicKeys::of_files(fs, folder, &root, &mut written, diags);
+    let private = keyfiles::private_keys(fs, folder, &mut written, diags);
+    let config = understand(&root, &used, &public, diags);
+    let (private_keys, private_lost) = (private.keys, private.lost);
+    Some(Config { private_keys, private_lost, written, empty, ..config })
 }
 
 fn last_written(sources: &[Source]) -> Option<SystemTime> {
@@ -234,12 +247,17 @@ fn secret_files(root: &Section, sources: &[Source], diags: &mut Diagnostics) {
 }
 
 /// Understands a tree. `used`: top-level sections that others inherit from, which may have any
-/// name.
-pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Diagnostics) -> Config {
+/// name. `public`: the keys that connections name.
+pub(super) fn understand(
+    root: &Section,
+    used: &HashSet<String>,
+    public: &PublicKeys,
+    diags: &mut Diagnostics,
+) -> Config {
     let mut config = Config::default();
     for (name, node) in root.entries() {
         match (name, node) {
-            ("connections", Node::Section(s)) => connections(s, &mut config, diags),
+            ("connections", Node::Section(s)) => connections(s, public, &mut config, diags),
             ("secrets", Node::Section(s)) => {
                 let before = diags.errors();
                 config.secrets = meaning::secrets(s, diags);
@@ -273,7 +291,7 @@ pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Dia
     config
 }
 
-fn connections(section: &Section, config: &mut Config, diags: &mut Diagnostics) {
+fn connections(section: &Section, public: &PublicKeys, config: &mut Config, diags: &mut Diagnostics) {
     for (name, node) in section.entries() {
         let path = format!("connections.{name}");
         let Node::Section(s) = node else {
@@ -281,7 +299,7 @@ fn connections(section: &Section, config: &mut Config, diags: &mut Diagnostics) 
             continue;
         };
         note_places(s, &path, &mut config.places);
-        if let Some(conn) = meaning::connection(name, s, &path, diags) {
+        if let Some(conn) = meaning::connection(name, s, &path, public, diags) {
             config.connections.push(conn);
         }
     }
@@ -294,6 +312,11 @@ fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>)
         if let Some(v) = conn.value(key) {
             places.insert(format!("{path}.{key}"), v.origin.clone());
         }
+    }
+    for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("local")) {
+        let at = side.value("pubkeys").map_or(&side.origin, |v| &v.origin);
+        places.insert(format!("{path}.local.pubkeys"), at.clone());
+        places.insert(format!("{path}.{name}.pubkeys"), at.clone());
     }
     for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("remote")) {
         if let Some(v) = side.value("id") {

@@ -4,8 +4,8 @@
 
 use crate::engine::aws_lc;
 
-/// SHA-1 (FIPS 180-4) of `bytes`. Only for NAT detection (RFC 7296 section 2.23), which names
-/// it and where it protects nothing.
+/// SHA-1 (FIPS 180-4) of `bytes`. Only where it protects nothing: NAT detection (RFC 7296 section
+/// 2.23), and names of public keys.
 pub fn sha1(bytes: &[u8]) -> [u8; 20] {
     aws_lc::sha1(bytes)
 }

@@ -21,30 +21,68 @@ const SIGN_STACK: usize = 16 * 1024;
 /// section 3).
 pub const ED25519_ALGORITHM: [u8; 7] = [0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70];
 
-/// Object identifiers of other keys, for a message that names them.
-const OTHERS: [(&str, &[u8]); 3] = [
-    ("RSA", &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01]),
-    ("ECDSA", &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01]),
-    ("Ed448", &[0x2b, 0x65, 0x71]),
+/// Beginnings of the object identifiers of other keys, for a message that names them.
+const OTHERS: [(&str, &[u8]); 5] = [
+    ("RSA", &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01]),
+    ("ECDSA", &[0x2a, 0x86, 0x48, 0xce, 0x3d]),
+    ("X25519", &[0x06, 0x03, 0x2b, 0x65, 0x6e]),
+    ("X448", &[0x06, 0x03, 0x2b, 0x65, 0x6f]),
+    ("Ed448", &[0x06, 0x03, 0x2b, 0x65, 0x71]),
 ];
+
+/// Beginnings of the object identifiers of encryption by a passphrase: PKCS#5 and PKCS#12.
+const ENCRYPTION: [&[u8]; 2] = [
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05],
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x0c, 0x01],
+];
+
+/// Encodings of the points of small order, with the sign bit cleared: orders 4, 1, 8, 8, 2, and 4
+/// and 1 again in encodings that are not reduced. Everybody can make a signature that such a key
+/// verifies.
+const SMALL_ORDER: [[u8; PUBLIC_LEN]; 7] = {
+    let mut points = [[0; PUBLIC_LEN]; 7];
+    points[1][0] = 1;
+    points[2] = [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5,
+        0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ];
+    points[3] = [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a,
+        0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ];
+    let mut n = 4;
+    while n < 7 {
+        points[n] = [0xff; PUBLIC_LEN];
+        points[n][0] = 0xec + n as u8 - 4;
+        points[n][PUBLIC_LEN - 1] = 0x7f;
+        n += 1;
+    }
+    points
+};
 
 /// Why the bytes of a file are not a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyError {
     /// The key is for another algorithm, which this crate does not have.
     Algorithm(&'static str),
+    /// The key is encrypted by a passphrase.
+    Encrypted,
     /// The bytes are no key of the kind that was asked for.
     Malformed,
     /// The file holds a public key that does not belong to its private key.
     Mismatch,
+    /// The public key is a point of small order: everybody can sign for it.
+    Weak,
 }
 
 impl std::fmt::Display for KeyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Algorithm(name) => write!(f, "holds a key for {name}; only Ed25519 is built"),
+            Self::Algorithm(name) => write!(f, "holds a key for {name}, and only Ed25519 is built"),
+            Self::Encrypted => f.write_str("holds an encrypted key"),
             Self::Malformed => f.write_str("holds no such key"),
             Self::Mismatch => f.write_str("holds a private key and the public key of another one"),
+            Self::Weak => f.write_str("holds a public key for which everybody can sign"),
         }
     }
 }
@@ -67,9 +105,17 @@ pub fn sign(seed: &Secret, message: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// True when `signature` is one of this message by the owner of this public key.
+/// True when `signature` is one of this message by the owner of this public key. A key of small
+/// order has no owner.
 pub fn verify(public: &[u8; PUBLIC_LEN], message: &[u8], signature: &[u8]) -> bool {
-    UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
+    !is_weak(public) && UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
+}
+
+/// True for a point of small order.
+fn is_weak(public: &[u8; PUBLIC_LEN]) -> bool {
+    let mut point = *public;
+    point[PUBLIC_LEN - 1] &= 0x7f;
+    SMALL_ORDER.contains(&point)
 }
 
 /// `SubjectPublicKeyInfo` in DER (RFC 8410 section 4).
@@ -93,7 +139,11 @@ pub fn public_from_der(der: &[u8]) -> Result<[u8; PUBLIC_LEN], KeyError> {
         }
         public.try_into().ok()
     };
-    read().ok_or_else(|| reason(der))
+    match read() {
+        Some(public) if is_weak(&public) => Err(KeyError::Weak),
+        Some(public) => Ok(public),
+        None => Err(reason(der)),
+    }
 }
 
 /// Reads an unencrypted `OneAsymmetricKey` in DER, also of the older form without public key
@@ -151,9 +201,18 @@ fn reason(der: &[u8]) -> KeyError {
     // The object identifier stands near the beginning.
     let head = &der[..der.len().min(64)];
     let names = |oid: &[u8]| head.windows(oid.len()).any(|w| w == oid);
-    match OTHERS.iter().find(|(_, oid)| names(oid)) {
-        Some((name, _)) => KeyError::Algorithm(name),
-        None => KeyError::Malformed,
+    if ENCRYPTION.iter().any(|oid| names(oid)) {
+        return KeyError::Encrypted;
+    }
+    if let Some((name, _)) = OTHERS.iter().find(|(_, oid)| names(oid)) {
+        return KeyError::Algorithm(name);
+    }
+    // The older forms begin with a number: PKCS#1 goes on with another one, RFC 5915 with a string.
+    let behind_number = || element(0x02, element(0x30, der)?.0)?.1.first().copied();
+    match behind_number() {
+        Some(0x02) => KeyError::Algorithm("RSA"),
+        Some(0x04) => KeyError::Algorithm("ECDSA"),
+        _ => KeyError::Malformed,
     }
 }
 
@@ -223,6 +282,23 @@ mod tests {
         assert!(!verify(&hex(key).try_into().unwrap(), &hex(message), &wrong));
     }
 
+    #[test]
+    fn a_key_of_small_order_is_no_key() {
+        // With the neutral point as key, R = [S]B holds for S = 0 and R neutral, whatever the message.
+        let mut neutral = [0; PUBLIC_LEN];
+        neutral[0] = 1;
+        let forged = [&neutral[..], &[0; 32]].concat();
+        let taken = UnparsedPublicKey::new(&ED25519, neutral).verify(b"anything", &forged).is_ok();
+        assert!(taken, "the library refuses such a key itself");
+        assert!(!verify(&neutral, b"anything", &forged));
+        for sign in [0, 0x80] {
+            for mut point in SMALL_ORDER {
+                point[31] |= sign;
+                assert_eq!(public_from_der(&public_to_der(&point)), Err(KeyError::Weak), "{point:02x?}");
+            }
+        }
+    }
+
     /// RFC 8410 section 10.3: a private key in the older form, and with attributes and public key.
     const OLD: &str =
         "302e020100300506032b657004220420d4ee72dbf913584ad5b6d8f1f769f8ad3afe7c28cbf1d4fbe097a88f44755842";
@@ -262,10 +338,18 @@ mod tests {
         *other.last_mut().unwrap() ^= 1;
         assert_eq!(private_from_der(&other).unwrap_err(), KeyError::Mismatch);
         let x25519 = hex(&OLD.replace("2b6570", "2b656e"));
-        assert_eq!(private_from_der(&x25519).unwrap_err(), KeyError::Malformed);
+        assert_eq!(private_from_der(&x25519).unwrap_err(), KeyError::Algorithm("X25519"));
         let rsa = hex("305c300d06092a864886f70d0101010500034b003048");
         assert_eq!(public_from_der(&rsa).unwrap_err(), KeyError::Algorithm("RSA"));
         let ecdsa = hex("3059301306072a8648ce3d020106082a8648ce3d030107034200");
         assert_eq!(public_from_der(&ecdsa).unwrap_err(), KeyError::Algorithm("ECDSA"));
+        // RSAPrivateKey (RFC 8017), and ECPrivateKey (RFC 5915).
+        for (old, name) in [("3008020100020300bc93", "RSA"), ("3009020101040411223344", "ECDSA")] {
+            assert_eq!(private_from_der(&hex(old)).unwrap_err(), KeyError::Algorithm(name));
+        }
+        // Beginnings of what `openssl pkcs8 -topk8` writes: PBES2, and with `-v1 PBE-SHA1-3DES`.
+        for encrypted in ["30819b305706092a864886f70d01050d304a", "3050301c060a2a864886f70d010c0103300e"] {
+            assert_eq!(private_from_der(&hex(encrypted)).unwrap_err(), KeyError::Encrypted);
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ironswan_crypto::hash::sha1;
+use ironswan_crypto::sign;
 use ironswan_wire::iana::IdType;
 use ironswan_wire::id::Identity;
 use ironswan_wire::secret::Secret;
@@ -27,6 +29,19 @@ pub struct PrivateKey {
     pub public: PublicKey,
     /// The private key: for Ed25519 its seed of 32 bytes.
     pub secret: Secret,
+}
+
+impl PrivateKey {
+    /// The key of Ed25519 with this seed. `None` when `seed` has not 32 bytes.
+    pub fn ed25519(seed: Secret) -> Option<Self> {
+        let public = sign::public(&seed)?;
+        Some(Self {
+            id: sha1(&public),
+            info: sha1(&sign::public_to_der(&public)),
+            public: PublicKey::Ed25519(public),
+            secret: seed,
+        })
+    }
 }
 
 /// Our private keys.

@@ -19,7 +19,7 @@ SECRET = 'correct horse battery staple'
 
 
 def tunnel(box, ike=IKE, esp=ESP, encap=True, secret=SECRET, conn='', child='', v6_outer=False, v6_inner=False,
-           remote_id=None, my_id=None, local_ts=None, remote_ts=None):
+           remote_id=None, my_id=None, local_ts=None, remote_ts=None, local_auth='auth = psk', remote_auth='auth = psk'):
     """swanctl.conf of one end of the line: connection `net` with the child `net`."""
     peer, address = OTHER[box], ADDRESS6 if v6_outer else ADDRESS
     net = NET6 if v6_inner else NET
@@ -34,11 +34,11 @@ connections {{
     encap = {'yes' if encap else 'no'}
     {conn}
     local {{
-      auth = psk
+      {local_auth}
       id = {my_id or box + '.example'}
     }}
     remote {{
-      auth = psk
+      {remote_auth}
       id = {remote_id or peer + '.example'}
     }}
     children {{
@@ -146,7 +146,7 @@ class Charon(Gateway):
             levels |= {'ike': '4', 'chd': '4'}
         conf = self.lab.write(f'{self.box}-strongswan.conf', f"""
 charon-systemd {{
-  load = {load or 'random nonce aes gcm ctr sha1 sha2 hmac kdf chapoly openssl gmp curve25519 kernel-libipsec '
+  load = {load or 'random nonce aes gcm ctr sha1 sha2 hmac kdf chapoly pem pkcs1 pkcs8 pubkey openssl gmp curve25519 kernel-libipsec '
                   'kernel-netlink socket-default vici updown'}
   plugins {{
     vici {{

@@ -9,6 +9,7 @@ import re
 import time
 
 import keys
+import rawkeys
 from gateway import REFERENCE, Charon, Ours, tunnel
 from lab import Failed, check, halves, main, need, say, until
 from traffic import Iperf, Numbered, check_no_loss, full_sockets, own_losses, ping
@@ -290,10 +291,85 @@ def keys_of_both_logs_are_equal(lab, full):
     check(ours_child == their_child, f'our {len(ours_child)} CHILD_SAs have the same KEYMAT')
 
 
+def signed(lab, us, them, initiator):
+    """Packets through a tunnel whose ends have signed, also after rekeyings from either side, which need no signature."""
+    initiator.initiate()
+    ping(lab)
+    for gateway, what in itertools.product((us, them), ('child', 'ike')):
+        gateway.rekey(what)
+        ping(lab)
+    for gateway, peer in ((us, them), (them, us)):
+        line = rf"authentication of '{peer.box}\.example' with ED25519 successful"
+        check(len(re.findall(line, gateway.log())) == 1, f'{gateway.kind}: {line}'.replace('\\', ''))
+    check(us.child_spis() == {(o, i) for i, o in them.child_spis()}, 'after four rekeyings both name the same ESP SPIs')
+
+
+def raw_ed25519_as_initiator(lab, full):
+    """Both sign by Ed25519; our keys come from the folders of our configuration, made as the manual says."""
+    rawkeys.make(lab)
+    us, them = pair(lab, 'g1', rawkeys.conf('g1'), rawkeys.conf('g2'))
+    signed(lab, us, them, us)
+
+
+def raw_ed25519_as_responder(lab, full):
+    """The same, initiated by charon; here swanctl --load-all brings our keys, and takes a key away that has no file any more."""
+    rawkeys.make(lab)
+    us, them = pair(lab, 'g2', None, rawkeys.conf('g1'))
+    us.load(tunnel('g2', **rawkeys.conf('g2')))
+    signed(lab, us, them, them)
+    with us.vici() as v:
+        check(len(v.request('get-keys')['keys']) == 1, 'we have one private key')
+    rawkeys.remove_private(lab, 'g2')
+    us.load(tunnel('g2', **rawkeys.conf('g2')))
+    with us.vici() as v:
+        check(not v.request('get-keys').get('keys'), 'swanctl --load-all took it away with its file')
+    check(us.established(), 'the IKE_SA that it signed for stays')
+
+
+def raw_keys_one_way_and_psk_the_other(lab, full):
+    """One side signs, the other proves its shared key, either way round, and initiated from either side."""
+    rawkeys.make(lab)
+    us, them = pair(lab)
+    for signer, other in ((us, them), (them, us)):
+        signer.load(tunnel(signer.box, local_auth=rawkeys.local(signer.box)))
+        other.load(tunnel(other.box, remote_auth=rawkeys.remote(signer.box)))
+        for initiator in (us, them):
+            initiator.initiate()
+            ping(lab)
+            check(True, f'{signer.kind} signs, {other.kind} has the PSK, {initiator.kind} initiates: packets pass')
+            initiator.swanctl('--terminate', '--ike', 'net')
+            until('both are gone', lambda: not us.sas() and not them.sas())
+
+
+def wrong_raw_key_is_refused(lab, full):
+    """A signature by another key than configured, and each method where the other one is asked for: AUTHENTICATION_FAILED."""
+    rawkeys.make(lab)
+    us, them = pair(lab, 'g1', rawkeys.conf('g1'), rawkeys.conf('g2'))
+    signs = rawkeys.conf('g2')
+    for what, ours, theirs, said in (
+            ('another key', {**rawkeys.conf('g1'), 'remote_auth': rawkeys.remote('g1')}, signs,
+             'the signature is not by a key of remote.pubkeys'),
+            ('a PSK instead', rawkeys.conf('g1'), {**signs, 'local_auth': 'auth = psk'}, 'remote.auth = pubkey is configured'),
+            ('a signature instead', {**rawkeys.conf('g1'), 'remote_auth': 'auth = psk'}, signs, 'remote.auth = psk is configured')):
+        us.load(tunnel('g1', **ours))
+        them.load(tunnel('g2', **theirs))
+        check(True, f'the peer proves itself by {what}:')
+        refused(us, us, said)
+        until('nothing is left', lambda: not us.sas() and not them.sas())
+        # Our log has one line a while about those that we refuse as responder.
+        refused(them, us, *[said][:what == 'another key'])
+        until('nothing is left', lambda: not us.sas() and not them.sas())
+    check(them.log().count('received AUTHENTICATION_FAILED notify error') == 3, 'charon heard AUTHENTICATION_FAILED each time')
+    us.load(tunnel('g1', **rawkeys.conf('g1')))
+    them.load(tunnel('g2', **{**signs, 'remote_auth': rawkeys.remote('g2')}))
+    refused(us, us, 'received AUTHENTICATION_FAILED', r"did not accept 'g1\.example'")
+
+
 TESTS = {f.__name__: f for f in (
     rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
     deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
-    refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal)}
+    refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
+    raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, wrong_raw_key_is_refused)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')

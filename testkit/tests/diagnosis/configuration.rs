@@ -30,6 +30,10 @@ const GOOD: &str = "connections { c { remote_addrs = 192.0.2.2\n local { auth = 
                     children { n { local_ts = 10.1.0.0/24\n remote_ts = 10.2.0.0/24 } } } }\n\
                     secrets { ike-1 { secret = \"a text of more than sixteen bytes\" } }\n";
 
+/// RFC 8410 section 10.1.
+const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n\
+                      -----END PUBLIC KEY-----\n";
+
 /// A file whose connection has these keys besides.
 fn conn(keys: &str) -> Case {
     Case::File(GOOD.replace("remote_addrs", &format!("{keys}\n remote_addrs")))
@@ -127,6 +131,9 @@ fn case(entry: E) -> Case {
         E::NamesNothing => replaced("local_ts = 10.1.0.0/24", "local_ts = \",\""),
         E::BadSecret => with("secrets { ike-2 { secret = 0xf } }"),
         E::BadProposal => conn("proposals = aes128-sha256"),
+        E::BadKey => Case::Folder(|dir| {
+            dir.write("private/g1.pem", "-----BEGIN PRIVATE KEY-----\n");
+        }),
         E::TooMany => conn(&format!("local_addrs = {}", vec!["192.0.2.1"; 256].join(","))),
         E::Conflicting => Case::Settings("port_ike = 4500"),
         E::Doubtful => child("replay_window = 0"),
@@ -142,6 +149,12 @@ fn case(entry: E) -> Case {
         E::Twins => second(&[("10.2.0.0/24", "10.3.0.0/24")]),
         E::NoKey => replaced("secret = ", "id = somebody.else\n secret = "),
         E::TwoKeys => with("secrets { ike-2 { secret = \"another text of more than sixteen bytes\" } }"),
+        E::NoPublicKey => replaced("remote { auth = psk", "remote { auth = pubkey"),
+        E::NoPrivateKey => Case::Folder(|dir| {
+            dir.write("pubkey/g1.pem", PUBLIC);
+            let ours = "local { auth = pubkey\n pubkeys = g1.pem";
+            dir.write("swanctl.conf", &GOOD.replace("local { auth = psk", ours));
+        }),
         E::OwnIdentity => replaced("id = b", "id = a"),
         E::BothSides => replaced("10.2.0.0/24", "10.1.0.0/24"),
         E::NoLiveness => child("dpd_action = restart"),

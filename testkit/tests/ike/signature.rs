@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_crypto::{hash, sign};
-use ironswan_keying::{Auth, Connection, PrivateKey, PublicKey};
+use ironswan_keying::{Auth, Connection, PrivateKey};
 use ironswan_testkit::World;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::payload::Notify;
@@ -13,14 +12,7 @@ use ironswan_wire::secret::Secret;
 const S: Duration = Duration::from_secs(1);
 
 fn key(n: u8) -> PrivateKey {
-    let secret = Secret::new(vec![n; 32]);
-    let public = sign::public(&secret).unwrap();
-    PrivateKey {
-        id: hash::sha1(&public),
-        info: hash::sha1(&sign::public_to_der(&public)),
-        public: PublicKey::Ed25519(public),
-        secret,
-    }
+    PrivateKey::ed25519(Secret::new(vec![n; 32])).unwrap()
 }
 
 fn by(keys: &[u8]) -> Auth {

@@ -2,17 +2,18 @@
 
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection};
-use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::iana::{IdType, ProtocolId};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::proposal::Proposal;
 
 use super::super::algorithms;
 use super::super::diag::Diagnostics;
+use super::super::keyfiles::PublicKeys;
 use super::super::tree::{Node, Section};
 use super::super::value::show;
 use super::Reader;
 use super::child::child;
-use super::keys::conn::{self as k, local as l, remote as m};
+use super::keys::conn::{self as k, Method, local as l, remote as m};
 use super::keys::{self, Key, Table, join};
 
 /// A connection's name and a child's are at most this long. VICI's answers put both into one name,
@@ -20,12 +21,21 @@ use super::keys::{self, Key, Table, join};
 const MAX_NAME: usize = 100;
 /// Addresses of one side: those of both sides are tried with each other.
 const MAX_ADDRS: usize = 255;
+/// Public keys of one side: each of the peer's is tried with its signature.
+const MAX_PUBKEYS: usize = 100;
 /// Names of the sub-sections of a connection, each with or without a suffix.
 const SECTIONS: &[&str] = &["local", "remote", "children"];
 
 /// Understands one connection. `path` is what its keys are called in messages (`connections.net`,
-/// or empty for VICI). `None` when there was an error; all errors are in `diags`.
-pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Option<Connection> {
+/// or empty for VICI). `public` has the keys that its `pubkeys` name. `None` when there was an
+/// error; all errors are in `diags`.
+pub fn connection(
+    name: &str,
+    section: &Section,
+    path: &str,
+    public: &PublicKeys,
+    diags: &mut Diagnostics,
+) -> Option<Connection> {
     let before = diags.errors();
     if let Err(reason) = name_of(name) {
         diags.error(&section.origin, path, reason);
@@ -60,15 +70,18 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     let us = local_sides.then(|| side("local", &local, section, path, diags)).flatten().map(|(s, path)| {
         let mut r = Reader { section: s, path: &path, diags };
         r.written(&l::ROUND);
-        let auth = authentication(&mut r, &l::AUTH);
-        (auth, r.written(&l::ID).flatten())
+        let id = r.written(&l::ID).flatten();
+        // A fingerprint of our public key as identity names the key as well.
+        let named = id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
+        let lack = (!named).then_some(Configuration::NoPublicKey { ours: true });
+        (authentication(&mut r, &l::AUTH, &l::PUBKEYS, public, lack), id)
     });
     let them =
         remote_sides.then(|| side("remote", &remote, section, path, diags)).flatten().map(|(s, path)| {
             let mut r = Reader { section: s, path: &path, diags };
             r.written(&m::ROUND);
-            let auth = authentication(&mut r, &m::AUTH);
-            (auth, r.read(&m::ID))
+            let lack = Some(Configuration::NoPublicKey { ours: false });
+            (authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack), r.read(&m::ID))
         });
     let mut kids = Vec::new();
     if let Some(children) = children {
@@ -212,7 +225,7 @@ fn side<'a>(
             let known = sub.starts_with("cert") || sub.starts_with("cacert");
             if known {
                 let what = "certificates are not built yet".to_owned();
-                let write = "use auth = psk and remove this section";
+                let write = "use pubkeys or auth = psk, and remove this section";
                 diags.error(&s.origin, &join(&path, sub), Configuration::NotBuilt { what, write });
             }
             known
@@ -222,11 +235,40 @@ fn side<'a>(
     Some((section, path))
 }
 
-/// The method of authentication. swanctl's default is not built, so it must be written.
-fn authentication(r: &mut Reader<'_>, key: &Key<Auth>) -> Auth {
-    if !r.has(key) {
-        let what = "the default is pubkey, which is not built yet".to_owned();
-        r.error(key, Configuration::NotBuilt { what, write: "write auth = psk" });
+/// The method of authentication of one side, with its public keys. `lack` is the fault of a side
+/// that uses public keys and names none.
+fn authentication(
+    r: &mut Reader<'_>,
+    auth: &Key<Method>,
+    pubkeys: &Key<Vec<String>>,
+    public: &PublicKeys,
+    lack: Option<Configuration>,
+) -> Auth {
+    let names = r.written(pubkeys).unwrap_or_default();
+    if names.len() > MAX_PUBKEYS {
+        r.error(pubkeys, Configuration::TooMany { max: MAX_PUBKEYS, of: "public keys", write: "" });
+        return Auth::Psk;
     }
-    r.written(key).unwrap_or(Auth::Psk)
+    let mut keys = Vec::new();
+    for name in names {
+        match public.find(&name) {
+            Ok(key) if keys.contains(&key) => {}
+            Ok(key) => keys.push(key),
+            Err(why) => r.error(pubkeys, why),
+        }
+    }
+    let method = if r.has(auth) { r.written(auth) } else { Some(auth.default()) };
+    match method {
+        Some(Method::Pubkey) => {
+            if let Some(lack) = lack.filter(|_| !r.has(pubkeys)) {
+                r.error(auth, lack);
+            }
+            Auth::Pubkey(keys)
+        }
+        Some(Method::Psk) if !keys.is_empty() => {
+            r.note(pubkeys, Configuration::NoEffect { why: "auth = psk uses no public keys" });
+            Auth::Psk
+        }
+        _ => Auth::Psk,
+    }
 }

@@ -81,6 +81,12 @@ impl Reader<'_> {
         self.diags.error(&origin, &join(self.path, key.name()), reason);
     }
 
+    /// Reports that this key has no effect.
+    fn note<T>(&mut self, key: &Key<T>, reason: impl Into<Diagnosis>) {
+        let origin = self.origin(key);
+        self.diags.note(&origin, &join(self.path, key.name()), reason);
+    }
+
     /// Reports that this key contradicts another one.
     fn conflict<T>(&mut self, key: &Key<T>, what: Conflict) {
         self.error(key, Configuration::Conflicting { what });

@@ -24,11 +24,14 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
             continue;
         };
         let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is = |k: &str| kind == k || name.strip_prefix(k).is_some_and(|rest| rest.starts_with('-'));
         if name.starts_with("ike") {
             out.extend(ike(name, s, &key, diags));
-        } else if let Some(kind) =
-            k::UNBUILT.iter().find(|k| kind == **k || name.starts_with(&format!("{k}-")))
-        {
+        } else if k::PASSPHRASES.iter().any(|k| is(k)) {
+            let what = "encrypted private keys are not built yet".to_owned();
+            let write = "`openssl pkey -in FILE -out NEW` writes one without encryption; remove this section";
+            diags.error(&s.origin, &key, Configuration::NotBuilt { what, write });
+        } else if let Some(kind) = k::UNBUILT.iter().find(|k| is(k)) {
             let what = format!("{kind} secrets are not built yet");
             let write = "remove this section";
             diags.error(&s.origin, &key, Configuration::NotBuilt { what, write });

@@ -1,7 +1,7 @@
 //! Commands that change and name what is loaded: connections and shared keys.
 
 use ironswan_ike::STOPPING;
-use ironswan_keying::{ChildKind, Connection, SharedKey};
+use ironswan_keying::{ChildKind, Connection, Fingerprint, SharedKey};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
@@ -9,6 +9,7 @@ use ironswan_wire::vici::{Section, Value};
 use super::{Control, failure, success, text};
 use ironswan_config::connection;
 use ironswan_config::diag::Diagnostics;
+use ironswan_config::keyfiles::PublicKeys;
 use ironswan_config::psk;
 use ironswan_config::tree::{self, Node, Origin};
 
@@ -25,7 +26,7 @@ impl Control {
         if self.driver.view(|e, _| e.is_stopping()) {
             return failure(STOPPING);
         }
-        let mut conns = Vec::new();
+        let (mut conns, mut public) = (Vec::new(), PublicKeys::default());
         for (name, value) in message.iter() {
             let Value::Section(section) = value else {
                 return failure(format!("{}: is a section, not a key", name.escape_debug()));
@@ -34,14 +35,14 @@ impl Control {
                 return failure(format!("`{}` is not a connection's name", name.escape_debug()));
             }
             let origin = Origin::source(&format!("connection {name}"));
-            match to_tree(section, &origin) {
+            match to_tree(section, &origin, &mut public) {
                 Ok(tree) => conns.push((name.to_owned(), tree)),
                 Err(e) => return failure(format!("connection {name}: {e}")),
             }
         }
         let mut diags = Diagnostics::default();
         let read: Vec<Connection> =
-            conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &mut diags)).collect();
+            conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &public, &mut diags)).collect();
         if diags.errors() > 0 {
             return failure(diags.error_lines().join("; "));
         }
@@ -165,10 +166,14 @@ impl Control {
 
     /// `clear-creds`.
     pub(super) fn clear_creds(&self) -> Section {
-        let names: Vec<String> = self.driver.view(|e, _| e.shared_names().map(str::to_owned).collect());
         self.driver.act(|e, _| {
+            let names: Vec<String> = e.shared_names().map(str::to_owned).collect();
             for name in &names {
                 e.unload_shared(name);
+            }
+            let ids: Vec<Fingerprint> = e.private_ids().copied().collect();
+            for id in &ids {
+                e.unload_private(id);
             }
         });
         self.unnamed.borrow_mut().clear();
@@ -176,21 +181,29 @@ impl Control {
     }
 }
 
-/// A message as the reader of configurations takes it.
-fn to_tree(section: &Section, origin: &Origin) -> Result<tree::Section, String> {
+/// A message as the reader of configurations takes it. Where a file names public keys, a message
+/// has their bytes: these become `public`, each under a number.
+fn to_tree(section: &Section, origin: &Origin, public: &mut PublicKeys) -> Result<tree::Section, String> {
     let mut out = tree::Section::new(origin.clone());
     let text = |name: &str, bytes: &[u8]| {
         String::from_utf8(bytes.to_vec()).map_err(|_| format!("{}: is not text", name.escape_debug()))
     };
     for (name, value) in section.iter() {
         let node = match value {
+            Value::Text(bytes) if name == "pubkeys" && !bytes.is_empty() => {
+                Node::Value(tree::Value::list([public.number(bytes)], origin.clone()))
+            }
+            Value::List(items) if name == "pubkeys" => {
+                let names = items.iter().map(|bytes| public.number(bytes));
+                Node::Value(tree::Value::list(names, origin.clone()))
+            }
             Value::Text(bytes) => Node::Value(tree::Value::text(text(name, bytes)?, origin.clone())),
             Value::List(items) => {
                 let items: Result<Vec<String>, String> = items.iter().map(|i| text(name, i)).collect();
                 Node::Value(tree::Value::list(items?, origin.clone()))
             }
             // `wire` has bounded the depth.
-            Value::Section(s) => Node::Section(to_tree(s, origin)?),
+            Value::Section(s) => Node::Section(to_tree(s, origin, public)?),
         };
         if out.set(name, node).is_some() {
             return Err(format!("{}: is there twice", name.escape_debug()));

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `query`, `plane` | version, stats, get-counters, and our own ironswan-counters |
 //! | `load` | load-conn, load-shared, unload-conn, unload-shared, get-conns, get-shared, clear-creds, ... |
+//! | `keys` | load-key, unload-key, get-keys, load-cert |
 //! | `run` | initiate, terminate, rekey |
 //! | `algs` | get-algorithms, and our own ironswan-engines |
 //! | `conns` | list-conns |
@@ -30,6 +31,7 @@ mod algs;
 mod client;
 mod conns;
 mod events;
+mod keys;
 mod load;
 mod plane;
 mod pols;
@@ -57,6 +59,7 @@ pub use socket::{Listener, connect_within, is_alive};
 use crate::driver::Driver;
 use crate::observe::log::Repeated;
 use client::Client;
+use keys::load_cert;
 
 /// Clients at one time, over all sockets.
 const MAX_CLIENTS: usize = 1_000;
@@ -195,13 +198,16 @@ impl Control {
             "get-shared" => self.get_shared(),
             "clear-creds" => self.clear_creds(),
             "flush-certs" => success(),
-            "get-keys" => Section::new().with("keys", Vec::<String>::new()),
+            "load-key" => self.load_key(message),
+            "unload-key" => self.unload_key(&message),
+            "get-keys" => self.get_keys(),
+            "load-cert" => load_cert(&message),
             "get-authorities" => Section::new().with("authorities", Vec::<String>::new()),
             "get-pools" => Section::new(),
-            "load-cert" | "load-key" | "load-token" => failure("certificates and keys are not built yet"),
+            "load-token" => failure("tokens are not built yet"),
             "load-authority" => failure("authorities are not built yet"),
             "load-pool" => failure("pools are not built yet"),
-            "unload-key" | "unload-authority" | "unload-pool" => failure("not found"),
+            "unload-authority" | "unload-pool" => failure("not found"),
             "initiate" => self.initiate(client, &message).await,
             "terminate" => self.terminate(client, &message).await,
             "rekey" => self.rekey(client, &message).await,

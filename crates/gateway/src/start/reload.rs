@@ -17,6 +17,7 @@ use crate::start::run::RunError;
 use ironswan_config::diag::{Diagnostics, Severity};
 use ironswan_config::files::{self, Files, Progress, Task};
 use ironswan_config::{self as config, Config, Daemon};
+use ironswan_keying::Fingerprint;
 use ironswan_keying::diagnosis::Configuration;
 
 /// A file that was written this long ago is taken to be whole.
@@ -69,13 +70,21 @@ pub(crate) fn report(diags: &Diagnostics) {
     }
 }
 
+/// Names of connections, shared keys and private keys.
+#[derive(Default)]
+struct Names {
+    conns: HashSet<String>,
+    secrets: HashSet<String>,
+    private: HashSet<Fingerprint>,
+}
+
 /// Names of everything that came from the files, so that a reload can take away what is no longer
 /// there and leave alone what VICI loaded.
 pub(crate) struct Loaded {
     dir: PathBuf,
     /// As they are in force.
     settings: RefCell<Daemon>,
-    names: RefCell<(HashSet<String>, HashSet<String>)>,
+    names: RefCell<Names>,
     /// The files were read from a folder with a `swanctl.conf`.
     had_main: Cell<bool>,
     /// Settings of the folder's `ironswan.conf`, when it had one.
@@ -190,7 +199,7 @@ impl Loaded {
     /// A connection that the files do not name any more.
     fn first_gone(&self, config: &Config) -> Option<String> {
         let names = self.names.borrow();
-        names.0.iter().find(|name| !config.connections.iter().any(|c| c.name == **name)).cloned()
+        names.conns.iter().find(|name| !config.connections.iter().any(|c| c.name == **name)).cloned()
     }
 
     /// Takes over the settings that can change while the daemon runs, and names the others.
@@ -223,16 +232,23 @@ impl Loaded {
         self.had_main.set(config.has_main);
         self.written_settings.replace(config.has_settings.then(|| config.daemon.clone()));
         let mut names = self.names.borrow_mut();
-        let secrets: HashSet<String> = config.secrets.iter().map(|s| s.name.clone()).collect();
-        let conns: HashSet<String> = config.connections.iter().map(|c| c.name.clone()).collect();
+        let new = Names {
+            conns: config.connections.iter().map(|c| c.name.clone()).collect(),
+            secrets: config.secrets.iter().map(|s| s.name.clone()).collect(),
+            private: config.private_keys.iter().map(|key| key.id).collect(),
+        };
         driver.loading(&config.connections);
         // One step to the driver, so that what steers packets sees the whole difference at once.
         driver.act(|e, now| {
-            for gone in names.1.difference(&secrets) {
+            for gone in names.secrets.difference(&new.secrets) {
                 e.unload_shared(gone);
             }
             config.secrets.into_iter().for_each(|secret| e.load_shared(secret));
-            for gone in names.0.difference(&conns) {
+            for gone in names.private.difference(&new.private) {
+                e.unload_private(gone);
+            }
+            config.private_keys.into_iter().for_each(|key| e.load_private(key));
+            for gone in names.conns.difference(&new.conns) {
                 tracing::info!(conn = gone.as_str(), "connection removed");
                 e.unload_connection(now, gone);
                 close(e, now, gone, None);
@@ -258,7 +274,7 @@ impl Loaded {
                 }
             }
         });
-        *names = (conns, secrets);
+        *names = new;
     }
 }
 

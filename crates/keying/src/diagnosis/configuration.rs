@@ -1,6 +1,8 @@
 //! Entries of the area configuration: files, names of keys and sections, values, and parts that do
 //! not fit each other. The finding that holds an entry names file, line and key.
 
+use ironswan_crypto::sign::KeyError;
+
 use super::entry::entries;
 use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};
 use super::value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
@@ -193,6 +195,15 @@ entries! {
         /// Reason.
         why: ProposalFault,
     } = "bad-proposal" by Configuration;
+    /// A file of keys holds no key that can be used.
+    BadKey {
+        /// Path of the file, escaped. A key that came by VICI has a number.
+        file: String,
+        /// Reason.
+        why: KeyError,
+        /// A private key was expected, else a public one.
+        private: bool,
+    } = "bad-key" by Configuration;
     /// More of something than there may be.
     TooMany {
         /// The limit.
@@ -266,6 +277,18 @@ entries! {
         /// Name of the other one.
         second: String,
     } = "two-shared-keys" by Configuration;
+    /// A side authenticates by public key, and no public key of it is named.
+    NoPublicKey {
+        /// It is our side.
+        ours: bool,
+    } = "no-public-key" by Configuration;
+    /// None of our private keys belongs to the public keys that a connection names for our side.
+    NoPrivateKey {
+        /// Our identity.
+        local: String,
+        /// Public keys are named; else our identity names the key.
+        named: bool,
+    } = "no-private-key" by Configuration;
     /// Both sides have one identity.
     OwnIdentity {
         /// The identity.

@@ -1,5 +1,6 @@
 //! Sentences and remedies of the entries of configuration.
 
+use ironswan_crypto::sign::KeyError;
 use ironswan_wire::iana::NotifyType;
 
 use super::configuration::Configuration;
@@ -12,7 +13,8 @@ impl Configuration {
     /// A missing key answers a peer as an authentication that failed. The other entries answer
     /// nobody.
     pub(super) fn notify(&self) -> Option<NotifyType> {
-        matches!(self, Self::NoKey { .. }).then_some(NotifyType::AUTHENTICATION_FAILED)
+        matches!(self, Self::NoKey { .. } | Self::NoPrivateKey { .. })
+            .then_some(NotifyType::AUTHENTICATION_FAILED)
     }
 
     pub(super) fn words(&self) -> Words {
@@ -94,6 +96,20 @@ impl Configuration {
             }
             Self::BadSecret { why } => why.words(),
             Self::BadProposal { proposal, why } => why.words(proposal),
+            Self::BadKey { file, why, private } => {
+                let kind = if *private { "private" } else { "public" };
+                let write = match why {
+                    KeyError::Malformed => "put one key into the file, in PEM or DER",
+                    KeyError::Mismatch => "put the key there again, with its own public key or without any",
+                    KeyError::Weak => "ask its owner for another one: somebody has tampered with this one",
+                    KeyError::Encrypted => "`openssl pkey -in FILE -out NEW` writes it without encryption",
+                    KeyError::Algorithm(_) => "`openssl genpkey -algorithm ed25519` makes a key of Ed25519",
+                };
+                match why {
+                    KeyError::Malformed => say(format!("{file} holds no {kind} key"), write),
+                    why => say(format!("{file} {why}"), write),
+                }
+            }
             Self::TooMany { max, of, write } => say(format!("more than {max} {of}"), *write),
             Self::Conflicting { what } => what.words(),
             Self::Doubtful { what } => what.words(),
@@ -136,6 +152,21 @@ impl Configuration {
                     "two different keys fit equally well, secrets.{first} and secrets.{second}, and the first of them is used"
                 ),
                 "give each its own id",
+            ),
+            Self::NoPublicKey { ours } => {
+                let (whose, side) = if *ours { ("our", "local") } else { ("the peer's", "remote") };
+                say(
+                    format!("auth = pubkey, which is also the default, needs {whose} public key"),
+                    format!("write {side} {{ pubkeys = FILE }}, or auth = psk"),
+                )
+            }
+            Self::NoPrivateKey { local, named: true } => say(
+                format!("no private key found for '{local}', none belongs to a key of local.pubkeys"),
+                "put it into the folder private",
+            ),
+            Self::NoPrivateKey { local, named: false } => say(
+                format!("no private key found for '{local}', no key has this fingerprint"),
+                "put it into the folder private, or name its public key in local.pubkeys",
             ),
             Self::OwnIdentity { id } => {
                 say(format!("is our own identity, too, {id}: give each side its own"), "")

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ironswan_keying::diagnosis::{Configuration, ValueFault};
-use ironswan_keying::{AddrSpec, Auth, Childless, Unique};
+use ironswan_keying::{AddrSpec, Childless, Unique};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -12,10 +12,11 @@ use super::Preset::{Depends, Is};
 use super::{Entry, Key, Kind, NO, Table, UNSET, Unused, YES, ZERO};
 use super::{each, keys, list, no_effect, only, text, time, word, yes_no};
 use crate::proposal;
+use crate::tree::Value;
 use crate::value::{self, Wrong, show, wrong};
 
 const CERTIFICATES: &str =
-    "certificates and public keys are not built yet; use auth = psk and remove this key";
+    "certificates are not built yet; use raw public keys (`pubkeys`) or auth = psk, and remove this key";
 const EAP: &str = "EAP is not built yet; use auth = psk and remove this key";
 const IKEV1: &str = "only IKEv1 has this, which is not built yet (RFC 9395 deprecates it); remove this key";
 const PPK: &str = "post-quantum preshared keys (RFC 8784) are not built yet; remove this key";
@@ -95,8 +96,19 @@ const ROUND: Key<u64> = text(
     "order of authentication rounds; there is one",
 );
 
-/// `auth` of both sides.
-const AUTH: Key<Auth> = text("auth", Kind::Word, Depends(""), auth, "must be `psk`");
+/// A method of authentication, without its keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::meaning) enum Method {
+    /// A pre-shared key.
+    Psk,
+    /// Signatures.
+    Pubkey,
+}
+
+/// Files of public keys.
+fn files(value: &Value) -> Result<Vec<String>, Vec<Wrong>> {
+    each(value, |file| Ok(file.to_owned()))
+}
 
 /// Keys of `connections.<conn>.local<suffix>`.
 pub(in crate::meaning) mod local {
@@ -106,7 +118,10 @@ pub(in crate::meaning) mod local {
         /// Keys of `connections.<conn>.local<suffix>`.
         LOCAL;
         ROUND: u64 = super::ROUND;
-        AUTH: Auth = super::AUTH;
+        AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
+            "how we prove who we are: `pubkey`, a signature of Ed25519 (RFC 7427, RFC 8420) with a [raw public key](#public-keys), also written `ike:ed25519`; or `psk`, a shared key of `secrets`. The two directions may differ");
+        PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends("the key whose fingerprint is `id`"), files,
+            "files of our public keys, absolute or in the folder `pubkey`. We sign with the private key of the first of them that has one in `private` or `pkcs8`");
         ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address"), own_identity,
             "our identity: a name (`gw.example`), `user@example`, an address, or `@#hex` for a key ID");
     }
@@ -116,7 +131,6 @@ pub(in crate::meaning) mod local {
 
     const LOCAL_UNUSED: &[Unused] = &[
         only("certs", UNSET, CERTIFICATES),
-        only("pubkeys", UNSET, CERTIFICATES),
         only("eap_id", UNSET, EAP),
         only("aaa_id", UNSET, EAP),
         only("xauth_id", UNSET, IKEV1),
@@ -131,7 +145,10 @@ pub(in crate::meaning) mod remote {
         /// Keys of `connections.<conn>.remote<suffix>`.
         REMOTE;
         ROUND: u64 = super::ROUND;
-        AUTH: Auth = super::AUTH;
+        AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
+            "how the peer proves who it is, written as ours");
+        PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends(""), files,
+            "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them");
         ID: IdPattern = text("id", Kind::Identity, Is("%any"), pattern,
             "the peer's identity, written as ours; also `%any` and `*.example`. An exact identity is sent to the peer as the one we expect (IDr)");
     }
@@ -146,7 +163,6 @@ pub(in crate::meaning) mod remote {
         only("certs", UNSET, CERTIFICATES),
         only("cacerts", UNSET, CERTIFICATES),
         only("ca_id", UNSET, CERTIFICATES),
-        only("pubkeys", UNSET, CERTIFICATES),
         only("revocation", &["relaxed"], CERTIFICATES),
     ];
 }
@@ -190,12 +206,18 @@ fn childless(text: &str) -> Result<Childless, Wrong> {
     word(text, &words)
 }
 
-fn auth(text: &str) -> Result<Auth, Wrong> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "psk" => Ok(Auth::Psk),
+/// strongSwan's words for signatures of Ed25519, whose hash is the identity.
+fn auth(text: &str) -> Result<Method, Wrong> {
+    let word = text.trim().to_ascii_lowercase();
+    if word == "psk" {
+        return Ok(Method::Psk);
+    }
+    match word.strip_suffix("-identity").unwrap_or(&word) {
+        "pubkey" | "ike:pubkey" | "ike:ed25519" => Ok(Method::Pubkey),
         _ => {
             let what = format!("`{}` is not built yet", show(text.trim()));
-            Err(Configuration::NotBuilt { what, write: "write auth = psk" })
+            let write = "write auth = pubkey (signatures of Ed25519), or auth = psk";
+            Err(Configuration::NotBuilt { what, write })
         }
     }
 }

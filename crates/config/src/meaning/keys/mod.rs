@@ -60,6 +60,8 @@ pub(super) enum Kind {
     Processors,
     /// A folder.
     Folder,
+    /// A list of files.
+    Files,
     /// A list of sockets of VICI.
     Sockets,
     /// A shared secret.
@@ -84,6 +86,7 @@ impl Kind {
             Self::Devices => "list of devices",
             Self::Processors => "list of processors",
             Self::Folder => "folder",
+            Self::Files => "list of files",
             Self::Sockets => "list of sockets",
             Self::Secret => "secret",
         }

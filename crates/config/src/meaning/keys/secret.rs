@@ -21,6 +21,8 @@ keys! {
 /// `secrets.ike<suffix>`. A name that begins with `id` is the key `id`.
 pub(in crate::meaning) const IKE_TABLE: Table = Table { read: IKE, unused: &[] };
 
+/// Kinds of secrets that are passphrases of files with private keys.
+pub(in crate::meaning) const PASSPHRASES: &[&str] = &["private", "rsa", "ecdsa", "pkcs8"];
+
 /// Kinds of secrets that strongSwan knows and that are not built.
-pub(in crate::meaning) const UNBUILT: &[&str] =
-    &["eap", "xauth", "ntlm", "ppk", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token", "bliss"];
+pub(in crate::meaning) const UNBUILT: &[&str] = &["eap", "xauth", "ntlm", "ppk", "pkcs12", "token", "bliss"];

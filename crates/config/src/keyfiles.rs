@@ -1,0 +1,222 @@
+//! Files of keys, as swanctl has them: public keys that `pubkeys` names, relative to the folder
+//! `pubkey`, and our private keys, every file of the folders `private` and `pkcs8`.
+//!
+//! ```text
+//! pubkeys = g2.pem ─▶ pubkey/g2.pem ─┐                      ┌─▶ PublicKeys, by the written name
+//! VICI: bytes of the key ────────────┴─ PEM or DER ─ crypto ┴─▶ PrivateKey
+//! private/*, pkcs8/* ────────────────┘
+//! ```
+//! A file is read once, however many connections name it. Not here: what the bytes of a key mean
+//! (`ironswan_crypto::sign`).
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use base64::engine::{Engine as _, general_purpose::STANDARD};
+use ironswan_crypto::sign::{self, KeyError};
+use ironswan_keying::diagnosis::{Configuration, FileFault};
+use ironswan_keying::{PrivateKey, PublicKey};
+use zeroize::Zeroizing;
+
+use super::diag::{Diagnostics, Severity};
+use super::files::Files;
+use super::tree::{Origin, Section};
+
+/// A file of one key is at most this long, in bytes. The longest key of RSA takes a fifth of it.
+const MAX_KEY_FILE: u64 = 64 << 10;
+/// Limits how many files of public keys one configuration names, and how many private keys a folder
+/// holds.
+const MAX_KEYS: usize = 20_000;
+/// Folders of private keys, below that of the configuration.
+const PRIVATE_FOLDERS: [&str; 2] = ["private", "pkcs8"];
+
+/// Public keys by the names under which a configuration speaks of them: a file, or for VICI a
+/// number.
+#[derive(Default, Debug)]
+pub struct PublicKeys(HashMap<String, Result<PublicKey, Configuration>>);
+
+impl PublicKeys {
+    /// Takes the bytes of a key, in PEM or DER, and returns a name for it. Bytes that are no key are
+    /// reported where the name is used.
+    pub fn number(&mut self, bytes: &[u8]) -> String {
+        let name = format!("public key {}", self.0.len() + 1);
+        self.0.insert(name.clone(), public_key(bytes).map_err(|why| bad(&name, why, false)));
+        name
+    }
+
+    /// The key of this name.
+    pub(super) fn find(&self, name: &str) -> Result<PublicKey, Configuration> {
+        self.0.get(name).cloned().unwrap_or_else(|| Err(bad(name, KeyError::Malformed, false)))
+    }
+
+    /// Reads the files that `pubkeys` of all connections name, and notes when the newest of them
+    /// was written.
+    pub(super) fn of_files(
+        fs: &Files,
+        folder: &Path,
+        root: &Section,
+        written: &mut Option<SystemTime>,
+        diags: &mut Diagnostics,
+    ) -> Self {
+        let mut keys = Self::default();
+        let Some(conns) = root.section("connections") else { return keys };
+        let sides = conns.sections().flat_map(|(_, conn)| conn.sections());
+        let sides = sides.filter(|(name, _)| name.starts_with("local") || name.starts_with("remote"));
+        for value in sides.filter_map(|(_, side)| side.value("pubkeys")) {
+            for name in value.items() {
+                if keys.0.contains_key(name) {
+                    continue;
+                }
+                if keys.0.len() >= MAX_KEYS {
+                    let many =
+                        Configuration::TooMany { max: MAX_KEYS, of: "files of public keys", write: "" };
+                    diags.error(&value.origin, "pubkeys", many);
+                    return keys;
+                }
+                // An absolute path stands for itself.
+                let path = folder.join("pubkey").join(name);
+                let key = read(fs, &path, written)
+                    .and_then(|(bytes, _)| public_key(&bytes).map_err(|why| bad(&shown(&path), why, false)));
+                keys.0.insert(name.to_owned(), key);
+            }
+        }
+        keys
+    }
+}
+
+/// Private keys of a folder.
+#[derive(Default)]
+pub(super) struct Private {
+    /// Keys that can be used.
+    pub(super) keys: Vec<PrivateKey>,
+    /// A file could not be read, or holds nothing of use: perhaps the key of a connection.
+    pub(super) lost: bool,
+}
+
+/// Reads our private keys, and notes when the newest of them was written. Keys of other kinds, and
+/// encrypted ones, are left out with a warning: strongSwan's folders are full of them.
+pub(super) fn private_keys(
+    fs: &Files,
+    folder: &Path,
+    written: &mut Option<SystemTime>,
+    diags: &mut Diagnostics,
+) -> Private {
+    let mut private = Private::default();
+    for name in PRIVATE_FOLDERS {
+        let folder = folder.join(name);
+        let at = Origin::source(&shown(&folder));
+        let mut paths = match fs.list(&folder) {
+            Ok(list) => list.unwrap_or_default(),
+            Err(e) => {
+                let why = FileFault::System(e.to_string());
+                diags.error(&at, "", Configuration::Unreadable { path: None, why });
+                private.lost = true;
+                continue;
+            }
+        };
+        paths.retain(|path| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b".")));
+        if paths.len() > MAX_KEYS {
+            diags.error(&at, "", Configuration::TooMany { max: MAX_KEYS, of: "private keys", write: "" });
+            private.lost = true;
+            continue;
+        }
+        paths.sort();
+        for path in paths {
+            match one_private(fs, &path, written) {
+                Ok(key) => private.keys.push(key),
+                Err((severity, why)) => {
+                    private.lost |= severity == Severity::Error;
+                    diags.push(severity, Some(&Origin::source(&shown(&path))), "", why);
+                }
+            }
+        }
+    }
+    private
+}
+
+fn one_private(
+    fs: &Files,
+    path: &PathBuf,
+    written: &mut Option<SystemTime>,
+) -> Result<PrivateKey, (Severity, Configuration)> {
+    let (bytes, mode) = read(fs, path, written).map_err(|why| {
+        let harmless = matches!(&why, Configuration::Unreadable { why: FileFault::NotRegular, .. });
+        (if harmless { Severity::Warning } else { Severity::Error }, why)
+    })?;
+    let key = private_key(&bytes).map_err(|why| {
+        let harmless = matches!(why, KeyError::Algorithm(_) | KeyError::Encrypted);
+        (if harmless { Severity::Warning } else { Severity::Error }, bad(&shown(path), why, true))
+    })?;
+    if mode & 0o077 != 0 {
+        let exposed = Configuration::SecretsExposed { file: shown(path), mode: mode & 0o777 };
+        return Err((Severity::Error, exposed));
+    }
+    Ok(key)
+}
+
+/// Bytes of a file and its permission bits.
+fn read(
+    fs: &Files,
+    path: &Path,
+    written: &mut Option<SystemTime>,
+) -> Result<(Zeroizing<Vec<u8>>, u32), Configuration> {
+    let (bytes, meta) = fs
+        .read(path, MAX_KEY_FILE)
+        .map_err(|why| Configuration::Unreadable { path: Some(shown(path)), why })?;
+    *written = (*written).max(meta.modified().ok());
+    Ok((bytes, meta.permissions().mode()))
+}
+
+fn bad(file: &str, why: KeyError, private: bool) -> Configuration {
+    Configuration::BadKey { file: file.to_owned(), why, private }
+}
+
+/// A path as messages name it.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().to_string()
+}
+
+/// Reads a public key: `SubjectPublicKeyInfo` in DER, or in PEM.
+///
+/// # Errors
+/// The bytes hold something else, or a key of another kind.
+pub fn public_key(bytes: &[u8]) -> Result<PublicKey, KeyError> {
+    sign::public_from_der(&der(bytes)?).map(PublicKey::Ed25519)
+}
+
+/// Reads a private key: `OneAsymmetricKey` (PKCS#8) in DER, or in PEM.
+///
+/// # Errors
+/// The bytes hold something else, or a key of another kind, or an encrypted one.
+pub fn private_key(bytes: &[u8]) -> Result<PrivateKey, KeyError> {
+    let (seed, _) = sign::private_from_der(&der(bytes)?)?;
+    PrivateKey::ed25519(seed).ok_or(KeyError::Malformed)
+}
+
+/// The DER of a file, which is either that or text with a block of PEM (RFC 7468). Text around the
+/// block says nothing, and the label is not asked: the DER knows what it is. Of several blocks the
+/// first counts.
+fn der(bytes: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    const BEGIN: &str = "-----BEGIN ";
+    let text = std::str::from_utf8(bytes).ok().and_then(|text| text.split_once(BEGIN));
+    let Some((_, block)) = text else { return Ok(Zeroizing::new(bytes.to_vec())) };
+    let (label, block) = block.split_once("-----").ok_or(KeyError::Malformed)?;
+    let (body, _) = block.split_once(&format!("-----END {label}-----")).ok_or(KeyError::Malformed)?;
+    // Headers (RFC 1421) stand in old files alone.
+    if body.contains(':') {
+        return Err(if body.contains("ENCRYPTED") { KeyError::Encrypted } else { KeyError::Malformed });
+    }
+    let mut digits = Zeroizing::new(Vec::with_capacity(body.len()));
+    digits.extend(body.bytes().filter(|b| !b.is_ascii_whitespace()));
+    // Decoded into one piece, so that no copy is left behind.
+    let mut out = Zeroizing::new(vec![0; digits.len() / 4 * 3 + 3]);
+    let len = STANDARD.decode_slice(&*digits, &mut out).map_err(|_| KeyError::Malformed)?;
+    out.truncate(len);
+    Ok(out)
+}
+
+#[cfg(test)]
+#[path = "keyfiles_tests.rs"]
+mod tests;

@@ -1,0 +1,312 @@
+//! Tests of files of keys: PEM and DER, folders, and what connections make of them.
+
+use std::fs::{self, Permissions};
+
+use ironswan_keying::Auth;
+use ironswan_testkit::clock::now;
+use ironswan_testkit::scratch::Scratch;
+
+use super::*;
+use crate::{Config, check, load_dir};
+
+/// RFC 8410 section 10: a private key, and the public key of another one.
+const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n-----END PRIVATE KEY-----\n";
+const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+
+const CONF: &str = "connections { c { remote_addrs = 192.0.2.2\n\
+    local { pubkeys = g1.pem\n id = g1 }\n remote { auth = ike:ed25519\n pubkeys = g2.pem, 'g 3.der'\n id = g2 }\n\
+    children { n { local_ts = 10.1.0.0/24\n remote_ts = 10.2.0.0/24 } } } }\n";
+
+/// A key by its seed, in DER: private and public.
+fn pair(n: u8) -> (Vec<u8>, Vec<u8>) {
+    let seed = ironswan_wire::secret::Secret::new(vec![n; 32]);
+    let private = [&der(PRIVATE.as_bytes()).unwrap()[..16], &[n; 32]].concat();
+    (private, sign::public_to_der(&sign::public(&seed).unwrap()))
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\r\n{}\r\n-----END {label}-----\r\n", STANDARD.encode(der))
+}
+
+/// A file in a folder, which nobody else may read.
+fn put(dir: &Scratch, name: &str, bytes: &[u8]) {
+    let path = dir.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A folder whose keys fit each other.
+fn good() -> Scratch {
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", CONF);
+    put(&dir, "private/g1.der", &pair(1).0);
+    put(&dir, "pubkey/g1.pem", pem("PUBLIC KEY", &pair(1).1).as_bytes());
+    put(&dir, "pubkey/g2.pem", pem("PUBLIC KEY", &pair(2).1).as_bytes());
+    put(&dir, "pubkey/g 3.der", &pair(3).1);
+    dir
+}
+
+/// The configuration of a folder, and its findings as `ironswan check` shows them.
+fn read_and_check(dir: &Scratch) -> (Config, Vec<String>) {
+    let mut diags = Diagnostics::default();
+    let config = load_dir(now, dir.path(), &mut diags).unwrap();
+    check::check(&config, &mut diags);
+    let prefix = format!("{}/", dir.path().display());
+    (config, diags.iter().map(|d| d.to_string().replace(&prefix, "")).collect())
+}
+
+fn findings(dir: &Scratch) -> Vec<String> {
+    read_and_check(dir).1
+}
+
+#[test]
+fn keys_are_read_in_pem_and_der() {
+    let key = private_key(PRIVATE.as_bytes()).unwrap();
+    let Ok(PublicKey::Ed25519(public)) = public_key(PUBLIC.as_bytes()) else { panic!("no key") };
+    assert_eq!(key.public, PublicKey::Ed25519(public));
+    for n in 1..4 {
+        let (private, public) = pair(n);
+        let key = private_key(&private).unwrap();
+        assert_eq!(key.secret.expose(), [n; 32]);
+        assert_eq!(public_key(&public), Ok(key.public));
+        let around = format!("Bag Attributes\n{}after it", pem("PRIVATE KEY", &private));
+        assert_eq!(private_key(around.as_bytes()), Ok(key.clone()));
+        // The label does not count.
+        assert_eq!(public_key(pem("X", &public).as_bytes()), Ok(key.public));
+    }
+}
+
+#[test]
+fn files_that_hold_no_key_are_refused_whatever_is_in_them() {
+    let (private, public) = pair(7);
+    for (label, der) in [("PRIVATE KEY", &private), ("PUBLIC KEY", &public)] {
+        let text = pem(label, der);
+        for n in 0..text.len() - 3 {
+            assert!(
+                public_key(&text.as_bytes()[..n]).is_err() && private_key(&text.as_bytes()[..n]).is_err()
+            );
+        }
+        for n in 0..der.len() {
+            assert!(public_key(&der[..n]).is_err() && private_key(&der[..n]).is_err(), "cut at {n}");
+            let mut turned = der.clone();
+            // Neither a flipped bit of the structure nor bytes behind it are a key.
+            turned[n] ^= 1;
+            let key = [public_key(&turned).is_ok(), private_key(&turned).is_ok()].contains(&true);
+            assert!(!key || n >= der.len() - 32 || n == 4, "byte {n}");
+        }
+        let longer = [&der[..], &[0]].concat();
+        assert!(public_key(&longer).is_err() && private_key(&longer).is_err());
+        let longer = pem(label, &longer);
+        assert!(public_key(longer.as_bytes()).is_err() && private_key(longer.as_bytes()).is_err());
+    }
+    assert_eq!(public_key(&private), Err(KeyError::Malformed));
+    assert_eq!(private_key(&public), Err(KeyError::Malformed));
+    let headers =
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+    assert_eq!(private_key(headers.as_bytes()), Err(KeyError::Encrypted));
+    for text in [
+        "-----BEGIN ",
+        "-----BEGIN X-----",
+        "-----BEGIN X-----A-----END Y-----",
+        "-----BEGIN X-----=-----END X-----",
+    ] {
+        assert_eq!(public_key(text.as_bytes()), Err(KeyError::Malformed), "{text}");
+    }
+    let zero = sign::public_to_der(&[0; 32]);
+    assert_eq!(public_key(&zero), Err(KeyError::Weak));
+}
+
+#[test]
+fn a_connection_has_the_keys_that_its_files_hold() {
+    let (config, found) = read_and_check(&good());
+    assert!(found.is_empty(), "{found:?}");
+    let by = |keys: &[u8]| Auth::Pubkey(keys.iter().map(|n| public_key(&pair(*n).1).unwrap()).collect());
+    let conn = &config.connections[0];
+    assert_eq!((&conn.local_auth, &conn.remote_auth), (&by(&[1]), &by(&[2, 3])));
+    assert_eq!(config.private_keys, [private_key(&pair(1).0).unwrap()]);
+    // By its path, and from the other folder of private keys; nothing is asked of hidden files.
+    let dir = good();
+    dir.write(
+        "swanctl.conf",
+        &CONF.replace("g1.pem", &format!("{}/g1.pem", dir.path().join("pubkey").display())),
+    );
+    fs::rename(dir.path().join("private"), dir.path().join("pkcs8")).unwrap();
+    put(&dir, "pkcs8/.hidden", b"no key");
+    let (again, found) = read_and_check(&dir);
+    assert!(found.is_empty() && again.connections == config.connections, "{found:?}");
+    assert_eq!(again.private_keys, config.private_keys);
+}
+
+#[test]
+fn every_word_of_strongswan_for_ed25519_is_taken_and_others_are_refused_by_name() {
+    for word in ["pubkey", "ike:pubkey", "ike:ed25519", "pubkey-identity", "ike:ed25519-identity", "PubKey"] {
+        let dir = good();
+        dir.write("swanctl.conf", &CONF.replace("ike:ed25519", word));
+        assert!(findings(&dir).is_empty(), "{word}");
+    }
+    for word in [
+        "ed25519",
+        "ecdsa-384",
+        "rsa-2048-sha256",
+        "ed448",
+        "pubkey-sha256",
+        "ike:rsa/pss-sha256",
+        "eap",
+        "xauth",
+        "any",
+        "ike:psk",
+    ] {
+        let dir = good();
+        dir.write("swanctl.conf", &CONF.replace("ike:ed25519", word));
+        let found = findings(&dir);
+        let starts = format!("swanctl.conf:4: connections.c.remote.auth: `{word}` is not built yet");
+        assert!(found.len() == 1 && found[0].starts_with(&starts), "{word}: {found:?}");
+    }
+}
+
+#[test]
+fn methods_may_differ_and_unused_keys_are_a_note() {
+    let dir = good();
+    let secret = "secrets { ike-1 { secret = 0123456789abcdef0 } }\n";
+    dir.write(
+        "swanctl.conf",
+        &format!(
+            "{}{secret}",
+            CONF.replace("auth = ike:ed25519\n pubkeys = g2.pem, 'g 3.der'", "auth = psk")
+        ),
+    );
+    let (config, found) = read_and_check(&dir);
+    assert!(found.is_empty(), "{found:?}");
+    assert!(matches!(config.connections[0].local_auth, Auth::Pubkey(_)));
+    assert_eq!(config.connections[0].remote_auth, Auth::Psk);
+    dir.write("swanctl.conf", &format!("{}{secret}", CONF.replace("ike:ed25519", "psk")));
+    let found = findings(&dir);
+    assert!(
+        found.len() == 1 && found[0].contains("note: connections.c.remote.pubkeys: has no effect"),
+        "{found:?}"
+    );
+    // A shared key is needed for the one direction that uses it.
+    dir.write("swanctl.conf", &CONF.replace("ike:ed25519", "psk"));
+    assert!(findings(&dir)[1].contains("no shared key found"), "{:?}", findings(&dir));
+}
+
+/// Findings after a change of a folder that is good.
+fn after(change: impl FnOnce(&Scratch)) -> String {
+    let dir = good();
+    change(&dir);
+    let found = findings(&dir);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].replace(&dir.path().display().to_string(), "DIR")
+}
+
+#[test]
+fn a_missing_or_useless_file_is_named_with_the_key_and_the_remedy() {
+    let at = "swanctl.conf:5: connections.c.remote.pubkeys: ";
+    let gone = after(|dir| fs::remove_file(dir.path().join("pubkey/g2.pem")).unwrap());
+    assert!(gone.starts_with(at) && gone.contains("cannot read pubkey/g2.pem: No such file"), "{gone}");
+    let none = after(|dir| put(dir, "pubkey/g2.pem", b""));
+    assert_eq!(
+        none,
+        format!("{at}pubkey/g2.pem holds no public key; put one key into the file, in PEM or DER")
+    );
+    let private = after(|dir| put(dir, "pubkey/g2.pem", &pair(2).0));
+    assert!(private.contains("holds no public key"), "{private}");
+    let weak = after(|dir| put(dir, "pubkey/g2.pem", &sign::public_to_der(&[0; 32])));
+    assert!(weak.contains("everybody can sign"), "{weak}");
+    let giant = after(|dir| put(dir, "pubkey/g2.pem", &vec![b'a'; 1 << 20]));
+    assert!(giant.contains("pubkey/g2.pem: 1048576 bytes"), "{giant}");
+    let folder = after(|dir| {
+        fs::remove_file(dir.path().join("pubkey/g2.pem")).unwrap();
+        fs::create_dir(dir.path().join("pubkey/g2.pem")).unwrap();
+    });
+    assert!(folder.contains("not a regular file"), "{folder}");
+    let unnamed = after(|dir| {
+        dir.write("swanctl.conf", &CONF.replace("pubkeys = g2.pem, 'g 3.der'\n ", ""));
+    });
+    assert!(
+        unnamed.starts_with("swanctl.conf:4: connections.c.remote.auth: ")
+            && unnamed.contains("the peer's public key"),
+        "{unnamed}"
+    );
+}
+
+#[test]
+fn private_keys_that_cannot_be_used_are_named() {
+    let no_key = "swanctl.conf:2: connections.c.local.pubkeys: no private key found for 'g1'";
+    let gone = after(|dir| fs::remove_file(dir.path().join("private/g1.der")).unwrap());
+    assert!(gone.starts_with(no_key), "{gone}");
+    let other = after(|dir| put(dir, "private/g1.der", &pair(9).0));
+    assert!(other.starts_with(no_key), "{other}");
+    // Without doubt about the one key that is not there: it may have been the one that is needed.
+    let broken = after(|dir| put(dir, "private/g1.der", b"no key"));
+    assert_eq!(
+        broken,
+        "private/g1.der: private/g1.der holds no private key; put one key into the file, in PEM or DER"
+    );
+    let open = after(|dir| {
+        let path = dir.path().join("private/g1.der");
+        fs::set_permissions(path, Permissions::from_mode(0o640)).unwrap();
+    });
+    assert!(open.contains("others may read it (mode 640)") && open.contains("chmod 600"), "{open}");
+    // strongSwan's other keys stay, and are not loaded.
+    let rsa = [0x30, 0x08, 0x02, 0x01, 0x00, 0x02, 0x03, 0x00, 0xbc, 0x93];
+    let found = after(|dir| put(dir, "private/rsa.der", &rsa));
+    assert!(found.starts_with("private/rsa.der: warning: private/rsa.der holds a key for RSA"), "{found}");
+    let pbes2 = [0x30, 0x0d, 0x30, 0x0b, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0d];
+    let found = after(|dir| put(dir, "private/enc.pem", pem("ENCRYPTED PRIVATE KEY", &pbes2).as_bytes()));
+    assert!(found.contains("warning: private/enc.pem holds an encrypted key; `openssl pkey"), "{found}");
+    let sub = after(|dir| fs::create_dir(dir.path().join("private/old")).unwrap());
+    assert!(sub.contains("warning: cannot read private/old: not a regular file"), "{sub}");
+    let section = after(|dir| {
+        dir.write(
+            "swanctl.conf",
+            &format!("{CONF}secrets {{ private-g1 {{ file = g1.pem\n secret = \"a b\" }} }}\n"),
+        );
+    });
+    assert!(
+        section.contains("secrets.private-g1: encrypted private keys are not built yet")
+            && !section.contains("a b"),
+        "{section}"
+    );
+}
+
+#[test]
+fn an_identity_may_name_our_key_by_its_fingerprint() {
+    let dir = good();
+    let id: String = private_key(&pair(1).0).unwrap().id.iter().map(|b| format!("{b:02x}")).collect();
+    dir.write("swanctl.conf", &CONF.replace("pubkeys = g1.pem\n id = g1", &format!("id = \"@#{id}\"")));
+    let (config, found) = read_and_check(&dir);
+    assert!(found.is_empty() && config.connections[0].local_auth == Auth::Pubkey(Vec::new()), "{found:?}");
+    dir.write("swanctl.conf", &CONF.replace("pubkeys = g1.pem\n id = g1", "id = \"@#0102\""));
+    assert!(findings(&dir)[0].contains("no key has this fingerprint"));
+}
+
+#[test]
+fn ten_thousand_keys_are_read_and_too_many_are_refused() {
+    let dir = good();
+    for n in 0..10_000_u32 {
+        let mut der = pair(1).1;
+        der[12..16].copy_from_slice(&n.to_be_bytes());
+        fs::write(dir.path().join(format!("pubkey/{n}.der")), der).unwrap();
+    }
+    // A hundred for each side, all of them read.
+    let conns: String = (0..100)
+        .map(|c| {
+            let keys: Vec<String> = (0..100).map(|k| format!("{}.der", 100 * c + k)).collect();
+            let conn = CONF
+                .replace("connections { c {", &format!("c{c} {{"))
+                .replace("g2.pem, 'g 3.der'", &keys.join(","));
+            conn.trim_end().strip_suffix('}').unwrap().replace("id = g2", &format!("id = g{c}"))
+        })
+        .collect();
+    dir.write("swanctl.conf", &format!("connections {{ {conns} }}\n"));
+    let mut diags = Diagnostics::default();
+    let config = load_dir(now, dir.path(), &mut diags).unwrap();
+    assert!(diags.is_empty() && config.connections.len() == 100, "{diags:?}");
+    let keys = vec!["g2.pem"; 101].join(",");
+    let many = after(|dir| {
+        dir.write("swanctl.conf", &CONF.replace("g2.pem, 'g 3.der'", &keys));
+    });
+    assert!(many.contains("more than 100 public keys"), "{many}");
+}

@@ -1,0 +1,73 @@
+//! Commands about private keys and raw public keys.
+//!
+//! `swanctl` sends the files of its folder `pubkey` twice: by `load-cert`, where charon looks for
+//! the key of an identity, and within each connection that names them. Here a connection has the
+//! keys of its peer, so `load-cert` only says whether the file is one that can be used.
+
+use ironswan_config::keyfiles;
+use ironswan_keying::Fingerprint;
+use ironswan_wire::vici::{Section, Value};
+use zeroize::Zeroizing;
+
+use super::{Control, failure, success, text};
+
+/// `load-cert`.
+pub(super) fn load_cert(message: &Section) -> Section {
+    let kind = text(message, "type").map(str::to_ascii_lowercase);
+    let data = match message.get("data") {
+        Some(Value::Text(bytes)) if !bytes.is_empty() => bytes,
+        _ => return failure("missing certificate data"),
+    };
+    match kind.as_deref() {
+        Some("pubkey") => match keyfiles::public_key(data) {
+            Ok(_) => success(),
+            Err(why) => failure(format!("the message {why}")),
+        },
+        Some(_) => failure("certificates are not built yet; name raw public keys in pubkeys"),
+        None => failure("missing certificate type"),
+    }
+}
+
+impl Control {
+    /// `load-key`. The key comes in PEM or DER, and its bytes say of which type it is.
+    pub(super) fn load_key(&self, mut message: Section) -> Section {
+        if text(&message, "type").is_none() {
+            return failure("missing private key type");
+        }
+        let data = match message.take("data") {
+            Some(Value::Text(bytes)) if !bytes.is_empty() => Zeroizing::new(bytes),
+            _ => return failure("missing private key data"),
+        };
+        match keyfiles::private_key(&data) {
+            Ok(key) => {
+                let id = hex(&key.id);
+                self.driver.act(|e, _| e.load_private(key));
+                success().with("id", id)
+            }
+            Err(why) => failure(format!("the message {why}")),
+        }
+    }
+
+    /// `unload-key`.
+    pub(super) fn unload_key(&self, message: &Section) -> Section {
+        let Some(id) = text(message, "id") else { return failure("missing private key id") };
+        let named = self
+            .driver
+            .view(|e, _| e.private_ids().find(|key| hex(*key) == id.to_ascii_lowercase()).copied());
+        match named {
+            Some(key) if self.driver.act(|e, _| e.unload_private(&key)) => success(),
+            _ => failure(format!("private key '{}' not found", id.escape_debug())),
+        }
+    }
+
+    /// `get-keys`.
+    pub(super) fn get_keys(&self) -> Section {
+        let ids: Vec<String> = self.driver.view(|e, _| e.private_ids().map(hex).collect());
+        Section::new().with("keys", ids)
+    }
+}
+
+/// The name of a private key in VICI.
+fn hex(id: &Fingerprint) -> String {
+    id.iter().map(|b| format!("{b:02x}")).collect()
+}
