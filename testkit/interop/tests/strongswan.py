@@ -170,7 +170,7 @@ def refused(initiator, us, *patterns):
     done = initiator.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
     role = 'initiator' if initiator is us else 'responder'
     check(done.returncode != 0, f'as {role}: {done.stdout.strip().splitlines()[-1]}')
-    if REFERENCE:
+    if REFERENCE or not patterns:
         return
 
     def lines():
