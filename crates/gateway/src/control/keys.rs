@@ -11,24 +11,24 @@ use zeroize::Zeroizing;
 
 use super::{Control, failure, success, text};
 
-/// `load-cert`.
-pub(super) fn load_cert(message: &Section) -> Section {
-    let kind = text(message, "type").map(str::to_ascii_lowercase);
-    let data = match message.get("data") {
-        Some(Value::Text(bytes)) if !bytes.is_empty() => bytes,
-        _ => return failure("missing certificate data"),
-    };
-    match kind.as_deref() {
-        Some("pubkey") => match keyfiles::public_key(data) {
-            Ok(_) => success(),
-            Err(why) => failure(format!("the message {why}")),
-        },
-        Some(_) => failure("certificates are not built yet; name raw public keys in pubkeys"),
-        None => failure("missing certificate type"),
-    }
-}
-
 impl Control {
+    /// `load-cert`.
+    pub(super) fn load_cert(message: &Section) -> Section {
+        let kind = text(message, "type").map(str::to_ascii_lowercase);
+        let data = match message.get("data") {
+            Some(Value::Text(bytes)) if !bytes.is_empty() => bytes,
+            _ => return failure("missing certificate data"),
+        };
+        match kind.as_deref() {
+            Some("pubkey") => match keyfiles::public_key(data) {
+                Ok(_) => success(),
+                Err(why) => failure(format!("the message {why}")),
+            },
+            Some(_) => failure("certificates are not built yet; name raw public keys in pubkeys"),
+            None => failure("missing certificate type"),
+        }
+    }
+
     /// `load-key`. The key comes in PEM or DER, and its bytes say of which type it is.
     pub(super) fn load_key(&self, mut message: Section) -> Section {
         if text(&message, "type").is_none() {

@@ -59,7 +59,6 @@ pub use socket::{Listener, connect_within, is_alive};
 use crate::driver::Driver;
 use crate::observe::log::Repeated;
 use client::Client;
-use keys::load_cert;
 
 /// Clients at one time, over all sockets.
 const MAX_CLIENTS: usize = 1_000;
@@ -201,7 +200,7 @@ impl Control {
             "load-key" => self.load_key(message),
             "unload-key" => self.unload_key(&message),
             "get-keys" => self.get_keys(),
-            "load-cert" => load_cert(&message),
+            "load-cert" => Self::load_cert(&message),
             "get-authorities" => Section::new().with("authorities", Vec::<String>::new()),
             "get-pools" => Section::new(),
             "load-token" => failure("tokens are not built yet"),
