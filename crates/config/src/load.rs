@@ -77,7 +77,8 @@ pub fn load_dir(now: Clock, dir: &Path, diags: &mut Diagnostics) -> Option<Confi
 }
 
 /// Reads files of swanctl.conf's kind as one configuration, whose keys are in folders beside the
-/// first of them. `None` when none of them could be read. As [`load_dir`], no longer than the time limit.
+/// first of them. `None` when none of them could be read. As [`load_dir`], no longer than the time
+/// limit.
 pub fn load_files(now: Clock, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
     let files = files.to_vec();
     // As `swanctl --file` does.

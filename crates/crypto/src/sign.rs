@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_key_of_small_order_is_no_key() {
-        // With the neutral point as key, R = [S]B holds for S = 0 and R neutral, whatever the message.
+        // With the neutral point as key, R = [S]B holds for S = 0 and R neutral, for any message.
         let mut neutral = [0; PUBLIC_LEN];
         neutral[0] = 1;
         let forged = [&neutral[..], &[0; 32]].concat();
