@@ -38,8 +38,8 @@ const PRIVATE_FOLDERS: [&str; 2] = ["private", "pkcs8"];
 pub struct PublicKeys(HashMap<String, Result<PublicKey, Configuration>>);
 
 impl PublicKeys {
-    /// Takes the bytes of a key, in PEM or DER, and returns a name for it. Bytes that are no key are
-    /// reported where the name is used.
+    /// Takes the bytes of a key, in PEM or DER, and returns a name for it. Bytes that are no key
+    /// are reported where the name is used.
     pub fn number(&mut self, bytes: &[u8]) -> String {
         let name = format!("public key {}", self.0.len() + 1);
         self.0.insert(name.clone(), public_key(bytes).map_err(|why| bad(&name, why, false)));
