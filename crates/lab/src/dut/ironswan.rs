@@ -50,7 +50,7 @@ impl IronSwan {
         let Suite { ike, esp } = &self.suite;
         let encap = if self.encap == Encap::Udp { "yes" } else { "no" };
         let ipcomp = if self.ipcomp { "yes" } else { "no" };
-        let more = super::lasting(sites);
+        let more = super::pair::lasting(sites);
         let (mut connections, mut secrets) = (String::new(), String::new());
         for end in sites.ends(site) {
             let name = sites.tunnel_name(end.tunnel);

@@ -58,7 +58,7 @@ impl StrongSwan {
     fn swanctl_conf(&self, sites: &Sites<'_>, site: usize) -> String {
         let Suite { ike, esp } = &self.suite;
         let encap = if self.encap == Encap::Udp { "yes" } else { "no" };
-        let more = super::lasting(sites);
+        let more = super::pair::lasting(sites);
         let secret = match &sites.played {
             Some(played) => played.text(),
             None => "a pre-shared key of the laboratory".into(),

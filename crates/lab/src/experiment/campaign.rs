@@ -18,7 +18,8 @@ use crate::measure::Watch;
 use crate::measure::soaker::Soak;
 use crate::process;
 use crate::record::{
-    Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Record, Sample, View, figures,
+    Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Program, Record, Sample, View,
+    figures,
 };
 use crate::report::{self, Progress, RunFolder, Warning, accounting};
 use crate::topology::{Congestion, Owner};
@@ -285,7 +286,7 @@ impl Campaign {
             experiment: self.about.name.into(),
             number: self.about.number.into(),
             question: self.about.question.into(),
-            program: super::line::program(),
+            program: Program::own(),
             command_line: self.common.command_line.clone(),
             started: self.started.clone(),
             seconds: (clock::now() - self.began).as_secs_f64(),
@@ -378,5 +379,5 @@ pub fn present(name: &str, outcome: Result<Report, LabError>, json: bool) -> i32
     let text = outcome.and_then(|report| {
         if json { report::pretty(&report.record) } else { Ok(report.text(report::terminal_width())) }
     });
-    super::line::say(&format!("lab {name}"), text)
+    super::shown::say(&format!("lab {name}"), text)
 }

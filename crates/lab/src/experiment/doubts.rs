@@ -1,11 +1,9 @@
 //! Makes the warnings of a run for its reader, from the record alone. Pure.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::general_doubts::Facts;
 use super::line::LineOptions;
-use crate::dut::DutOptions;
 use crate::machine::Fingerprint;
 use crate::measure::Seen;
 use crate::report::{CellKey, NOISE, Results, Row, Trial, Warning};
@@ -50,16 +48,6 @@ pub(super) fn doubts(
     doubts
 }
 
-/// Whether the `ironswan` that is measured was built without optimisation.
-pub(super) fn is_debug(options: &DutOptions) -> bool {
-    options.gateway().is_some_and(|program| is_debug_path(&program))
-}
-
-pub(super) fn clock_doubt(machine: &Fingerprint) -> Option<Warning> {
-    let source = machine.clocksource.as_deref().filter(|c| !["tsc", "arch_sys_counter"].contains(c))?;
-    Some(Warning::ClockUnstable { clocksource: source.into() })
-}
-
 fn row_doubts(inner_mtu: u32, key: CellKey, row: &Row, trials: &[Trial]) -> Vec<Warning> {
     let mut doubts = Vec::new();
     let (dut, cell) = (row.dut.clone(), key.to_string());
@@ -97,11 +85,6 @@ fn is_steady(trial: &Trial) -> bool {
         (middle.bytes as f64 / middle.t, (w.bytes - middle.bytes) as f64 / (w.seconds - middle.t));
     // A window of one sample has no second half.
     !second.is_finite() || (second / first - 1.0).abs() <= 0.25
-}
-
-/// Cargo builds without optimisation into a folder of this name.
-fn is_debug_path(program: &Path) -> bool {
-    program.components().any(|c| c.as_os_str() == "debug")
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::campaign::useful;
-use super::line::{choose_duts, once, program, say};
+use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
+use super::shown::say;
 use crate::clock::{self, Utc};
 use crate::dut::{Dut, DutOptions, Encap};
 use crate::error::LabError;
@@ -24,11 +25,11 @@ use crate::measure::Watch;
 use crate::measure::search::{Goal, Search, Step};
 use crate::measure::soaker::Soak;
 use crate::process;
-use crate::record::Record;
+use crate::record::{Program, Record};
 use crate::report::flood::{
     FLOOD_SCHEMA, FloodResults, FloodRun, FloodSettings, FloodTrial, Purpose, TrialKey,
 };
-use crate::report::{self, Progress, RunFolder, Warning, WarningRecord, accounting};
+use crate::report::{self, Progress, RunFolder, Warning, accounting};
 use crate::topology::{Line, Mode, Owner};
 
 /// Options of the experiment. The lists multiply.
@@ -201,7 +202,7 @@ impl Work<'_> {
         let mut run = FloodRun {
             schema: FLOOD_SCHEMA.into(),
             experiment: "flood".into(),
-            program: program(),
+            program: Program::own(),
             command_line: o.command_line.clone(),
             started,
             seconds: (clock::now() - self.began).as_secs_f64(),
@@ -227,7 +228,7 @@ impl Work<'_> {
         self.warnings.extend(soak.and_then(|s| accounting::calibration_doubts(s.calibration())));
         self.warnings.extend(accounting::doubts(&Record::from(&run)));
         self.warnings.extend(super::flood_doubts::doubts(&run, o.smoke, &o.dut_options, watch.finish()));
-        run.warnings = self.warnings.iter().map(Warning::record).collect::<Vec<WarningRecord>>();
+        run.warnings = self.warnings.iter().map(Warning::record).collect();
         report::publish(&run, &Record::from(&run), folder)?;
         Ok(run)
     }

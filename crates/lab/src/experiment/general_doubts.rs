@@ -1,15 +1,15 @@
 //! Makes the warnings that any experiment can have, from its record and from what the machine did
 //! meanwhile. Pure.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::campaign::Common;
-use super::doubts::{clock_doubt, is_debug};
 use crate::dut::DutOptions;
 use crate::machine::Fingerprint;
 use crate::measure::Seen;
-use crate::record::{Better, Columns, Record, View};
-use crate::report::{NOISE, Warning, factors_text};
+use crate::record::{Better, Columns, Record, View, factors_text};
+use crate::report::{NOISE, Warning};
 
 /// Facts about a run from which warnings follow, whatever the experiment.
 pub(super) struct Facts<'a> {
@@ -100,6 +100,21 @@ pub(super) fn machine(machine: &Fingerprint, seen: &Seen) -> Vec<Warning> {
         list.push(Warning::FrequencyScaling { what });
     }
     list
+}
+
+/// Whether the `ironswan` that is measured was built without optimisation.
+pub(super) fn is_debug(options: &DutOptions) -> bool {
+    options.gateway().is_some_and(|program| is_debug_path(&program))
+}
+
+fn clock_doubt(machine: &Fingerprint) -> Option<Warning> {
+    let source = machine.clocksource.as_deref().filter(|c| !["tsc", "arch_sys_counter"].contains(c))?;
+    Some(Warning::ClockUnstable { clocksource: source.into() })
+}
+
+/// Cargo builds without optimisation into a folder of this name.
+fn is_debug_path(program: &Path) -> bool {
+    program.components().any(|c| c.as_os_str() == "debug")
 }
 
 /// Figures that are shown, and have a better way, whose repeats differ much. Shares are left out: a

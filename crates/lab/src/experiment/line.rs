@@ -4,11 +4,12 @@
 //! forwarding of the same run only.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::campaign::useful;
 use super::doubts::doubts;
+use super::shown::say;
 use super::trial::TrialPlan;
 use crate::clock::{self, Utc};
 use crate::dut::{self, Dut, DutOptions, Encap};
@@ -19,10 +20,10 @@ use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
 use crate::measure::soaker::Soak;
 use crate::process;
-use crate::record::Record;
+use crate::record::{Program, Record};
 use crate::report::{
-    self, CellKey, HistoryNote, LineSettings, Program, Progress, Results, Run, RunFolder, Stored, Trial,
-    Warning, accounting, history,
+    self, CellKey, HistoryNote, LineSettings, Progress, Results, Run, RunFolder, Trial, Warning, accounting,
+    history,
 };
 use crate::topology::{Congestion, Line, Mode, Owner};
 
@@ -111,55 +112,11 @@ pub fn line_command(options: LineOptions, json: bool) -> i32 {
     print("lab line", line(options), json)
 }
 
-/// `lab report` as a command: the report of a run made earlier, from its folder alone; with `json`
-/// its record; with `html` its plots and page are written again.
-pub fn report_command(folder: &Path, json: bool, html: bool) -> i32 {
-    let text = Stored::read(folder).and_then(|stored| {
-        if let [first, more @ ..] = stored.missing_files().as_slice() {
-            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-            eprintln!(
-                "ironswan lab report: note: {first}{more} named by the record is not in the folder: the report is whole, what \
-                 was counted on the way is not"
-            );
-        }
-        if html {
-            return report::republish(&stored).map(|page| format!("{}\n", page.display()));
-        }
-        if json { stored.json() } else { Ok(stored.text(report::terminal_width())) }
-    });
-    say("lab report", text)
-}
-
-/// `lab compare-runs` as a command: two runs of one experiment side by side.
-pub fn compare_runs_command(first: &Path, second: &Path, json: bool) -> i32 {
-    let both = || {
-        let (first, second) = (Stored::read(first)?.record(), Stored::read(second)?.record());
-        let comparison = report::compare(&first, &second)?;
-        if json { report::pretty(&comparison) } else { Ok(comparison.text(report::terminal_width())) }
-    };
-    say("lab compare-runs", both())
-}
-
 fn print(command: &str, outcome: Result<LineReport, LabError>, json: bool) -> i32 {
     let text = outcome.and_then(|report| {
         if json { report::pretty(&report.run) } else { Ok(report.text(report::terminal_width())) }
     });
     say(command, text)
-}
-
-/// Prints a text on standard output or an error on standard error; the exit status.
-pub(super) fn say(command: &str, text: Result<String, LabError>) -> i32 {
-    match text {
-        Ok(text) => {
-            // A reader that closed the pipe has seen enough.
-            let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
-            0
-        }
-        Err(e) => {
-            eprintln!("ironswan {command}: {e}");
-            e.exit_code()
-        }
-    }
 }
 
 /// Makes the experiment.
@@ -261,7 +218,7 @@ impl Prepared {
         let mut run = Run {
             schema: report::SCHEMA.into(),
             experiment: self.experiment.into(),
-            program: program(),
+            program: Program::own(),
             command_line: o.command_line.clone(),
             started,
             seconds: (clock::now() - begin).as_secs_f64(),
@@ -410,14 +367,6 @@ pub(super) fn once<T: PartialEq>(list: &mut Vec<T>) {
             list.push(item);
         }
     });
-}
-
-pub(super) fn program() -> Program {
-    Program {
-        name: "ironswan".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        build: if cfg!(debug_assertions) { "debug".into() } else { "release".into() },
-    }
 }
 
 pub(crate) fn history_note() -> HistoryNote {

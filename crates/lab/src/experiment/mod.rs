@@ -20,6 +20,7 @@
 //! | `lowend` | `lab lowend`: gateways held to a part of a core |
 //! | `plan/` | measurements for `ironswan plan` |
 //! | `demo` | `ironswan demo` |
+//! | `shown` | prints reports, also of runs made earlier |
 //! | `campaign` | opens and ends the measurements of an experiment |
 //! | `budget` | how much of an experiment fits into a given time |
 //! | `rig` | a line with a system on it, for trials with packets |
@@ -62,6 +63,7 @@ mod plan;
 mod profile;
 mod rfc2544;
 mod rig;
+mod shown;
 mod stage;
 mod tester;
 mod throughput;
@@ -83,12 +85,13 @@ pub(crate) use driver::suite::by_name as suite_by_name;
 pub use driver::{DriverOptions, driver};
 pub use flood::{FloodOptions, FloodReport, flood, flood_command};
 pub use fragments::{FragmentsOptions, fragments};
-pub use line::{LineOptions, LineReport, compare_runs_command, line, line_command, report_command};
+pub use line::{LineOptions, LineReport, line, line_command};
 pub use lowend::{LowendOptions, lowend};
 pub use placement::Spread;
 pub use plan::{CalibrateOptions, PlanOptions, PlanWhat, calibrate, plan_command, verify};
 pub use profile::{ProfileOptions, profile};
 pub use rfc2544::{Rfc2544Options, Setup as Rfc2544Setup, rfc2544};
+pub use shown::{compare_runs_command, report_command};
 pub use throughput::FrameSize;
 pub use topologies::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use transfer::{TransferOptions, transfer};

@@ -7,11 +7,9 @@ use serde::Serialize;
 
 use super::mix::Mix;
 use super::model::{Cost, Model, Path, Way};
+pub use super::schemas::ANSWER_SCHEMA;
 use super::suite::SuiteCost;
 use crate::error::LabError;
-
-/// The name and number of the schema of an answer.
-pub const ANSWER_SCHEMA: &str = "ironswan.plan/3";
 
 /// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a
 /// wire beside its packet.

@@ -28,6 +28,7 @@
 //! | `recomputed` | test: a verification, computed by another program |
 //! | `record` | the record of a run folder |
 //! | `store` | where the model is kept |
+//! | `schemas` | names of the schemas of models, answers and verifications |
 //! | `sample` | a model with round numbers, for tests |
 
 pub mod answer;
@@ -44,6 +45,7 @@ mod recomputed;
 pub mod record;
 #[cfg(test)]
 pub(crate) mod sample;
+mod schemas;
 pub mod store;
 pub mod suite;
 pub mod text;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gathering::Gathering;
 use super::mix::Mix;
+pub use super::schemas::MODEL_SCHEMA;
 use super::suite::SuiteCost;
 use crate::error::LabError;
 
@@ -64,9 +65,6 @@ impl Seen {
         }
     }
 }
-
-/// The name and number of the schema of a model.
-pub const MODEL_SCHEMA: &str = "ironswan.plan-model/4";
 
 /// Which way a packet goes through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -321,7 +319,7 @@ pub struct Model {
     /// [`MODEL_SCHEMA`].
     pub schema: String,
     /// The program that measured.
-    pub program: crate::report::Program,
+    pub program: crate::record::Program,
     /// When, UTC, RFC 3339.
     pub made: String,
     /// How long it took, seconds.
@@ -345,7 +343,7 @@ pub struct Model {
     /// Loads that were kept out of the fit, to be predicted.
     pub held_back: Vec<String>,
     /// Doubts.
-    pub warnings: Vec<crate::report::WarningRecord>,
+    pub warnings: Vec<crate::record::WarningRecord>,
 }
 
 /// A cost and its parts, nanoseconds per packet.

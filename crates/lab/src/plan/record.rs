@@ -11,9 +11,8 @@ use super::rates::Rate;
 use super::verified::{Beyond, Verification};
 use crate::record::{
     Baseline, Better, Columns, Derived, Factors, Historical, LAB_SCHEMA, Measure, Plot, Record, Sample,
-    Table, View, Which, factors, figures,
+    Table, View, WarningRecord, Which, factors, figures,
 };
-use crate::report::WarningRecord;
 
 /// Measures of all these records: name, heading, unit, what it is, which way is good.
 const MEASURES: [(&str, &str, &str, &str, Better); 16] = [

@@ -9,7 +9,7 @@ use super::rates::Rate;
 use super::suite::{BURSTS, Burst, Linear, SuiteCost};
 use super::verified::Taken;
 use crate::machine::Fingerprint;
-use crate::report::Program;
+use crate::record::Program;
 
 pub(crate) fn model() -> Model {
     // A waking is 6 us, and finds what came within 100 us.

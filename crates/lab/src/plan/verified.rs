@@ -4,13 +4,11 @@ use serde::Serialize;
 
 use super::model::{Cell, Model, Path, Way};
 use super::rates::Rate;
+pub use super::schemas::VERIFY_SCHEMA;
 use crate::error::LabError;
 use crate::machine::Fingerprint;
-use crate::report::{Program, WarningRecord};
+use crate::record::{Program, WarningRecord};
 use crate::stats;
-
-/// The name and number of the schema of a verification.
-pub const VERIFY_SCHEMA: &str = "ironswan.plan-verify/4";
 
 /// Errors that are good enough: of the median cell, and of the worst.
 pub const MEDIAN: f64 = 0.10;

@@ -15,18 +15,20 @@
 //! | file | holds |
 //! |---|---|
 //! | `check` | rules of a record that a schema cannot express |
+//! | `view` | tables and plots |
 
 mod check;
+mod view;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Fingerprint;
-use crate::report::{Program, WarningRecord};
 use crate::stats::Summary;
 
 pub(crate) use check::hidden_factors;
+pub use view::{Columns, Plot, Table, View, Which};
 
 /// The name and number of the schema.
 pub const LAB_SCHEMA: &str = "ironswan.lab/1";
@@ -78,6 +80,39 @@ pub struct Record {
     pub commands: Vec<String>,
     /// Doubts.
     pub warnings: Vec<WarningRecord>,
+}
+
+/// The program that measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Name of the program.
+    pub name: String,
+    /// Version of the program.
+    pub version: String,
+    /// `release` or `debug`.
+    pub build: String,
+}
+
+impl Program {
+    /// This program.
+    pub(crate) fn own() -> Self {
+        Self {
+            name: "ironswan".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            build: if cfg!(debug_assertions) { "debug".into() } else { "release".into() },
+        }
+    }
+}
+
+/// A doubt about the run: a name for programs, a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarningRecord {
+    /// Name of the warning.
+    pub kind: String,
+    /// The sentence for people.
+    pub text: String,
 }
 
 /// A quantity.
@@ -174,92 +209,6 @@ pub struct Derived {
     pub how: String,
 }
 
-/// Which of a quantity's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Which {
-    /// The median.
-    Median,
-    /// The median over the baseline's.
-    Ratio,
-    /// The median less the baseline's.
-    Added,
-}
-
-/// A table or a plot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum View {
-    /// Rows and columns of figures.
-    Table(Table),
-    /// Lines or bars.
-    Plot(Plot),
-    /// The derived numbers of this name, one row for each of their factors.
-    Derived {
-        /// Above the table.
-        title: String,
-        /// The names of the numbers, a column each.
-        names: Vec<String>,
-    },
-}
-
-/// A table: a row for each combination of the values of some factors.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Table {
-    /// Above it.
-    pub title: String,
-    /// Only figures with these factors.
-    pub only: Factors,
-    /// The factors that make rows.
-    pub rows: Vec<String>,
-    /// The columns.
-    pub columns: Columns,
-}
-
-/// The columns of a table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Columns {
-    /// One for each value of a factor, with one measure in the cells.
-    Factor {
-        /// The factor.
-        factor: String,
-        /// The measure.
-        measure: String,
-        /// Which of its numbers.
-        which: Which,
-    },
-    /// One for each of several measures.
-    Measures(Vec<(String, Which)>),
-}
-
-/// A plot, in a file of its own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Plot {
-    /// The file's name without its ending, unique in the record: lower case, `-`.
-    pub name: String,
-    /// Above it.
-    pub title: String,
-    /// Only figures with these factors.
-    pub only: Factors,
-    /// The factor along the x axis: numbers make lines, words make groups of bars.
-    pub x: String,
-    /// Title of the x axis, with the unit.
-    pub x_label: String,
-    /// The measure along the y axis.
-    pub y: String,
-    /// Which of its numbers.
-    pub which: Which,
-    /// The factors whose combinations make a line or a colour each.
-    pub series: Vec<String>,
-    /// The x axis has a logarithmic scale.
-    pub log_x: bool,
-    /// The y axis has a logarithmic scale.
-    pub log_y: bool,
-}
-
 /// A published figure beside ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -347,6 +296,11 @@ impl Figure {
             Which::Added => quantity.added,
         }
     }
+}
+
+/// The factors of a figure as text for people: `dut plain, size 64`.
+pub(crate) fn factors_text(figure: &Figure) -> String {
+    figure.factors.iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Factors from pairs.

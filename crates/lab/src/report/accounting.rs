@@ -2,12 +2,11 @@
 //! runs in which a soaker was at work while traffic was measured. Pure.
 
 use super::grid::Grid;
-use super::page::factors_text;
 use super::record_text::text_of;
 use super::text::wrap;
 use super::warning::Warning;
 use crate::measure::soaker::{Busy, Calibration};
-use crate::record::{Better, Columns, Factors, Figure, Measure, Record, Table, View, Which};
+use crate::record::{Better, Columns, Factors, Figure, Measure, Record, Table, View, Which, factors_text};
 
 const TITLE: &str = "Busy processors, by accounting and by a soaker";
 

@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::page::factors_text;
-use super::record_text::number;
+use super::number::{extremes, number};
 use super::text::{Table, wrap};
 use crate::error::LabError;
 use crate::machine::Fingerprint;
-use crate::record::{Better, Record};
+use crate::record::{Better, Record, factors_text};
 use crate::stats::Summary;
 
 /// Two runs side by side.
@@ -246,7 +245,7 @@ impl Comparison {
         table.row(["", "A", "B", "B/A", ""]);
         for row in self.rows.iter().filter(|r| r.measure == measure) {
             let shown = |s: &Summary| {
-                let spread = super::grid::extremes(s).map_or_else(String::new, |s| format!(" ({s})"));
+                let spread = extremes(s).map_or_else(String::new, |s| format!(" ({s})"));
                 format!("{}{spread}", number(s.median))
             };
             let mark = match (row.exceeds_spread, row.better) {

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::accounting;
 use super::flood::{FloodRun, FloodTrial, Purpose};
-use super::flood_text::percent;
-use super::record_text::number;
+use super::number::{number, percent};
 use super::run::{Run, Trial};
 use crate::measure::soaker::Busy;
 use crate::record::{

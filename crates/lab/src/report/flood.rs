@@ -6,13 +6,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::Program;
-use super::warning::WarningRecord;
 use crate::experiment::Spread;
 use crate::load::{Received, Sent};
 use crate::machine::Fingerprint;
 use crate::measure::places::Account;
 use crate::measure::soaker::Busy;
+use crate::record::{Program, WarningRecord};
 use crate::stats;
 use crate::topology::Mode;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::flood::*;
-use super::run::Program;
 use super::schema::breaches_of;
 use super::schema_test::open_objects;
 use super::warning::Warning;
@@ -13,6 +12,7 @@ use super::{flood_text, sample};
 use crate::experiment::Spread;
 use crate::load::{Latency, Received, Sent};
 use crate::measure::places::{Account, Place};
+use crate::record::Program;
 use crate::topology::Mode;
 
 const KEY: TrialKey = TrialKey { placement: Spread::OwnCore, mode: Mode::Offload, payload: 18, flows: 1000 };

@@ -1,8 +1,9 @@
 //! A flood experiment as text, from its record alone.
 
 use super::accounting;
+use super::doubts_text::warnings_text;
 use super::flood::{FloodCell, FloodRow, FloodRun, FloodTrial};
-use super::line::warnings_text;
+use super::number::percent;
 use super::text::{Table, wrap};
 use crate::record::Record;
 
@@ -47,11 +48,6 @@ pub fn flood_text(run: &FloodRun, width: usize) -> String {
     out.push_str(&accounting::text(&Record::from(run), width));
     out.push_str(&warnings_text(&run.warnings, width));
     out
-}
-
-/// A share as people write it: `0.5 %`, `0.001 %`.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{} %", (share * 1e8).round() / 1e6)
 }
 
 fn kpps(pps: f64) -> String {

@@ -1,9 +1,8 @@
 //! The tables of a record as cells, from which text and page are made. Pure.
 
 use super::accounting;
-use super::record_text::number;
+use super::number::{extremes, number};
 use crate::record::{Columns, Factors, Figure, Record, Table, Which, hidden_factors};
-use crate::stats::Summary;
 
 /// A table: its heading, its rows, and how many columns at the left name the row.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,12 +33,6 @@ impl Cell {
             spread: summary.filter(|_| which == Which::Median).and_then(extremes),
         }
     }
-}
-
-/// `smallest - largest` of several repeats that are not all the same.
-pub(super) fn extremes(s: &Summary) -> Option<String> {
-    let (low, high) = (number(s.min), number(s.max));
-    (s.n > 1 && low != high).then(|| format!("{low} to {high}"))
 }
 
 impl Grid {

@@ -1,9 +1,9 @@
 //! The experiment `line` as text, from its record alone.
 
 use super::accounting;
+use super::doubts_text::warnings_text;
 use super::run::{Cell, Row, Run};
 use super::text::{Table, wrap};
-use super::warning::{WarningRecord, by_kind};
 use crate::record::Record;
 use crate::stats::Summary;
 
@@ -30,23 +30,6 @@ pub fn demo_text(run: &Run, width: usize) -> String {
     out.push_str(&wrap(&then, width, "", ""));
     out.push_str(&warnings_text(&run.warnings, width));
     out
-}
-
-/// The list of doubts, if there are any.
-pub(super) fn warnings_text(warnings: &[WarningRecord], width: usize) -> String {
-    if warnings.is_empty() {
-        return String::new();
-    }
-    let mut list = String::new();
-    for (shown, rest) in by_kind(warnings) {
-        shown.iter().for_each(|w| list.push_str(&wrap(&w.text, width, " - ", "   ")));
-        if !rest.is_empty() {
-            let more =
-                format!("{} more of the kind {}, all in run.json and on the page", rest.len(), rest[0].kind);
-            list.push_str(&wrap(&more, width, " - ", "   "));
-        }
-    }
-    format!("\nWarnings\n{list}")
 }
 
 /// The whole report: tables, the historical figures, what the columns mean, warnings.

@@ -15,6 +15,8 @@
 //! | `line` | a `line` run as text |
 //! | `flood_text` | a `flood` run as text |
 //! | `record_text` | any other run as text |
+//! | `doubts_text` | the doubts of a run as text |
+//! | `number` | numbers as people read them |
 //! | `grid` | tables of a record as cells |
 //! | `text` | tables and numbers for terminals |
 //! | `page` | a record as one page of HTML |
@@ -30,6 +32,7 @@
 pub(crate) mod accounting;
 mod compare;
 mod convert;
+mod doubts_text;
 pub mod flood;
 #[cfg(test)]
 mod flood_tests;
@@ -38,6 +41,7 @@ mod folder;
 mod grid;
 pub mod history;
 mod line;
+mod number;
 mod page;
 mod progress;
 mod publish;
@@ -55,20 +59,18 @@ mod warning;
 
 pub use compare::{Comparison, compare};
 pub use flood_text::flood_text;
-pub(crate) use flood_text::percent;
 pub use folder::RunFolder;
 pub use line::{demo_text, line_text};
-pub(crate) use page::factors_text;
+pub use number::number;
+pub(crate) use number::percent;
 pub use progress::Progress;
 pub use publish::rendered;
 pub(crate) use publish::{publish, publish_with, republish};
-pub use record_text::{number, record_text};
-pub use run::{
-    Cell, CellKey, HistoryNote, LineSettings, Program, RUN_SCHEMA_JSON, Results, Row, Run, SCHEMA, Trial,
-};
+pub use record_text::record_text;
+pub use run::{Cell, CellKey, HistoryNote, LineSettings, RUN_SCHEMA_JSON, Results, Row, Run, SCHEMA, Trial};
 pub use schema::{LAB_SCHEMA_JSON, PLAN_SCHEMAS_JSON, breaches};
 pub use stored::Stored;
 pub(crate) use stored::pretty;
 pub(crate) use text::{Table, terminal_width, wrap};
 pub(crate) use warning::NOISE;
-pub use warning::{Warning, WarningRecord};
+pub use warning::Warning;

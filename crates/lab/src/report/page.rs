@@ -4,12 +4,12 @@
 
 use std::fmt::Write;
 
+use super::doubts_text::by_kind;
 use super::grid::{Cell, Grid, titled};
-use super::record_text::number;
+use super::number::number;
 use super::svg::{self, escape};
-use super::warning::{WarningRecord, by_kind};
 use crate::process::quoted;
-use crate::record::{Figure, Historical, Record, View};
+use crate::record::{Historical, Record, View, WarningRecord, factors_text};
 
 const STYLE: &str = include_str!("page.css");
 /// From this width on a plot is moved sideways on a narrow screen rather than made smaller.
@@ -276,9 +276,4 @@ impl Page {
         }
         self.add("</table></div>\n</details>\n");
     }
-}
-
-/// Heading of a figure: its factors.
-pub(crate) fn factors_text(figure: &Figure) -> String {
-    figure.factors.iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>().join(", ")
 }

@@ -4,10 +4,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-use super::warning::WarningRecord;
 use crate::load::{Direction, TcpReport};
 use crate::machine::Fingerprint;
 use crate::measure::Window;
+use crate::record::{Program, WarningRecord};
 use crate::stats::Summary;
 use crate::topology::Mode;
 
@@ -47,18 +47,6 @@ pub struct Run {
     pub history: HistoryNote,
     /// Doubts.
     pub warnings: Vec<WarningRecord>,
-}
-
-/// The program that measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Program {
-    /// Name of the program.
-    pub name: String,
-    /// Version of the program.
-    pub version: String,
-    /// `release` or `debug`.
-    pub build: String,
 }
 
 /// Options of the run.

@@ -8,6 +8,7 @@ use crate::load::{Direction, TcpReport};
 use crate::machine::Fingerprint;
 use crate::measure::counters::{CpuTicks, LinkCounters};
 use crate::measure::{Gateway, Sample, TunnelDevice, Window};
+use crate::record::Program;
 use crate::topology::Mode;
 
 fn trial(dut: &str, repeat: u32, gbps: f64, ns: f64) -> Trial {

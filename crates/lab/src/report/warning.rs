@@ -1,9 +1,8 @@
 //! Doubts about a run. Each is named, so that programs can find it, and says what it means for the
 //! figures.
 
-use serde::{Deserialize, Serialize};
-
-use super::flood_text::percent as report_percent;
+use super::number::percent as exact_percent;
+use crate::record::WarningRecord;
 
 /// Range over median from which repeats are called noisy.
 pub(crate) const NOISE: f64 = 0.2;
@@ -299,33 +298,6 @@ pub enum Warning {
     },
 }
 
-/// A warning in `run.json`: a name for programs, a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WarningRecord {
-    /// Name of the warning.
-    pub kind: String,
-    /// The sentence for people.
-    pub text: String,
-}
-
-/// Warnings of one kind that are shown at once: a noisy machine makes one for every cell.
-const AT_ONCE: usize = 3;
-
-/// Warnings kind by kind, in the order in which the kinds appear first: those shown at once, and
-/// the rest of that kind.
-pub(crate) fn by_kind(warnings: &[WarningRecord]) -> Vec<(Vec<&WarningRecord>, Vec<&WarningRecord>)> {
-    let mut kinds: Vec<(Vec<&WarningRecord>, Vec<&WarningRecord>)> = Vec::new();
-    for w in warnings {
-        match kinds.iter_mut().find(|(shown, _)| shown[0].kind == w.kind) {
-            Some((shown, _)) if shown.len() < AT_ONCE => shown.push(w),
-            Some((_, rest)) => rest.push(w),
-            None => kinds.push((vec![w], vec![])),
-        }
-    }
-    kinds
-}
-
 impl Warning {
     /// Name of the warning: lower case, with hyphens. A name never changes its meaning.
     pub fn kind(&self) -> &'static str {
@@ -432,19 +404,19 @@ impl Warning {
             Self::NoThroughput { dut, cell, goal, least: Some(pps) } => format!(
                 "{dut}, {cell}: the search for the highest rate at which it loses no more than {} ended before it was done: it is \
                  {:.1} kpps or more",
-                report_percent(*goal),
+                exact_percent(*goal),
                 pps / 1e3
             ),
             Self::NoThroughput { dut, cell, goal, least: None } => {
                 format!(
                     "{dut}, {cell}: no rate was found at which it lost no more than {}",
-                    report_percent(*goal)
+                    exact_percent(*goal)
                 )
             }
             Self::WideSearch { dut, cell, goal, pps, failed } => format!(
                 "{dut}, {cell}: the search for a loss of {} ran out of trials: {:.1} kpps passed, {:.1} did not, and between them \
                  nothing is known",
-                report_percent(*goal),
+                exact_percent(*goal),
                 pps / 1e3,
                 failed / 1e3
             ),
@@ -546,22 +518,6 @@ impl Warning {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_of_each_kind_are_shown_and_none_is_lost() {
-        let noisy = |n: usize| WarningRecord { kind: "noisy-repeats".into(), text: n.to_string() };
-        let mut all: Vec<WarningRecord> = (0..5).map(noisy).collect();
-        all.insert(2, WarningRecord { kind: "stolen-time".into(), text: "x".into() });
-        let kinds = by_kind(&all);
-        let texts = |list: &[&WarningRecord]| list.iter().map(|w| w.text.clone()).collect::<Vec<_>>();
-        assert_eq!(kinds.len(), 2);
-        assert_eq!(
-            (texts(&kinds[0].0).join(" "), texts(&kinds[0].1).join(" ")),
-            ("0 1 2".into(), "3 4".into())
-        );
-        assert_eq!((texts(&kinds[1].0), kinds[1].1.len()), (vec!["x".to_string()], 0));
-        assert!(by_kind(&[]).is_empty());
-    }
 
     #[test]
     fn shares_are_shown_in_percent_and_numbers_agree_with_their_nouns() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{CalibrateOptions, calibrate, verify};
 use crate::clock::{self, Utc};
 use crate::error::LabError;
-use crate::experiment::line::say;
+use crate::experiment::shown::say;
 use crate::machine::Fingerprint;
 use crate::plan::answer::{self, ANSWER_SCHEMA, Ask};
 use crate::plan::mix::Mix;

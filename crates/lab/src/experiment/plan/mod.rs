@@ -26,9 +26,9 @@ use std::time::Duration;
 
 use ironswan_crypto::engines::{EngineId, Engines};
 
-use super::doubts::is_debug;
 use super::driver::{self, suite, work::Work};
 use super::general_doubts;
+use super::general_doubts::is_debug;
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
 use super::tunnels::one_more;
@@ -264,7 +264,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     }
     Ok(Model {
         schema: MODEL_SCHEMA.into(),
-        program: super::line::program(),
+        program: crate::record::Program::own(),
         made,
         seconds: (clock::now() - began).as_secs_f64(),
         warnings: doubts(o, &machine, watch, &cells).iter().chain(&soaked).map(Warning::record).collect(),
@@ -412,7 +412,7 @@ pub fn verify(
     highest.extend(rates::own(model, &all, LOSS)?);
     let warnings = doubts(o, &machine, watch, &all).iter().chain(&soaked).map(Warning::record).collect();
     let taken = Taken {
-        program: super::line::program(),
+        program: crate::record::Program::own(),
         made,
         seconds: (clock::now() - began).as_secs_f64(),
         machine,

@@ -2,8 +2,7 @@
 
 use super::canvas::SHAPES;
 use crate::record::{Figure, Plot, Record, Which, hidden_factors};
-use crate::report::grid::extremes;
-use crate::report::number;
+use crate::report::number::{extremes, number};
 
 /// A point of a series.
 #[derive(Debug, Clone, PartialEq)]

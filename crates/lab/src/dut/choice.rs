@@ -1,0 +1,127 @@
+//! The systems that can be measured, by name.
+
+use super::options::{DutOptions, Encap, Suite};
+use super::system::Dut;
+use super::{ironswan, libreswan, openvpn, plain, strongswan, wireguard, wireguard_go};
+use crate::error::LabError;
+
+/// The names of all systems, with one line about each.
+pub const NAMES: [(&str, &str); 9] = [
+    ("plain", "forwarding without a tunnel, by the kernel"),
+    ("ironswan", "two `ironswan run` gateways, IKEv2, ESP in user space"),
+    ("wireguard-go", "the reference WireGuard in user space"),
+    ("wireguard-go-tailscale", "Tailscale's fork of it"),
+    ("strongswan", "strongSwan with ESP in user space (kernel-libipsec; UDP encapsulation only)"),
+    ("strongswan-kernel", "strongSwan with the ESP of the kernel (XFRM)"),
+    ("libreswan", "Libreswan with the ESP of the kernel (XFRM)"),
+    ("kernel-wireguard", "WireGuard in the kernel"),
+    ("openvpn", "OpenVPN in user space, UDP, TLS between the two, AES-128-GCM"),
+];
+
+/// The system of that name, once for each encapsulation asked for where it has the choice.
+pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec<Box<dyn Dut>>, LabError> {
+    let suites = || options.suites.iter().enumerate();
+    Ok(match name {
+        "plain" => vec![Box::new(plain::Plain)],
+        "ironswan" => suites()
+            .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
+            .flat_map(|(i, suite, encap)| {
+                let name = suited(if encap == Encap::Raw { "ironswan-raw" } else { "ironswan" }, i, suite);
+                let plain = (name.clone(), None);
+                let with = options.data.iter().map(move |d| (format!("{name} {d}"), Some(d.clone())));
+                std::iter::once(plain).chain(with).map(move |(name, data)| {
+                    let program = options.gateway();
+                    let dut = ironswan::IronSwan::new(name, program, suite.clone(), encap, data);
+                    Box::new(dut.ipcomp(options.ipcomp)) as Box<dyn Dut>
+                })
+            })
+            .collect(),
+        "wireguard-go" => vec![Box::new(wireguard_go::WireGuardGo::new(options.wireguard_go.clone()))],
+        "wireguard-go-tailscale" => {
+            vec![Box::new(wireguard_go::WireGuardGo::tailscale(options.wireguard_go_tailscale.clone()))]
+        }
+        "strongswan" => suites()
+            .map(|(i, suite)| {
+                let name = suited("strongswan", i, suite);
+                Box::new(strongswan::StrongSwan::new(name, suite.clone())) as Box<dyn Dut>
+            })
+            .collect(),
+        "strongswan-kernel" => suites()
+            .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
+            .map(|(i, suite, encap)| {
+                let raw = encap == Encap::Raw;
+                let name = suited(if raw { "strongswan-kernel-raw" } else { "strongswan-kernel" }, i, suite);
+                Box::new(strongswan::StrongSwan::in_kernel(name, suite.clone(), encap)) as Box<dyn Dut>
+            })
+            .collect(),
+        "libreswan" => suites()
+            .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
+            .map(|(i, suite, encap)| {
+                let name = suited(if encap == Encap::Raw { "libreswan-raw" } else { "libreswan" }, i, suite);
+                Box::new(libreswan::Libreswan::new(name, suite.clone(), encap)) as Box<dyn Dut>
+            })
+            .collect(),
+        "kernel-wireguard" => vec![Box::new(wireguard::WireGuard)],
+        "openvpn" => vec![Box::new(openvpn::OpenVpn)],
+        _ => {
+            let known: Vec<&str> = NAMES.iter().map(|(n, _)| *n).collect();
+            return Err(LabError::Usage(format!(
+                "there is no system `{name}` to test; there are {} (and `all` for those installed)",
+                known.join(", ")
+            )));
+        }
+    })
+}
+
+/// The name of a system with one of several suites: the first has none of its own.
+fn suited(base: &str, index: usize, suite: &Suite) -> String {
+    // Short names for tables: the record has the proposals in full.
+    if index == 0 { base.into() } else { format!("{base}-{}", suite.esp.trim_end_matches("poly1305")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dut::DataSetting;
+
+    #[test]
+    fn several_suites_make_several_systems_with_names_of_their_own() {
+        let suites = Suite::list("aes128gcm16,chacha20poly1305").expect("two suites");
+        let options = DutOptions { suites, ..DutOptions::default() };
+        let duts = by_name("ironswan", &[Encap::Udp, Encap::Raw], &options).expect("systems");
+        let names: Vec<String> = duts.iter().map(|d| d.name()).collect();
+        let wanted = ["ironswan", "ironswan-raw", "ironswan-chacha20", "ironswan-raw-chacha20"];
+        assert_eq!(names, wanted);
+        assert_eq!(options.esp(), "aes128gcm16, chacha20poly1305");
+        assert_eq!(options.ike(), Suite::default().ike);
+    }
+
+    #[test]
+    fn a_setting_of_the_data_plane_makes_a_system_beside_the_one_with_defaults() {
+        let data = ["workers=2", "busy_poll=50us"].map(|s| s.parse().expect("a setting")).to_vec();
+        let options = DutOptions { data, ..DutOptions::default() };
+        let duts = by_name("ironswan", &[Encap::Udp], &options).expect("systems");
+        let names: Vec<String> = duts.iter().map(|d| d.name()).collect();
+        assert_eq!(names, ["ironswan", "ironswan workers=2", "ironswan busy_poll=50us"]);
+        for bad in ["workers", "=2", "workers=", "a b=2", "workers=2\n}"] {
+            assert!(bad.parse::<DataSetting>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_system_is_answered_with_the_known_ones() {
+        let e = by_name("opensvan", &[Encap::Udp], &DutOptions::default()).err().expect("unknown");
+        assert!(e.to_string().contains("ironswan"), "{e}");
+        assert_eq!(e.exit_code(), 2);
+    }
+
+    #[test]
+    fn every_listed_name_is_a_system_and_those_with_raw_esp_have_two_encapsulations() {
+        for (name, _) in NAMES {
+            let duts = by_name(name, &[Encap::Udp, Encap::Raw], &DutOptions::default()).expect(name);
+            let raw = ["ironswan", "strongswan-kernel", "libreswan"].contains(&name);
+            assert_eq!(duts.len(), if raw { 2 } else { 1 });
+            assert_eq!(duts[0].name(), name);
+        }
+    }
+}
