@@ -9,7 +9,7 @@ use ironswan_ike::event::{
     Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Transmit,
 };
 use ironswan_ike::{Endpoint, Options};
-use ironswan_keying::Limits;
+use ironswan_keying::{Diagnosis, Limits};
 
 use crate::engine::Engine;
 
@@ -23,6 +23,8 @@ pub struct Node {
     pub engine: Engine,
     /// Every line it logged, with its level.
     pub log: Vec<(Level, String)>,
+    /// The failures that it logged.
+    pub failures: Vec<Diagnosis>,
     /// Every event but log lines, engine commands and keys.
     pub events: Vec<Event>,
     /// Keys told for the key log.
@@ -74,6 +76,7 @@ impl Node {
             endpoint: Endpoint::new(limits, rng, options),
             engine: Engine::default(),
             log: Vec::new(),
+            failures: Vec::new(),
             events: Vec::new(),
             keys: Vec::new(),
             done: BTreeMap::new(),
@@ -109,9 +112,10 @@ impl Node {
                 busy = true;
                 match event {
                     Event::Sadb(command) => self.engine.apply(&command),
-                    Event::Log { level, text, .. } => {
+                    Event::Log { level, text, why, .. } => {
                         assert!(!text.contains('\n'), "a log line with a newline: {text:?}");
                         self.log.push((level, text));
+                        self.failures.extend(why.map(|why| (*why).clone()));
                     }
                     Event::KeyLog(keys) => self.keys.push(keys),
                     Event::Unwanted(id) => {

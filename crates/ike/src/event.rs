@@ -2,9 +2,10 @@
 //! its SAs.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ironswan_keying::PublicKey;
+use ironswan_keying::{Diagnosis, PublicKey};
 pub use ironswan_keying::{Level, Ticket};
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
@@ -205,6 +206,8 @@ pub enum Event {
         ike: Option<IkeId>,
         /// The line, without newline; bytes from the peer are escaped.
         text: String,
+        /// The failure that the line is about, when the line was made from one.
+        why: Option<Arc<Diagnosis>>,
     },
     /// An `initiate`, `terminate` or `rekey` of this ticket has ended; the error says why it
     /// failed.

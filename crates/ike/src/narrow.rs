@@ -6,14 +6,12 @@ use std::net::IpAddr;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use ironswan_keying::TsSpec;
+pub(crate) use ironswan_keying::diagnosis::list_selectors as list;
 use ironswan_keying::limits::PAIRS_PER_CHILD;
 
 /// No side of a child has more selectors than this, whatever was proposed (the count is a byte on
 /// the wire).
 pub(crate) const MAX_SELECTORS: usize = 255;
-
-/// Selectors that are written of a list that a peer has made up.
-const SOME: usize = 16;
 
 /// The selectors that `specs` mean when that end's outer address is `outer`.
 pub(crate) fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
@@ -120,30 +118,9 @@ fn successor(addr: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Selectors as charon lists them: separated by spaces.
-pub(crate) fn list(ts: &[TrafficSelector]) -> String {
-    ts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-/// The same of what a peer has made up, which may be hundreds each time that it asks: the first
-/// ones.
-pub(crate) fn list_some(ts: &[TrafficSelector]) -> String {
-    match ts.get(..SOME) {
-        Some(first) if ts.len() > SOME => format!("{} and {} more", list(first), ts.len() - SOME),
-        _ => list(ts),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn of_many_the_first_are_listed() {
-        let many: Vec<_> = (0..255).map(|n| net(&format!("10.0.{n}.0"), 24)).collect();
-        assert_eq!(list_some(&many[..SOME]), list(&many[..SOME]));
-        assert_eq!(list_some(&many), format!("{} and 239 more", list(&many[..SOME])));
-    }
 
     fn net(addr: &str, len: u8) -> TrafficSelector {
         TrafficSelector::addresses(AddrRange::prefix(addr.parse().unwrap(), len).unwrap())

@@ -12,6 +12,8 @@
 //! | AH | INTEG, ESN, KE for PFS |
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
+pub(crate) use ironswan_keying::diagnosis::list_proposals as list;
+use ironswan_keying::diagnosis::{Difference, KeyExchange, Nearest};
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{EspSuite, IkeSuite, Proposal, Transform};
@@ -26,14 +28,6 @@ pub(crate) struct Selected<S> {
     pub answer: Proposal,
 }
 
-/// One way in which two proposals do not fit.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Difference {
-    kind: TransformType,
-    ours: Vec<Transform>,
-    theirs: Vec<Transform>,
-}
-
 /// How key exchange counts in a negotiation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KeRule {
@@ -42,16 +36,6 @@ pub(crate) enum KeRule {
     /// None takes place: KE transforms are passed over (the first CHILD_SA, RFC 7296 section 1.2).
     Ignore,
 }
-
-/// The lists in words, with the nearest pair and what differs in it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct NoProposal {
-    /// `received proposals: ...`, `configured proposals: ...`, and the difference.
-    pub lines: Vec<String>,
-}
-
-/// No line of an explanation is longer than this, whatever the peer has proposed.
-const MAX_LINE: usize = 1_000;
 
 /// Numbers that stand for "none of this type".
 fn is_none(t: &Transform) -> bool {
@@ -125,7 +109,7 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
                 aead |= is_aead(&t);
                 chosen.push(t);
             }
-            None => differ.push(Difference { kind, ours: mine, theirs: offered }),
+            None => differ.push(Difference { kind, received: offered, configured: mine }),
         }
     }
     // "If the responder receives a proposal that contains a Transform Type it does not understand
@@ -134,7 +118,7 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
         let unknown = matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0);
         // AH that promises to encrypt would be believed by somebody.
         if unknown || theirs.protocol == ProtocolId::AH && t.kind() == TransformType::ENCR {
-            differ.push(Difference { kind: t.kind(), ours: Vec::new(), theirs: vec![*t] });
+            differ.push(Difference { kind: t.kind(), received: vec![*t], configured: Vec::new() });
         }
     }
     if differ.is_empty() { Ok(chosen) } else { Err(differ) }
@@ -235,80 +219,33 @@ fn reduced(theirs: &Proposal, chosen: &[Transform]) -> Proposal {
     Proposal { number, protocol, spi, transforms }
 }
 
-/// Why nothing fits: the nearest pair, and what is agreed on and not supported.
+/// Why nothing fits: the nearest pair, and a proposal of both that is not supported.
 fn why_not(
     configured: &[Proposal],
     offered: &[Proposal],
     protocols: &[ProtocolId],
     ke: KeRule,
-) -> NoProposal {
-    let mut nearest: Option<(Vec<Difference>, &Proposal, &Proposal)> = None;
+) -> KeyExchange {
+    let mut nearest: Option<Nearest> = None;
     let mut unsupported = None;
     for ours in configured.iter().filter(|p| protocols.contains(&p.protocol)) {
         for theirs in offered.iter().filter(|p| p.protocol == ours.protocol) {
             match agree(ours, theirs, ke) {
-                Ok(chosen) => unsupported = Some(reduced(theirs, &chosen)),
+                Ok(chosen) => unsupported = Some(Box::new(reduced(theirs, &chosen))),
                 Err(differ) => {
-                    if nearest.as_ref().is_none_or(|(best, ..)| differ.len() < best.len()) {
-                        nearest = Some((differ, ours, theirs));
+                    if nearest.as_ref().is_none_or(|best| differ.len() < best.differ.len()) {
+                        let (received, configured) = (theirs.clone(), ours.clone());
+                        nearest = Some(Nearest { received, configured, differ });
                     }
                 }
             }
         }
     }
-    let mut no = explain(configured, offered, nearest);
-    no.lines.extend(unsupported.map(|answer| format!("{answer} is configured but not supported here")));
-    no.lines.iter_mut().for_each(shorten);
-    no
-}
-
-/// Cuts a line that a peer can make long.
-fn shorten(line: &mut String) {
-    if line.len() > MAX_LINE {
-        let at = (0..=MAX_LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
-        line.truncate(at);
-        line.push_str(" ...");
-    }
-}
-
-fn explain(
-    configured: &[Proposal],
-    offered: &[Proposal],
-    nearest: Option<(Vec<Difference>, &Proposal, &Proposal)>,
-) -> NoProposal {
-    let mut lines = vec![
-        format!("received proposals: {}", list(offered)),
-        format!("configured proposals: {}", list(configured)),
-    ];
-    match nearest {
-        Some((differ, ours, theirs)) => {
-            let what: Vec<_> = differ
-                .iter()
-                .map(|d| format!("{}: received {}, configured {}", d.kind, names(&d.theirs), names(&d.ours)))
-                .collect();
-            lines.push(format!(
-                "nearest: received {theirs} and configured {ours} differ in {}",
-                what.join("; ")
-            ));
-        }
-        None => lines.push("no proposal for this protocol was received".to_owned()),
-    }
-    NoProposal { lines }
-}
-
-/// Proposals as charon lists them. Bounded: a peer may send very many.
-pub(crate) fn list(proposals: &[Proposal]) -> String {
-    let mut text = proposals.iter().take(16).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if proposals.len() > 16 {
-        text.push_str(&format!(", and {} more", proposals.len() - 16));
-    }
-    text
-}
-
-fn names(transforms: &[Transform]) -> String {
-    match transforms {
-        [] => "nothing".to_owned(),
-        some => some.iter().take(16).map(ToString::to_string).collect::<Vec<_>>().join("|"),
+    KeyExchange::NoProposal {
+        received: offered.to_vec(),
+        configured: configured.to_vec(),
+        nearest: nearest.map(Box::new),
+        unsupported,
     }
 }
 
@@ -375,7 +312,7 @@ pub(crate) fn select_ike(
     configured: &[Proposal],
     offered: &[Proposal],
     ke: Option<KeId>,
-) -> Result<Selected<IkeSuite>, NoProposal> {
+) -> Result<Selected<IkeSuite>, KeyExchange> {
     fit_ike(configured, offered, ke, &mut 0).ok_or_else(|| why_not_ike(configured, offered, ke))
 }
 
@@ -391,7 +328,7 @@ pub(crate) fn fit_ike(
 }
 
 /// Why [`fit_ike`] finds nothing.
-pub(crate) fn why_not_ike(configured: &[Proposal], offered: &[Proposal], ke: Option<KeId>) -> NoProposal {
+pub(crate) fn why_not_ike(configured: &[Proposal], offered: &[Proposal], ke: Option<KeId>) -> KeyExchange {
     why_not(configured, offered, &[ProtocolId::IKE], KeRule::Prefer(ke))
 }
 
@@ -406,17 +343,13 @@ pub(crate) fn any_ah(proposals: &[Proposal]) -> bool {
     proposals.iter().any(|p| p.protocol == ProtocolId::AH)
 }
 
-/// Why AH is not used with a NAT, and what to do.
-pub(crate) const AH_NAT: &str = "AH cannot pass a NAT (RFC 3948 encapsulates ESP only): configure ESP (esp_proposals), or \
-                                 remove the NAT or encap = yes";
-
 /// Chooses for an ESP or AH SA pair, of these protocols; which one it is, the answer says.
 pub(crate) fn select_child(
     configured: &[Proposal],
     offered: &[Proposal],
     protocols: &[ProtocolId],
     ke: KeRule,
-) -> Result<Selected<EspSuite>, NoProposal> {
+) -> Result<Selected<EspSuite>, KeyExchange> {
     fit(configured, offered, protocols, ke, &mut 0, child_suite)
         .ok_or_else(|| why_not(configured, offered, protocols, ke))
 }

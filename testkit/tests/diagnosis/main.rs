@@ -2,6 +2,9 @@
 //! without a case does not compile.
 
 mod configuration;
+mod key_exchange;
+mod selectors;
+mod story;
 
 use std::collections::BTreeSet;
 
@@ -11,6 +14,8 @@ use ironswan_keying::diagnosis::Entry;
 fn happens(entry: Entry) -> Vec<Diagnosis> {
     match entry {
         Entry::Configuration(entry) => configuration::happens(entry),
+        Entry::KeyExchange(entry) => key_exchange::happens(entry),
+        Entry::Selectors(entry) => selectors::happens(entry),
     }
 }
 

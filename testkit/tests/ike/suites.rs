@@ -379,7 +379,7 @@ fn behind_nat(seed: u64, ours: &[Proposal], theirs: &[Proposal]) -> World {
     w
 }
 
-const WHY: &str = "AH cannot pass a NAT (RFC 3948 encapsulates ESP only): configure ESP (esp_proposals)";
+const WHY: &str = "AH cannot pass a NAT (RFC 3948 encapsulates ESP only); configure ESP (esp_proposals)";
 
 #[test]
 fn ah_is_not_even_offered_through_a_nat() {

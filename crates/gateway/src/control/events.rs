@@ -10,7 +10,7 @@ use crate::driver::{Driver, Observer};
 impl Observer for Control {
     fn event(&self, driver: &Driver, event: &Event) {
         match event {
-            Event::Log { level, conn, ike, text } => self.log(*level, conn.as_deref(), *ike, text),
+            Event::Log { level, conn, ike, text, .. } => self.log(*level, conn.as_deref(), *ike, text),
             Event::IkeUp(id) => self.publish("ike-updown", || {
                 let sa = find(driver, *id)?;
                 Some(Section::new().with("up", true).with(name(&sa), ike(&sa)))

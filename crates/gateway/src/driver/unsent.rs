@@ -53,7 +53,7 @@ impl Driver {
         if let Some(text) = due {
             let sa = t.ike.and_then(|ike| self.view(|e, now| e.ike_sa(now, ike)));
             let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));
-            self.apply(&Event::Log { level: Level::Warn, conn, ike, text });
+            self.apply(&Event::Log { level: Level::Warn, conn, ike, text, why: None });
         }
     }
 

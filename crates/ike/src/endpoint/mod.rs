@@ -22,6 +22,7 @@
 //! | `close` | the end of an IKE_SA |
 //! | `commands` | initiate, terminate, rekey |
 //! | `complete` | who gets the answer to a request |
+//! | `failure` | lines and notifications of a diagnosis |
 //! | `halfopen` | half-open IKE_SAs and their limits |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
@@ -53,6 +54,7 @@ mod carried;
 mod close;
 mod commands;
 mod complete;
+mod failure;
 mod halfopen;
 mod initiate;
 mod install;
@@ -313,12 +315,18 @@ impl Endpoint {
     /// A line about this IKE_SA.
     pub(crate) fn log(&mut self, level: Level, sa: &IkeSa, text: impl Into<String>) {
         let conn = (!sa.conn.name.is_empty()).then(|| sa.conn.name.clone());
-        self.emit(Event::Log { level, conn, ike: Some(sa.id), text: text.into() });
+        self.emit(Event::Log { level, conn, ike: Some(sa.id), text: text.into(), why: None });
     }
 
     /// A line about no IKE_SA.
     pub(crate) fn note(&mut self, level: Level, conn: Option<&str>, text: impl Into<String>) {
-        self.emit(Event::Log { level, conn: conn.map(str::to_owned), ike: None, text: text.into() });
+        self.emit(Event::Log {
+            level,
+            conn: conn.map(str::to_owned),
+            ike: None,
+            text: text.into(),
+            why: None,
+        });
     }
 
     pub(crate) fn new_ike_id(&mut self) -> IkeId {

@@ -16,6 +16,8 @@ use crate::task::{
 };
 use crate::timer::Timer;
 use crate::window::{Inbound, digest};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, DATAGRAMS_WAITING, MESSAGE_BYTES};
 
 /// False when no answer can be sent: no host sends from port 0 or from such an address, but whoever
@@ -263,9 +265,8 @@ impl Endpoint {
         if !sa.is_up() {
             return;
         }
-        let why = format!("an {} request, which has no place in this IKE_SA", header.exchange);
         self.begin_answer(sa, header, d);
-        self.refuse_syntax(now, sa, &why);
+        self.refuse_syntax(now, sa, KeyExchange::OutOfPlace { exchange: header.exchange });
     }
 
     /// An authentic request that cannot be read.
@@ -274,35 +275,35 @@ impl Endpoint {
         if !may_come(sa, header.exchange) {
             return self.out_of_place(now, sa, header, d);
         }
+        let message = format!("{} request", header.exchange);
+        let why: Diagnosis = KeyExchange::Unreadable { message, error: e }.into();
         // Who has only done a key exchange can send these without end.
         if sa.is_up() || self.may_write(now, d.remote.ip(), About::Authentication) {
-            self.log(Level::Error, sa, format!("received invalid {} request: {e}", header.exchange));
+            self.log_why(Level::Error, sa, "", &why);
         }
         self.begin_answer(sa, header, d);
-        match e.notify() {
-            // An unknown critical payload is fatal in IKE_AUTH only (RFC 7296 section 2.21.2).
-            other if other != NotifyType::INVALID_SYNTAX => {
-                self.respond_notify(sa, other, e.notify_data());
-                if header.exchange == ExchangeType::IKE_AUTH {
-                    self.bury(now, sa);
-                    self.close_ike(now, sa, Close::Failed(e.to_string()));
-                }
-            }
-            _ => self.refuse_syntax(now, sa, &e.to_string()),
+        if e.notify() == NotifyType::INVALID_SYNTAX {
+            return self.refuse_syntax(now, sa, why);
+        }
+        // An unknown critical payload is fatal in IKE_AUTH only (RFC 7296 section 2.21.2).
+        self.respond_why(sa, &why);
+        if header.exchange == ExchangeType::IKE_AUTH {
+            self.bury(now, sa);
+            self.close_ike(now, sa, Close::Failed(why.to_string()));
         }
     }
 
     /// Answers a request of an authenticated peer with INVALID_SYNTAX, which "is considered fatal
     /// in both peers, meaning that the IKE SA is deleted without needing an explicit Delete
     /// payload" (RFC 7296 section 2.21.3).
-    pub(crate) fn refuse_syntax(&mut self, now: Instant, sa: &mut IkeSa, why: &str) {
+    pub(crate) fn refuse_syntax(&mut self, now: Instant, sa: &mut IkeSa, why: impl Into<Diagnosis>) {
+        let why = why.into();
         self.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
         self.bury(now, sa);
-        let why = format!("the peer sent invalid syntax: {why}");
         if sa.is_up() {
-            self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
+            self.log_why(Level::Error, sa, "the peer sent invalid syntax, both ends drop the IKE_SA", &why);
         }
-        self.close_ike(now, sa, Close::Syntax(why));
+        self.close_ike(now, sa, Close::Syntax(format!("the peer sent invalid syntax: {why}")));
     }
 
     fn response(&mut self, now: Instant, sa: &mut IkeSa, d: &Datagram) {

@@ -18,6 +18,7 @@ use crate::sa::IkeSa;
 use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::Unique;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{
     ENDING_PER_ID, FULL_PROBES, FULL_SILENCE, KEX_PER_ID, PIECES_PER_ID, TWIN_DELETE, UNANSWERED_DEAD,
 };
@@ -160,15 +161,16 @@ impl Endpoint {
     }
 
     /// Why the peer gets no child besides those that it has.
-    pub(crate) fn has_too_many_children(&self, sa: &IkeSa) -> Option<String> {
+    pub(crate) fn has_too_many_children(&self, sa: &IkeSa) -> Option<KeyExchange> {
         let (max, all) = (self.limits().child_sa_max, self.limits().child_sa_max_per_id);
         if sa.children.len() >= max {
-            return Some(format!("this IKE_SA has {max} CHILD_SAs already (child_sa_max)"));
+            let (holder, setting) = ("this IKE_SA".to_owned(), "child_sa_max");
+            return Some(KeyExchange::ChildLimit { holder, children: max, setting });
         }
         let (_, peer) = identities(sa)?;
         let children = self.peers.children(&peer);
-        (all > 0 && children >= all)
-            .then(|| format!("'{peer}' has {children} CHILD_SAs already (child_sa_max_per_id)"))
+        let (holder, setting) = (format!("'{peer}'"), "child_sa_max_per_id");
+        (all > 0 && children >= all).then_some(KeyExchange::ChildLimit { holder, children, setting })
     }
 
     /// Into how many more pieces the peer may cut the selectors of its children.

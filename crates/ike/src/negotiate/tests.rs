@@ -1,6 +1,7 @@
 use ironswan_wire::iana::*;
 
 use super::*;
+use ironswan_keying::Diagnosis;
 
 const GCM128: Transform = Transform::Encr(EncrId::AES_GCM_16, Some(128));
 const GCM256: Transform = Transform::Encr(EncrId::AES_GCM_16, Some(256));
@@ -16,7 +17,7 @@ fn select_esp(
     configured: &[Proposal],
     offered: &[Proposal],
     ke: KeRule,
-) -> Result<Selected<EspSuite>, NoProposal> {
+) -> Result<Selected<EspSuite>, KeyExchange> {
     select_child(configured, offered, carried(false), ke)
 }
 
@@ -44,9 +45,12 @@ fn the_transform_that_differs_is_named() {
     let ours = [ike(1, &[GCM256, PRF256, X25519])];
     let theirs = [ike(1, &[CBC128, SHA256, PRF256, ECP256]), ike(2, &[GCM256, PRF256, ECP256])];
     let no = select_ike(&ours, &theirs, None).unwrap_err();
+    let KeyExchange::NoProposal { nearest: Some(nearest), .. } = &no else { panic!("{no:?}") };
+    let differ = Difference { kind: TransformType::KE, received: vec![ECP256], configured: vec![X25519] };
+    assert_eq!(nearest.differ, [differ]);
     assert_eq!(
-        no.lines[2],
-        "nearest: received IKE:AES_GCM_16_256/PRF_HMAC_SHA2_256/ECP_256 and configured \
+        Diagnosis::from(no).sentence(),
+        "no acceptable proposal found: received IKE:AES_GCM_16_256/PRF_HMAC_SHA2_256/ECP_256 and configured \
          IKE:AES_GCM_16_256/PRF_HMAC_SHA2_256/CURVE_25519 differ in KEY_EXCHANGE_METHOD: received ECP_256, \
          configured CURVE_25519"
     );
@@ -150,7 +154,8 @@ fn what_is_not_supported_is_passed_over_for_what_is() {
     let list = [esp(1, &[null, gmac, NO_ESN]), esp(2, &[CBC128, SHA256, NO_ESN])];
     assert_eq!(select_esp(&list, &list, KeRule::Ignore).unwrap().suite.encr, EncrId::AES_CBC);
     let no = select_esp(&list[..1], &list[..1], KeRule::Ignore).unwrap_err();
-    assert!(no.lines.iter().any(|l| l.ends_with("is configured but not supported here")), "{no:?}");
+    assert!(matches!(&no, KeyExchange::NoProposal { nearest: None, unsupported: Some(_), .. }), "{no:?}");
+    assert!(Diagnosis::from(no).sentence().ends_with("is configured but not supported here"));
 }
 
 #[test]
@@ -202,6 +207,8 @@ fn an_explanation_has_lines_of_bounded_length() {
     let many: Vec<_> = (0..200).map(|n| Transform::Unknown { kind: 200, id: n }).collect();
     let theirs: Vec<_> = (1..=20).map(|n| ike(n, &many)).collect();
     let no = why_not_ike(&[ike(1, &[GCM256, PRF256, X25519])], &theirs, None);
-    assert_eq!(no.lines.len(), 3);
-    assert!(no.lines.iter().all(|l| l.len() <= MAX_LINE + 4), "{}", no.lines[0].len());
+    let no = Diagnosis::from(no);
+    let lines = [no.details(), vec![no.sentence()]].concat();
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|l| l.len() <= 1_004), "{}", lines[0].len());
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::kex;
-use ironswan_wire::iana::NotifyType;
+use ironswan_wire::iana::{KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify};
 use ironswan_wire::proposal::Proposal;
@@ -24,7 +24,8 @@ use crate::event::{ChildId, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::{ChildConfig, ChildKind};
+use ironswan_keying::diagnosis::{KeyExchange, Pair, Selectors as Reason};
+use ironswan_keying::{ChildConfig, ChildKind, Diagnosis};
 
 /// The peer's CREATE_CHILD_SA for a child, while something is computed for it.
 enum AnswerChild {
@@ -63,18 +64,6 @@ struct Offered {
     nr: Vec<u8>,
     peer_public: Vec<u8>,
     public: Vec<u8>,
-}
-
-/// Why a proposed child is refused.
-pub(crate) struct Refusal {
-    pub kind: NotifyType,
-    pub data: Vec<u8>,
-}
-
-impl From<NotifyType> for Refusal {
-    fn from(kind: NotifyType) -> Self {
-        Self { kind, data: Vec::new() }
-    }
 }
 
 /// A child that the peer's selectors can be for.
@@ -162,19 +151,17 @@ fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
 }
 
 /// Refuses a child besides those that the peer has, when these are enough.
-fn refuse_another(ep: &mut Endpoint, sa: &mut IkeSa, rekey: Option<ChildId>) -> Result<(), Refusal> {
+fn refuse_another(ep: &Endpoint, sa: &IkeSa, rekey: Option<ChildId>) -> Result<(), Diagnosis> {
     // A rekeying replaces one: refusing it would end that.
-    let (None, Some(why)) = (rekey, ep.has_too_many_children(sa)) else { return Ok(()) };
-    // Once for each IKE_SA, however often it is asked for.
-    if !std::mem::replace(&mut sa.told_full, true) {
-        ep.log(Level::Warn, sa, format!("refusing another CHILD_SA: {why}"));
+    match (rekey, ep.has_too_many_children(sa)) {
+        (None, Some(why)) => Err(why.into()),
+        _ => Ok(()),
     }
-    Err(NotifyType::NO_ADDITIONAL_SAS.into())
 }
 
 /// While the key exchange was computed, the peer may have come up with other children on other
 /// IKE_SAs: what was let in before counts for nothing then.
-fn still_allowed(ep: &mut Endpoint, sa: &mut IkeSa, o: &Offered) -> Result<(), Refusal> {
+fn still_allowed(ep: &Endpoint, sa: &IkeSa, o: &Offered) -> Result<(), Diagnosis> {
     refuse_another(ep, sa, o.rekey)?;
     let (local, remote) = (&o.agreed.local_ts, &o.agreed.remote_ts);
     let pairs = |l: &[TrafficSelector], r: &[TrafficSelector]| l.len().saturating_mul(r.len());
@@ -189,22 +176,34 @@ fn still_allowed(ep: &mut Endpoint, sa: &mut IkeSa, o: &Offered) -> Result<(), R
             fits(pairs(&ours, &narrow::resolve(&o.config.remote_ts, sa.remote.ip())))
         }
     };
-    if fits {
-        return Ok(());
-    }
-    ep.log(Level::Info, sa, "the peer has no room for so many selectors any more");
-    // Asked for again, it is narrowed to what is left.
-    Err(NotifyType::TEMPORARY_FAILURE.into())
+    let asked = || Pair { local: local.clone(), remote: remote.clone() };
+    if fits { Ok(()) } else { Err(Reason::TooManyPieces { asked: asked() }.into()) }
 }
 
-/// Judges a proposed child. Says in the log why it is refused.
+/// No child of the peer's connection is for these selectors, or they are fewer than those of the
+/// child that is rekeyed.
+fn unacceptable(sa: &IkeSa, asked: &Selectors<'_>, rekey: Option<ChildId>) -> Diagnosis {
+    let pair = |local: &[_], remote: &[_]| Pair { local: local.to_vec(), remote: remote.to_vec() };
+    let wanted = pair(asked.tsr, asked.tsi);
+    if let Some(old) = rekey.and_then(|id| sa.children.get(&id)) {
+        let in_use = pair(&old.agreed.local_ts, &old.agreed.remote_ts);
+        return Reason::Narrows { asked: wanted, child: old.name(), in_use }.into();
+    }
+    let configured = sa.conn.children.iter().map(|c| {
+        let local = narrow::resolve(&c.local_ts, sa.local.ip());
+        (c.name.clone(), Pair { local, remote: narrow::resolve(&c.remote_ts, sa.remote.ip()) })
+    });
+    Reason::Unacceptable { asked: wanted, configured: configured.collect() }.into()
+}
+
+/// Judges a proposed child.
 fn consider(
     ep: &mut Endpoint,
     sa: &mut IkeSa,
     payloads: &[Payload],
     rekey: Option<ChildId>,
     first: bool,
-) -> Result<Box<Offered>, Refusal> {
+) -> Result<Box<Offered>, Diagnosis> {
     let (mut offered, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
     for p in payloads {
         match p {
@@ -216,13 +215,14 @@ fn consider(
             _ => {}
         }
     }
+    let message = if first { "IKE_AUTH request" } else { "CREATE_CHILD_SA request" };
     let (Some(offered), Some(tsi), Some(tsr)) = (offered, tsi, tsr) else {
-        return Err(NotifyType::INVALID_SYNTAX.into());
+        return Err(KeyExchange::MissingPayload { message, needs: "SA, TSi and TSr" }.into());
     };
     // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10):
     // the IKE_SA's makes the keys.
-    if !first && !sa.suite.is_some_and(|s| negotiate::nonce_fits(s.prf, &nonce)) {
-        return Err(NotifyType::INVALID_SYNTAX.into());
+    if let Some(suite) = sa.suite.filter(|s| !first && !negotiate::nonce_fits(s.prf, &nonce)) {
+        return Err(KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf }.into());
     }
     refuse_another(ep, sa, rekey)?;
 
@@ -251,40 +251,11 @@ fn consider(
         None => select_configs(sa, &asked),
     };
     if configs.is_empty() {
-        ep.counters.ts_unacceptable += 1;
-        let line = format!(
-            "traffic selectors {} === {} unacceptable",
-            narrow::list_some(tsr),
-            narrow::list_some(tsi)
-        );
-        ep.log(Level::Error, sa, line);
-        if let Some(old) = rekey.and_then(|id| sa.children.get(&id)) {
-            let (local, remote) =
-                (narrow::list_some(&old.agreed.local_ts), narrow::list_some(&old.agreed.remote_ts));
-            let line = format!("{} has {local} === {remote}, which a rekeying must not narrow", old.name());
-            ep.log(Level::Error, sa, line);
-            return Err(NotifyType::TS_UNACCEPTABLE.into());
-        }
-        let configured: Vec<_> = sa
-            .conn
-            .children
-            .iter()
-            .take(16)
-            .map(|c| {
-                format!(
-                    "{}: {} === {}",
-                    c.name,
-                    narrow::list_some(&narrow::resolve(&c.local_ts, sa.local.ip())),
-                    narrow::list_some(&narrow::resolve(&c.remote_ts, sa.remote.ip()))
-                )
-            })
-            .collect();
-        ep.log(Level::Error, sa, format!("configured are {}", configured.join(", ")));
-        return Err(NotifyType::TS_UNACCEPTABLE.into());
+        return Err(unacceptable(sa, &asked, rekey));
     }
 
     let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
-    let mut refusal = None;
+    let (mut refusal, mut of_ah) = (None, false);
     let mut chosen = None;
     let carried = negotiate::carried(sa.nat.encap());
     for candidate in configs {
@@ -293,49 +264,33 @@ fn consider(
                 chosen = Some((candidate, selected));
                 break;
             }
-            Err(no) => {
-                refusal.get_or_insert((no, negotiate::any_ah(&candidate.config.proposals)));
+            Err(no) if refusal.is_none() => {
+                (refusal, of_ah) = (Some(no), negotiate::any_ah(&candidate.config.proposals));
             }
+            Err(_) => {}
         }
     }
     let Some((Candidate { config, mode, seen }, selected)) = chosen else {
-        ep.counters.no_proposal += 1;
-        ep.log(Level::Error, sa, "no acceptable proposal found");
-        if let Some((no, ah)) = refusal {
-            for line in no.lines {
-                ep.log(Level::Error, sa, line);
-            }
-            if sa.nat.encap() && (ah || negotiate::any_ah(offered)) {
-                ep.log(Level::Error, sa, negotiate::AH_NAT);
-            }
+        if sa.nat.encap() && (of_ah || negotiate::any_ah(offered)) {
+            ep.log_why(Level::Error, sa, "", &KeyExchange::AhThroughNat.into());
         }
-        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        return Err(refusal.unwrap_or(KeyExchange::AhThroughNat).into());
     };
     let spi = <[u8; 4]>::try_from(selected.answer.spi.as_slice()).map(u32::from_be_bytes);
-    let spi_out = spi.ok().filter(|s| *s > 255).map(Spi).ok_or(NotifyType::INVALID_SYNTAX)?;
-    if sa.sends_with(spi_out) {
-        ep.log(
-            Level::Error,
-            sa,
-            format!("the peer proposes SPI {spi_out}, which another CHILD_SA of it has"),
-        );
-        // The message can be read: that is no reason to end the IKE_SA.
-        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
-    }
+    let spi = spi.ok().filter(|s| *s > 255).map(Spi);
+    let Some(spi_out) = spi.filter(|spi| !sa.sends_with(*spi)) else {
+        return Err(KeyExchange::BadSpi { spi }.into());
+    };
     let mut peer_public = Vec::new();
     if let Some(wanted) = selected.suite.ke {
         match ke {
             Some(ke) if ke.group == wanted && kex::public_len(wanted) == Some(ke.data.len()) => {
                 peer_public.clone_from(&ke.data);
             }
-            Some(ke) if ke.group == wanted => return Err(NotifyType::INVALID_SYNTAX.into()),
+            Some(ke) if ke.group == wanted => return Err(KeyExchange::BadValue { method: wanted }.into()),
             _ => {
-                let line = format!("key exchange method {wanted} is required");
-                ep.log(Level::Info, sa, line);
-                return Err(Refusal {
-                    kind: NotifyType::INVALID_KE_PAYLOAD,
-                    data: wanted.0.to_be_bytes().to_vec(),
-                });
+                let received = ke.map(|ke| ke.group);
+                return Err(KeyExchange::OtherMethod { received, wanted }.into());
             }
         }
     }
@@ -369,15 +324,8 @@ fn consider(
         tfc: create_child::takes_tfc(payloads),
     };
     if let Some(other) = ep.same_host(sa, &agreed) {
-        ep.counters.ts_unacceptable += 1;
-        let line = format!(
-            "{other} has transport mode with {} === {} already: hosts behind one NAT need ports of their own \
-             (local_ts, remote_ts), or tunnel mode with addresses of their own (RFC 3948 section 5.2)",
-            narrow::list(&agreed.local_ts),
-            narrow::list(&agreed.remote_ts)
-        );
-        ep.log(Level::Error, sa, line);
-        return Err(NotifyType::TS_UNACCEPTABLE.into());
+        let asked = Pair { local: agreed.local_ts, remote: agreed.remote_ts };
+        return Err(Reason::SameHost { other, asked }.into());
     }
     Ok(Box::new(Offered {
         config,
@@ -400,12 +348,17 @@ fn accept(
     mut o: Offered,
     shared: Option<&Secret>,
     nonce_and_ke: Vec<Payload>,
-) -> Result<(ChildId, Vec<Payload>), Refusal> {
+) -> Result<(ChildId, Vec<Payload>), Diagnosis> {
     let (protocol, suite) = (o.agreed.protocol, o.agreed.suite);
     let keys = sa.keys.as_ref().and_then(|k| k.child(protocol, &suite, shared, &o.ni, &o.nr));
     let Some(keys) = keys else {
-        ep.log(Level::Error, sa, format!("{} is configured but not supported", o.answer));
-        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        return Err(KeyExchange::NoProposal {
+            received: vec![o.answer.clone()],
+            configured: o.config.proposals.clone(),
+            nearest: None,
+            unsupported: Some(Box::new(o.answer)),
+        }
+        .into());
     };
     let id = ep.new_child_id();
     let spi_in = ep.new_child_spi(id);
@@ -443,8 +396,8 @@ fn accept(
     Ok((id, payloads))
 }
 
-/// The child in an IKE_AUTH request: adds its part to the response, an error if need be. False: the
-/// request cannot be read, and there is to be no IKE_SA.
+/// The child in an IKE_AUTH request: adds its part to the response, an error if need be. The error
+/// says why the request cannot be read, and there is to be no IKE_SA.
 pub(crate) fn answer_first(
     ep: &mut Endpoint,
     now: Instant,
@@ -453,7 +406,7 @@ pub(crate) fn answer_first(
     ni: Vec<u8>,
     nr: Vec<u8>,
     response: &mut Vec<Payload>,
-) -> bool {
+) -> Result<(), Diagnosis> {
     let made = consider(ep, sa, payloads, None, true).and_then(|mut o| {
         (o.ni, o.nr) = (ni, nr);
         accept(ep, now, sa, *o, None, Vec::new())
@@ -462,18 +415,49 @@ pub(crate) fn answer_first(
         Ok((id, more)) => {
             response.extend(more);
             ep.announce_child(sa, id);
-            true
+            Ok(())
         }
         // "the UNSUPPORTED_CRITICAL_PAYLOAD, INVALID_SYNTAX, and AUTHENTICATION_FAILED
         // notifications are the only ones to cause the IKE SA to be deleted or not created, without
         // a Delete payload" (RFC 7296 section 2.21.2).
-        Err(Refusal { kind: NotifyType::INVALID_SYNTAX, .. }) => false,
-        Err(refusal) => {
+        Err(why) if is_fatal(&why) => Err(why),
+        Err(why) => {
+            say_why(ep, sa, &why);
             ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
-            response.push(Payload::Notify(Notify::new(refusal.kind, refusal.data)));
-            true
+            response.extend(why.notify().map(Payload::Notify));
+            Ok(())
         }
     }
+}
+
+/// The peer is told INVALID_SYNTAX, and the IKE_SA ends.
+fn is_fatal(why: &Diagnosis) -> bool {
+    why.notify().is_some_and(|n| n.kind == NotifyType::INVALID_SYNTAX)
+}
+
+/// Counts a refusal, and says in the log why.
+fn say_why(ep: &mut Endpoint, sa: &mut IkeSa, why: &Diagnosis) {
+    let level = match why {
+        Diagnosis::KeyExchange(KeyExchange::NoProposal { .. } | KeyExchange::AhThroughNat) => {
+            ep.counters.no_proposal += 1;
+            Level::Error
+        }
+        Diagnosis::KeyExchange(KeyExchange::ChildLimit { .. }) => {
+            // Once for each IKE_SA, however often it is asked for.
+            if !std::mem::replace(&mut sa.told_full, true) {
+                ep.log_why(Level::Warn, sa, "refusing another CHILD_SA", why);
+            }
+            return;
+        }
+        Diagnosis::KeyExchange(KeyExchange::OtherMethod { .. })
+        | Diagnosis::Selectors(Reason::TooManyPieces { .. }) => Level::Info,
+        Diagnosis::Selectors(_) => {
+            ep.counters.ts_unacceptable += 1;
+            Level::Error
+        }
+        _ => Level::Error,
+    };
+    ep.log_why(level, sa, "", why);
 }
 
 /// A CREATE_CHILD_SA request for a child.
@@ -506,13 +490,12 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     }
 }
 
-fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, r: Refusal) {
-    match r.kind {
-        NotifyType::INVALID_SYNTAX => {
-            ep.refuse_syntax(now, sa, "a CREATE_CHILD_SA request without what it needs")
-        }
-        kind => ep.respond_notify(sa, kind, r.data),
+fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: Diagnosis) {
+    if is_fatal(&why) {
+        return ep.refuse_syntax(now, sa, why);
     }
+    say_why(ep, sa, &why);
+    ep.respond_why(sa, &why);
 }
 
 fn have_key(ep: &mut Endpoint, sa: &mut IkeSa, mut o: Box<Offered>, pair: KeyPair) {
@@ -530,7 +513,10 @@ fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Box<Offered>,
     match shared {
         Some(shared) => conclude(ep, now, sa, *o, Some(&shared)),
         // "MUST immediately drop the IKE SA" (RFC 6989 section 2.5).
-        None => ep.refuse_syntax(now, sa, "a key exchange value that is not acceptable"),
+        None => {
+            let method = o.agreed.suite.ke.unwrap_or(KeId::NONE);
+            ep.refuse_syntax(now, sa, KeyExchange::BadValue { method });
+        }
     }
 }
 

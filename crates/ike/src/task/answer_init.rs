@@ -36,8 +36,9 @@ use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use crate::window::digest;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
-use ironswan_keying::{Childless, Fit};
+use ironswan_keying::{Childless, Diagnosis, Fit};
 
 /// IKE_SA_INIT of a responder, while something is computed for it. The rest of its state is in
 /// `init::Init`.
@@ -135,8 +136,9 @@ pub(crate) fn answer(
     }
     let message = match Message::parse(bytes) {
         Ok(message) => message,
-        Err(e @ ParseError::UnsupportedCritical(_)) => {
-            return from.refuse(ep, now, e.notify(), e.notify_data(), || (None, e.to_string()));
+        Err(error @ ParseError::UnsupportedCritical(_)) => {
+            let message = "IKE_SA_INIT request".to_owned();
+            return from.refuse(ep, now, None, &KeyExchange::Unreadable { message, error }.into());
         }
         Err(_) => {
             ep.counters.invalid += 1;
@@ -157,26 +159,15 @@ pub(crate) fn answer(
     let Some((conn, selected)) = choose(ep, now, &from, &request) else { return };
     let suite = selected.suite;
     if request.ke.group != suite.ke {
-        let (kind, data) = (NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
-        ep.count_refusal(now, remote.ip(), from.proved);
-        if ep.may_write(now, remote.ip(), About::Message) {
-            let line =
-                format!("key exchange method {} unacceptable, requesting {}", request.ke.group, suite.ke);
-            ep.note(Level::Info, Some(&conn.name), line);
-        }
-        if ep.may_answer(now, remote.ip()) {
-            ep.respond_stateless(local, remote, header, kind, data);
-        }
-        return;
+        let why = KeyExchange::OtherMethod { received: Some(request.ke.group), wanted: suite.ke };
+        return from.refuse(ep, now, Some(&conn.name), &why.into());
     }
     // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated pseudorandom
     // function" (RFC 7296 section 2.10).
     if !negotiate::nonce_fits(suite.prf, request.nonce) {
         ep.counters.invalid += 1;
-        let (prf, len) = (suite.prf, request.nonce.len());
-        return from.refuse(ep, now, NotifyType::INVALID_SYNTAX, Vec::new(), || {
-            (Some(conn.name.clone()), format!("a nonce of {len} bytes is too short for {prf}"))
-        });
+        let why = KeyExchange::ShortNonce { bytes: request.nonce.len(), prf: suite.prf };
+        return from.refuse(ep, now, Some(&conn.name), &why.into());
     }
     let Some(public_len) = kex::public_len(suite.ke).filter(|len| *len == request.ke.data.len()) else {
         ep.counters.invalid += 1;
@@ -262,24 +253,20 @@ impl Stranger<'_> {
         ep.respond_stateless(self.local, self.remote, self.header, NotifyType::COOKIE, cookie);
     }
 
-    /// Refuses the request. The line that says why, and the connection it is about, are made only
-    /// if it is written.
-    fn refuse(
-        &self,
-        ep: &mut Endpoint,
-        now: Instant,
-        kind: NotifyType,
-        data: impl Into<Vec<u8>>,
-        why: impl FnOnce() -> (Option<String>, String),
-    ) {
+    /// Refuses the request, which would belong to this connection. The line that says why is made
+    /// only if it is written.
+    fn refuse(&self, ep: &mut Endpoint, now: Instant, conn: Option<&str>, why: &Diagnosis) {
+        let Some(notify) = why.notify() else { return };
         ep.count_refusal(now, self.remote.ip(), self.proved);
         if ep.may_write(now, self.remote.ip(), About::Message) {
-            let (conn, why) = why();
-            let line = format!("refused an IKE_SA_INIT request of {}, sending {kind}: {why}", self.remote);
-            ep.note(Level::Error, conn.as_deref(), line);
+            let asks_again = notify.kind == NotifyType::INVALID_KE_PAYLOAD;
+            let level = if asks_again { Level::Info } else { Level::Error };
+            let context =
+                format!("refused an IKE_SA_INIT request of {}, sending {}", self.remote, notify.kind);
+            ep.note_why(level, conn, &context, why);
         }
         if ep.may_answer(now, self.remote.ip()) {
-            ep.respond_stateless(self.local, self.remote, self.header, kind, data);
+            ep.respond_stateless(self.local, self.remote, self.header, notify.kind, notify.data);
         }
     }
 }
@@ -366,12 +353,10 @@ fn choose(
                 ep.note(Level::Error, None, line);
             }
             Some(conn) => {
-                let first =
-                    format!("no acceptable proposal found for {}, sending NO_PROPOSAL_CHOSEN", from.remote);
-                let no = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
-                for line in std::iter::once(first).chain(no.lines) {
-                    ep.note(Level::Error, Some(&conn.name), line);
-                }
+                let why = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
+                let context =
+                    format!("refused an IKE_SA_INIT request of {}, sending NO_PROPOSAL_CHOSEN", from.remote);
+                ep.note_why(Level::Error, Some(&conn.name), &context, &why.into());
             }
         }
     }

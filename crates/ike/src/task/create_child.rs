@@ -26,8 +26,9 @@ use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::ChildConfig;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::KE_ROUNDS;
+use ironswan_keying::{ChildConfig, Diagnosis};
 
 /// What a good response says.
 pub(crate) struct Answered {
@@ -109,10 +110,10 @@ pub(crate) fn prepare(
     sa: &IkeSa,
     new: &mut NewChild,
     rule: KeRule,
-) -> Result<(), &'static str> {
+) -> Result<(), Diagnosis> {
     new.proposals = proposals(sa, &new.config, new.spi_in, rule);
     if new.proposals.is_empty() {
-        return Err(negotiate::AH_NAT);
+        return Err(KeyExchange::AhThroughNat.into());
     }
     if new.id.0 == 0 {
         new.id = ep.new_child_id();
@@ -194,7 +195,7 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
     }
     let first = new.ke.or(in_use);
     if let Err(why) = prepare(ep, sa, &mut new, KeRule::Prefer(first)) {
-        return fail(ep, now, sa, new, why);
+        return fail(ep, now, sa, new, &why.to_string());
     }
     let verb = if new.rekey.is_some() { "rekeying" } else { "establishing" };
     let line = format!("{verb} CHILD_SA {}{{{}}}", new.config.name, new.id.0);

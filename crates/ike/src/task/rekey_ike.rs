@@ -29,6 +29,7 @@ use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
 
 /// What a good response says.
@@ -344,33 +345,34 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         }
     }
     let (Some(offered), Some(nonce), Some(ke)) = (offered, nonce, ke) else {
-        return ep.refuse_syntax(now, sa, "a rekeying of the IKE_SA without what it needs");
+        let (message, needs) = ("request to rekey the IKE_SA", "SA, nonce and KE");
+        return ep.refuse_syntax(now, sa, KeyExchange::MissingPayload { message, needs });
     };
     let selected = match negotiate::select_ike(&sa.conn.proposals, offered, Some(ke.group)) {
         Ok(selected) => selected,
         Err(no) => {
             ep.counters.no_proposal += 1;
-            ep.log(Level::Error, sa, "no acceptable proposal found for rekeying the IKE_SA");
-            for line in no.lines {
-                ep.log(Level::Error, sa, line);
-            }
-            return ep.respond_notify(sa, NotifyType::NO_PROPOSAL_CHOSEN, []);
+            let why = no.into();
+            ep.log_why(Level::Error, sa, "not rekeying the IKE_SA", &why);
+            return ep.respond_why(sa, &why);
         }
     };
     if !negotiate::nonce_fits(selected.suite.prf, nonce) {
-        return ep.refuse_syntax(now, sa, "a nonce that is too short for the PRF");
+        let (bytes, prf) = (nonce.len(), selected.suite.prf);
+        return ep.refuse_syntax(now, sa, KeyExchange::ShortNonce { bytes, prf });
     }
     let suite = selected.suite;
     if ke.group != suite.ke {
-        return ep.respond_notify(sa, NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
+        let why = KeyExchange::OtherMethod { received: Some(ke.group), wanted: suite.ke }.into();
+        ep.log_why(Level::Info, sa, "", &why);
+        return ep.respond_why(sa, &why);
     }
     let spi = <[u8; 8]>::try_from(selected.answer.spi.as_slice()).map(u64::from_be_bytes).unwrap_or(0);
-    if spi == 0 || kex::public_len(suite.ke) != Some(ke.data.len()) {
-        return ep.refuse_syntax(
-            now,
-            sa,
-            "a rekeying of the IKE_SA with an SPI or a KE payload that cannot be",
-        );
+    if spi == 0 {
+        return ep.refuse_syntax(now, sa, KeyExchange::BadSpi { spi: None });
+    }
+    if kex::public_len(suite.ke) != Some(ke.data.len()) {
+        return ep.refuse_syntax(now, sa, KeyExchange::BadValue { method: suite.ke });
     }
     // It replaces one, so that no limit on their number is in its way: but not again before the
     // peer has deleted those before.
@@ -420,7 +422,7 @@ fn answer_have_shared(
     let keys = shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false));
     let Some(keys) = keys else {
         ep.free_ike_spi(spi);
-        return ep.refuse_syntax(now, sa, "a key exchange value that is not acceptable");
+        return ep.refuse_syntax(now, sa, KeyExchange::BadValue { method: o.suite.ke });
     };
     let mut new = successor(ep, now, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
     log_keys(ep, &mut new);

@@ -2,6 +2,7 @@
 
 use ironswan_crypto::sign::KeyError;
 use ironswan_wire::iana::NotifyType;
+use ironswan_wire::ike::payload::Notify;
 
 use super::configuration::Configuration;
 use super::entry::{Words, say};
@@ -12,9 +13,9 @@ const LONGER: &str = "whoever answers as the peer once can try keys offline; `ir
 impl Configuration {
     /// A missing key answers a peer as an authentication that failed. The other entries answer
     /// nobody.
-    pub(super) fn notify(&self) -> Option<NotifyType> {
-        matches!(self, Self::NoKey { .. } | Self::NoPrivateKey { .. })
-            .then_some(NotifyType::AUTHENTICATION_FAILED)
+    pub(super) fn notify(&self) -> Option<Notify> {
+        let answers = matches!(self, Self::NoKey { .. } | Self::NoPrivateKey { .. });
+        answers.then(|| Notify::new(NotifyType::AUTHENTICATION_FAILED, []))
     }
 
     pub(super) fn words(&self) -> Words {

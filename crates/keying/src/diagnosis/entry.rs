@@ -35,6 +35,15 @@ impl Fault {
 pub(super) struct Words {
     pub(super) sentence: String,
     pub(super) remedy: String,
+    /// Lines of data that are too long for the sentence.
+    pub(super) details: Vec<String>,
+}
+
+impl Words {
+    /// Adds lines of data.
+    pub(super) fn with(self, details: Vec<String>) -> Self {
+        Self { details, ..self }
+    }
 }
 
 impl fmt::Display for Words {
@@ -46,7 +55,7 @@ impl fmt::Display for Words {
 }
 
 pub(super) fn say(sentence: impl Into<String>, remedy: impl Into<String>) -> Words {
-    Words { sentence: sentence.into(), remedy: remedy.into() }
+    Words { sentence: sentence.into(), remedy: remedy.into(), details: Vec::new() }
 }
 
 /// Makes the entries of an area: an enum with their data, and one without.

@@ -3,6 +3,7 @@
 //! ```text
 //! Diagnosis ─ area ─ entry { data } ─┬─ sentence   for people; of the area's file
 //!                                    ├─ remedy     for people; may be empty
+//!                                    ├─ details    lines of long data, for the log
 //!                                    ├─ notify     the NOTIFY that answers the peer, if one does
 //!                                    └─ Entry ─── name (kebab-case), area, fault, meaning: without the data
 //! ```
@@ -17,23 +18,32 @@
 //! | `configuration` | entries of configuration: files, names of keys, values |
 //! | `configuration_words` | their sentences and remedies |
 //! | `entry` | fault, words, and the macro that makes the enums of an area |
+//! | `key_exchange` | entries of key exchange: proposals, key exchange values, messages |
+//! | `negotiation` | details of a negotiation: the nearest proposals, lists |
 //! | `reading` | details of files, syntax and inheritance |
+//! | `selectors` | entries of traffic selectors |
 //! | `value` | details of values, secrets and proposals |
 
 mod configuration;
 mod configuration_words;
 mod entry;
+mod key_exchange;
+mod negotiation;
 mod reading;
+mod selectors;
 mod value;
 
 use std::fmt;
 
 pub use configuration::{Configuration, ConfigurationEntry};
 pub use entry::Fault;
+pub use key_exchange::{KeyExchange, KeyExchangeEntry};
+pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};
+pub use selectors::{Pair, Selectors, SelectorsEntry};
 pub use value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
-use ironswan_wire::iana::NotifyType;
+use ironswan_wire::ike::payload::Notify;
 
 use entry::Words;
 
@@ -42,6 +52,10 @@ use entry::Words;
 pub enum Area {
     /// Reading and understanding the configuration.
     Configuration,
+    /// Agreeing on algorithms and keys.
+    KeyExchange,
+    /// Agreeing on the traffic that a CHILD_SA carries.
+    Selectors,
 }
 
 impl Area {
@@ -49,6 +63,8 @@ impl Area {
     pub fn word(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
+            Self::KeyExchange => "key exchange",
+            Self::Selectors => "selectors",
         }
     }
 }
@@ -119,9 +135,9 @@ macro_rules! areas {
                 }
             }
 
-            /// The error notification that tells the peer (RFC 7296 section 3.10.1). `None`: the
-            /// peer is not told.
-            pub fn notify(&self) -> Option<NotifyType> {
+            /// The error notification that tells the peer, with its data (RFC 7296 section 3.10.1).
+            /// `None`: the peer is not told.
+            pub fn notify(&self) -> Option<Notify> {
                 match self {
                     $(Self::$area(reason) => reason.notify(),)+
                 }
@@ -139,6 +155,10 @@ macro_rules! areas {
 areas! {
     /// Reading and understanding the configuration.
     Configuration, ConfigurationEntry;
+    /// Agreeing on algorithms and keys.
+    KeyExchange, KeyExchangeEntry;
+    /// Agreeing on the traffic that a CHILD_SA carries.
+    Selectors, SelectorsEntry;
 }
 
 impl Diagnosis {
@@ -151,6 +171,12 @@ impl Diagnosis {
     /// all.
     pub fn remedy(&self) -> String {
         self.words().remedy
+    }
+
+    /// Lines with data that is too long for the sentence, such as lists of proposals. The log has
+    /// them below the sentence.
+    pub fn details(&self) -> Vec<String> {
+        self.words().details
     }
 }
 

@@ -134,8 +134,8 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
         match create_child::prepare(ep, sa, &mut new, KeRule::Ignore) {
             Ok(()) => child = Some(new),
             Err(why) => {
-                let line = format!("establishing CHILD_SA {} failed: {why}", new.config.name);
-                ep.log(Level::Error, sa, line);
+                let context = format!("establishing CHILD_SA {} failed", new.config.name);
+                ep.log_why(Level::Error, sa, &context, &why);
                 refused.push((new, why));
             }
         }
@@ -143,7 +143,7 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
     match (&child, refused.last()) {
         // Nobody asked for an IKE_SA without any child.
         (None, Some((_, why))) if sa.ticket.is_none() => {
-            let why = (*why).to_owned();
+            let why = why.to_string();
             sa.queue.extend(refused.into_iter().map(|(new, _)| Task::Child(new)));
             return ep.close_ike(now, sa, Close::Failed(why));
         }
@@ -155,7 +155,7 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
         _ => {}
     }
     for (new, why) in refused {
-        ep.fail_task(Task::Child(new), why);
+        ep.fail_task(Task::Child(new), &why.to_string());
     }
     if child.is_none() && (!offered || sa.conn.childless == Childless::Never) {
         let why = match sa.conn.childless {

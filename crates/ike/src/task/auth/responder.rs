@@ -230,9 +230,9 @@ fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &AnswerAuth, au
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
     ep.establish(now, sa);
     if let (true, Some((ni, nr))) = (x.with_child, nonces)
-        && !answer_child::answer_first(ep, now, sa, &x.payloads, ni, nr, &mut response)
+        && let Err(why) = answer_child::answer_first(ep, now, sa, &x.payloads, ni, nr, &mut response)
     {
-        return ep.refuse_syntax(now, sa, "an IKE_AUTH request for a child that cannot be");
+        return ep.refuse_syntax(now, sa, why);
     }
     ep.respond(sa, &response);
 }

@@ -1,0 +1,99 @@
+//! Entries of the area selectors: traffic selectors that two sides do not agree on.
+
+use ironswan_wire::iana::NotifyType;
+use ironswan_wire::ike::payload::Notify;
+use ironswan_wire::selector::TrafficSelector;
+
+use super::entry::{Words, entries, say};
+use super::negotiation::{list_selectors, shorten};
+
+/// Limits how many configured children one line names.
+const CHILDREN: usize = 16;
+
+/// Traffic selectors of both sides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pair {
+    /// Our side.
+    pub local: Vec<TrafficSelector>,
+    /// The peer's side.
+    pub remote: Vec<TrafficSelector>,
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} === {}", list_selectors(&self.local), list_selectors(&self.remote))
+    }
+}
+
+entries! {
+    /// Agreeing on the traffic that a CHILD_SA carries.
+    Selectors, SelectorsEntry;
+
+    /// No child is configured for any of the traffic that the peer asks for.
+    Unacceptable {
+        /// Selectors that the peer asks for.
+        asked: Pair,
+        /// Name and selectors of each configured child.
+        configured: Vec<(String, Pair)>,
+    } = "selectors-unacceptable" by NoAgreement;
+    /// The peer rekeys a CHILD_SA and asks for less traffic than it carries.
+    Narrows {
+        /// Selectors that the peer asks for.
+        asked: Pair,
+        /// Name of the CHILD_SA.
+        child: String,
+        /// Selectors of the CHILD_SA.
+        in_use: Pair,
+    } = "rekeying-narrows" by Peer;
+    /// Two hosts behind one NAT ask for transport mode with the same traffic.
+    SameHost {
+        /// Ends of the IKE_SA that has this traffic already.
+        other: String,
+        /// Selectors that the peer asks for.
+        asked: Pair,
+    } = "same-traffic-behind-nat" by Configuration;
+    /// The peer has cut selectors into as many pieces as it may on all of its IKE_SAs.
+    TooManyPieces {
+        /// Selectors that the peer asks for.
+        asked: Pair,
+    } = "too-many-pieces" by Peer;
+}
+
+impl Selectors {
+    pub(super) fn notify(&self) -> Option<Notify> {
+        let kind = match self {
+            Self::Unacceptable { .. } | Self::Narrows { .. } | Self::SameHost { .. } => {
+                NotifyType::TS_UNACCEPTABLE
+            }
+            // Asked for again, the CHILD_SA is narrowed to what is left.
+            Self::TooManyPieces { .. } => NotifyType::TEMPORARY_FAILURE,
+        };
+        Some(Notify::new(kind, []))
+    }
+
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Self::Unacceptable { asked, configured } => {
+                let mut children = configured.iter().take(CHILDREN);
+                let some: Vec<_> = children.by_ref().map(|(name, pair)| format!("{name}: {pair}")).collect();
+                let remedy = "compare local_ts here with remote_ts there, and the other way round";
+                say(format!("traffic selectors {asked} unacceptable"), remedy)
+                    .with(vec![shorten(format!("configured are {}", some.join(", ")))])
+            }
+            Self::Narrows { asked, child, in_use } => {
+                say(format!("traffic selectors {asked} unacceptable"), "")
+                    .with(vec![format!("{child} has {in_use}, which a rekeying must not narrow")])
+            }
+            Self::SameHost { other, asked } => say(
+                format!(
+                    "{other} has transport mode with {asked} already: hosts behind one NAT need ports of their own \
+                     (local_ts, remote_ts), or tunnel mode with addresses of their own (RFC 3948 section 5.2)"
+                ),
+                "",
+            ),
+            Self::TooManyPieces { asked } => {
+                say(format!("the peer has no room for so many selectors any more: {asked}"), "")
+            }
+        }
+    }
+}

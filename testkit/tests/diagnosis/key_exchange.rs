@@ -1,0 +1,70 @@
+//! Cases of the area key exchange.
+
+use ironswan_keying::diagnosis::KeyExchangeEntry as E;
+use ironswan_keying::{Diagnosis, Limits};
+use ironswan_testkit::config;
+use ironswan_wire::iana::{ExchangeType, KeId, PayloadType, PrfId};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Ke, Nonce};
+use ironswan_wire::proposal::{Proposal, Transform};
+
+use crate::story::{MS, Pair, failures, ike_with, tried};
+
+/// CREATE_CHILD_SA with this KE payload, where the children have X25519.
+fn with_ke(ke: Option<Ke>) -> Vec<Diagnosis> {
+    let x25519 = config::esp_proposal(&[KeId::CURVE_25519]);
+    let mut pair = Pair::up(|c| c.iter_mut().for_each(|c| c.children[0].proposals = vec![x25519.clone()]));
+    pair.ask_child(|p| {
+        p[0] = Payload::Sa(vec![Proposal { spi: vec![0xc1, 1, 1, 1], ..x25519 }]);
+        p.splice(2..2, ke.map(Payload::Ke));
+    })
+}
+
+/// Makes the entry happen, and returns every failure.
+pub fn happens(entry: E) -> Vec<Diagnosis> {
+    match entry {
+        E::NoProposal => tried(|c| ike_with(&mut c[0], KeId::ECP_384)),
+        E::AhThroughNat => tried(|c| {
+            c[0].encap = true;
+            c.iter_mut().for_each(|c| c.children[0].proposals = vec![config::ah_proposal(&[])]);
+        }),
+        E::OtherMethod => tried(|c| {
+            c[0].proposals = vec![config::ike_proposal(&[KeId::ECP_256, KeId::CURVE_25519])];
+        }),
+        // The point of order 1: its shared secret is zero (RFC 8031 section 2).
+        E::BadValue => with_ke(Some(Ke { group: KeId::CURVE_25519, data: vec![0; 32] })),
+        E::ShortNonce => {
+            let sha512 = Transform::Prf(PrfId::HMAC_SHA2_512);
+            let mut pair = Pair::up(|c| c.iter_mut().for_each(|c| c.proposals[0].transforms[1] = sha512));
+            pair.ask_child(|p| p[1] = Payload::Nonce(Nonce(vec![1; 16])))
+        }
+        E::MissingPayload => Pair::up(|_| {}).ask_child(|p| p.truncate(3)),
+        E::BadSpi => {
+            let mut pair = Pair::up(|_| {});
+            let in_use = pair.w.child(0).spi_in;
+            pair.ask_child(|p| {
+                let spi = in_use.0.to_be_bytes().to_vec();
+                p[0] = Payload::Sa(vec![Proposal { spi, ..config::esp_proposal(&[]) }]);
+            })
+        }
+        E::Unreadable => {
+            let mut pair = Pair::up(|_| {});
+            let (exchange, junk) = (ExchangeType::INFORMATIONAL, [0, 0, 0, 3]);
+            let bytes = pair.f.raw(true, exchange, false, 2, PayloadType::NONCE, &junk);
+            pair.w.inject(crate::story::a(), crate::story::b(), bytes);
+            pair.w.run(10 * MS);
+            failures(&pair.w)
+        }
+        E::OutOfPlace => Pair::up(|_| {}).ask(ExchangeType::IKE_AUTH, &[]),
+        E::ChildLimit => {
+            let limits = Limits { child_sa_max: 1, ..Limits::default() };
+            Pair::limited(limits, |_| {}).ask_child(|_| {})
+        }
+    }
+}
+
+#[test]
+fn a_method_that_is_missing_is_asked_for() {
+    let found = with_ke(None);
+    assert!(found.iter().any(|d| d.sentence() == "key exchange method CURVE_25519 is required"), "{found:?}");
+}
