@@ -59,3 +59,46 @@ fn nothing_of_a_key_is_left_of_the_file_that_had_it() {
         assert_eq!(left, [0; 4]);
     }
 }
+
+#[test]
+fn nothing_of_a_private_key_is_left_of_the_file_that_had_it() {
+    let name = "wiped_tests::nothing_of_a_private_key_is_left_of_the_file_that_had_it";
+    if alone(name) {
+        return;
+    }
+    // As DER, as PEM, and as PEM whose last digit is missing.
+    for (pem, right) in [(false, true), (true, true), (true, false)] {
+        let mut der = Zeroizing::new(vec![0; 16 + KEY_LEN]);
+        der[..16].copy_from_slice(b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20");
+        let key = Masked::new(&mut der[16..]);
+        let mut text = Zeroizing::new(Vec::with_capacity(512));
+        text.extend_from_slice(b"-----BEGIN PRIVATE KEY-----\n");
+        let from = text.len() + 22;
+        for three in der.chunks(3) {
+            let bits = three.iter().fold(0, |bits, b| bits << 8 | u32::from(*b));
+            (0..4).for_each(|i| text.push(BASE64[(bits >> (18 - 6 * i)) as usize & 63]));
+        }
+        let digits = Masked::of(&text[from..from + KEY_LEN]);
+        if !right {
+            text.pop();
+        }
+        text.extend_from_slice(b"\n-----END PRIVATE KEY-----\n");
+        let dir = Scratch::new();
+        dir.write("swanctl.conf", "# nothing\n");
+        std::fs::write(dir.write("private/a", ""), if pem { &**text } else { &der[..] }).unwrap();
+        drop((der, text));
+        let mut diags = Diagnostics::default();
+        let config = load_dir(now, dir.path(), &mut diags).unwrap();
+        assert_eq!(
+            (diags.errors() == 0, config.private_keys.len()),
+            (right, usize::from(right)),
+            "{diags:?}"
+        );
+        let alive = count([&key, &digits]);
+        assert_eq!((alive[0] > 0, alive[1]), (right, 0), "{alive:?}");
+        drop(config);
+        let left = count([&key, &digits]);
+        println!("PEM: {pem}, right: {right}: {alive:?} parts while it is there, {left:?} after it");
+        assert_eq!(left, [0; 2]);
+    }
+}

@@ -359,6 +359,11 @@ def including(box, path):
     return f'include {path}\n' + tunnel(box)
 
 
+def with_key(box, path):
+    """A configuration whose peer has its public key in such a file."""
+    return tunnel(box, remote_auth=f'pubkeys = {path}')
+
+
 def ends_with(status, argv, what):
     """A program that must end by itself; what it said, and after how long."""
     began = time.monotonic()
@@ -369,10 +374,10 @@ def ends_with(status, argv, what):
     return done.stdout
 
 
-def refused(lab, paths, why, statuses):
-    """`check` and a start, with these exit statuses, refuse a configuration that includes such a path, and name it."""
+def refused(lab, paths, why, statuses, naming=including):
+    """`check` and a start, with these exit statuses, refuse a configuration that names such a path, and name it."""
     for command, status, path in zip(('check', 'run'), statuses, paths):
-        folder = os.path.dirname(lab.write(f'{command}-etc/swanctl.conf', including('g1', path)))
+        folder = os.path.dirname(lab.write(f'{command}-etc/swanctl.conf', naming('g1', path)))
         argv = {'check': [program(), 'check', folder],
                 'run': lab.argv('g1', [program(), 'run', '--config', folder, '--vici', f'unix://{folder}/vici'])}
         said = ends_with(status, argv[command], f'{command} of it')
@@ -380,20 +385,21 @@ def refused(lab, paths, why, statuses):
 
 
 def pipes_and_devices_as_files_are_refused(lab, full):
-    """A named pipe, a device and a folder among the included files: an error at once, and nothing changes."""
+    """A named pipe, a device and a folder among the included files and files of keys: an error at once, and nothing changes."""
     us, them = pair(lab)
-    pipe = lab.path('g1-etc/conf.d/pipe.conf')
-    os.makedirs(os.path.dirname(pipe))
-    os.mkfifo(pipe, 0o600)
-    os.chmod(pipe, 0o600)
-    for path in (pipe, '/dev/zero', us.config):
-        lab.write('g1-etc/swanctl.conf', including('g1', path))
-        mark = len(us.log())
-        us.process.send(signal.SIGHUP)
-        until('the reload is refused', lambda: 'not reloaded' in us.log()[mark:], SOON)
-        check(f'cannot read {path}: not a regular file' in us.log()[mark:], f'{path}: not a regular file')
-    refused(lab, (pipe, pipe), 'not a regular file', (1, 2))
-    os.remove(pipe)
+    for naming, name in ((including, 'g1-etc/conf.d/pipe.conf'), (with_key, 'g1-etc/pubkey/pipe.pem')):
+        pipe = lab.path(name)
+        os.makedirs(os.path.dirname(pipe))
+        os.mkfifo(pipe, 0o600)
+        os.chmod(pipe, 0o600)
+        for path in (pipe, '/dev/zero', us.config):
+            lab.write('g1-etc/swanctl.conf', naming('g1', path))
+            mark = len(us.log())
+            us.process.send(signal.SIGHUP)
+            until('the reload is refused', lambda: 'not reloaded' in us.log()[mark:], SOON)
+            check(f'cannot read {path}: not a regular file' in us.log()[mark:], f'{path}: not a regular file')
+        refused(lab, (pipe, pipe), 'not a regular file', (1, 2), naming)
+        os.remove(pipe)
     lab.write('g1-etc/swanctl.conf', tunnel('g1'))
     with us.vici() as v:
         v.request('reload-settings')
@@ -404,8 +410,8 @@ def files_that_hang_hold_nobody_up(lab, full):
     """A file system that never answers: both sides rekey and commands are answered while a reload hangs; it is given up and named,
     others are refused, and neither a start nor an end waits for it."""
     # All are mounted before the daemon starts: mounts made later need not be visible in its namespace.
-    silent_ones = [SilentFiles(lab, f'silent-{n}') for n in range(4)]
-    first, second, for_check, for_run = silent_ones
+    silent_ones = [SilentFiles(lab, f'silent-{n}') for n in range(6)]
+    first, second, *others = silent_ones
     try:
         us, them = pair(lab)
         load = Numbered(lab)
@@ -427,7 +433,9 @@ def files_that_hang_hold_nobody_up(lab, full):
         took = time.monotonic() - began
         check(path in answer and 'not reloaded' in answer and took < SOON, f'another reload after {took:.2f} s: {answer}')
         # What may pass by itself is worth another start: systemd tries again after 1, and not after 2.
-        refused(lab, [f'{f.path}/secret.conf' for f in (for_check, for_run)], 'the file system has not answered', (2, 1))
+        for naming in (including, with_key):
+            paths = [f'{others.pop().path}/{name}' for name in ('secret.conf', 'key.pem')]
+            refused(lab, paths, 'the file system has not answered', (2, 1), naming)
         serves(us, them, 'the thread still hangs', rounds=1)
         first.close()
         lab.write('g1-etc/swanctl.conf', tunnel('g1'))

@@ -269,6 +269,8 @@ fn flag(message: &Section, key: &str) -> Result<bool, String> {
 }
 
 #[cfg(test)]
+mod keys_tests;
+#[cfg(test)]
 mod recorded_tests;
 #[cfg(test)]
 mod suite_tests;

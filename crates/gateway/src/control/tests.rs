@@ -412,7 +412,8 @@ async fn the_fields_of_a_listed_sa_stand_in_charon_s_order() {
 
 /// Debian's `swanctl` on a thread, while the server runs here.
 pub(super) async fn swanctl(s: &Served, args: &[&str]) -> (bool, String) {
-    let conf = s.dir.write("program.conf", "swanctl {\n load = pem pkcs1 x509 pubkey openssl random\n}\n");
+    let conf =
+        s.dir.write("program.conf", "swanctl {\n load = pem pkcs1 pkcs8 x509 pubkey openssl random\n}\n");
     let mut command = Command::new("swanctl");
     command.args(args).arg("--uri").arg(format!("unix://{}", s.path.display())).env("STRONGSWAN_CONF", conf);
     let out = tokio::task::spawn_blocking(move || command.output()).await.unwrap();

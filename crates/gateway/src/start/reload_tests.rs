@@ -158,6 +158,50 @@ fn what_vici_has_loaded_is_not_the_files_to_take_away() {
 }
 
 #[test]
+fn private_keys_come_and_go_with_their_files() {
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", "");
+        let dir = folder(&conf(1, 2));
+        let key = |n: u8| {
+            let head = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+            [&head[..], &[n; 32]].concat()
+        };
+        let write = |name: &str, bytes: &[u8]| std::fs::write(dir.write(name, ""), bytes).unwrap();
+        let ids = || driver.view(|e, _| e.private_ids().copied().collect::<Vec<_>>());
+        let id = |n| ironswan_config::keyfiles::private_key(&key(n)).unwrap().id;
+        write("private/a.der", &key(1));
+        let loaded = loaded(&dir, &driver);
+        assert_eq!(ids(), [id(1)]);
+        // One that VICI has loaded stays, whatever the files do.
+        driver.act(|e, _| e.load_private(ironswan_config::keyfiles::private_key(&key(9)).unwrap()));
+        let has = |wanted: &[u8]| {
+            let mut wanted: Vec<_> = wanted.iter().map(|n| id(*n)).collect();
+            wanted.sort_unstable();
+            assert_eq!(ids(), wanted);
+        };
+        write("pkcs8/b.der", &key(2));
+        loaded.reload(&driver).await.unwrap();
+        has(&[1, 2, 9]);
+        // Another key in the same file, and the same key in another file.
+        write("private/a.der", &key(2));
+        write("pkcs8/b.der", &key(3));
+        loaded.reload(&driver).await.unwrap();
+        has(&[2, 3, 9]);
+        // Half of a file changes nothing.
+        write("private/a.der", &key(1)[..20]);
+        let why = loaded.reload(&driver).await.unwrap_err();
+        assert!(why.contains("private/a.der holds no private key"), "{why}");
+        has(&[2, 3, 9]);
+        std::fs::remove_file(dir.path().join("private/a.der")).unwrap();
+        loaded.reload(&driver).await.unwrap();
+        has(&[3, 9]);
+        std::fs::remove_dir_all(dir.path().join("pkcs8")).unwrap();
+        loaded.reload(&driver).await.unwrap();
+        has(&[9]);
+    });
+}
+
+#[test]
 fn who_is_taken_out_of_the_files_is_closed_whoever_had_begun() {
     block(async {
         let (ours, theirs) = pair();
