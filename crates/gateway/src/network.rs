@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ironswan_io::Error as IoError;
-use ironswan_io::route::{Address, Hop, Netlink, Route, Rule, TABLE};
+use ironswan_io::route::{Address, Netlink, NextHop, Route, Rule, TABLE};
 
 /// Questions and changes of the kernel's routing. Tests have stand-ins.
 pub trait Kernel {
@@ -12,7 +12,12 @@ pub trait Kernel {
     /// Removes a route.
     fn delete_route(&mut self, route: &Route) -> Result<(), IoError>;
     /// How a packet with this mark would leave; an MTU of 0 is the interface's.
-    fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError>;
+    fn lookup(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<NextHop>, IoError>;
     /// The same of the route as it was configured, whatever ICMP errors have made the kernel
     /// believe of the path.
     fn configured(
@@ -20,7 +25,7 @@ pub trait Kernel {
         remote: IpAddr,
         source: Option<IpAddr>,
         mark: u32,
-    ) -> Result<Option<Hop>, IoError>;
+    ) -> Result<Option<NextHop>, IoError>;
     /// The MTU of an interface, if it is there.
     fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError>;
     /// This machine's addresses.
@@ -47,7 +52,12 @@ impl Kernel for Netlink {
     fn delete_route(&mut self, route: &Route) -> Result<(), IoError> {
         Netlink::delete_route(self, route)
     }
-    fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
+    fn lookup(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<NextHop>, IoError> {
         Netlink::lookup_route(self, remote, source, mark)
     }
     fn configured(
@@ -55,7 +65,7 @@ impl Kernel for Netlink {
         remote: IpAddr,
         source: Option<IpAddr>,
         mark: u32,
-    ) -> Result<Option<Hop>, IoError> {
+    ) -> Result<Option<NextHop>, IoError> {
         Netlink::configured_route(self, remote, source, mark)
     }
     fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ironswan_io::Error as IoError;
-use ironswan_io::route::{Address, Hop, Route, RouteKind, Rule};
+use ironswan_io::route::{Address, NextHop, Route, RouteKind, Rule};
 
 use super::Kernel;
 use crate::guard::standing::default_metric;
@@ -81,14 +81,14 @@ impl Kernel for Fake {
         t.routes.retain(|r| of(r) != of(&route));
         Ok(())
     }
-    fn lookup(&mut self, to: IpAddr, _: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
+    fn lookup(&mut self, to: IpAddr, _: Option<IpAddr>, mark: u32) -> Result<Option<NextHop>, IoError> {
         assert_eq!(mark, 0x220);
         let (source, mut t) = (Some([192, 0, 2, 1].into()), self.0.borrow_mut());
         t.lookups += 1;
         if t.puzzles && t.path_mtu != 0 {
             return Err(IoError::Answer { what: format!("look up the route to {to}") });
         }
-        Ok(Some(Hop {
+        Ok(Some(NextHop {
             link: 2,
             gateway: None,
             source,
@@ -97,9 +97,14 @@ impl Kernel for Fake {
             local: false,
         }))
     }
-    fn configured(&mut self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
+    fn configured(
+        &mut self,
+        to: IpAddr,
+        from: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<NextHop>, IoError> {
         let own = self.0.borrow().route_mtu;
-        Ok(self.lookup(to, from, mark)?.map(|hop| Hop { mtu: own, expires: None, ..hop }))
+        Ok(self.lookup(to, from, mark)?.map(|hop| NextHop { mtu: own, expires: None, ..hop }))
     }
     fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {
         let mut t = self.0.borrow_mut();

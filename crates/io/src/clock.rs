@@ -23,7 +23,7 @@ pub fn nanoseconds() -> u64 {
 }
 
 /// Cost of one reading of [`nanoseconds`]: the shortest of many, in nanoseconds.
-pub fn cost() -> u64 {
+pub fn reading_cost() -> u64 {
     let mut last = nanoseconds();
     let mut least = u64::MAX;
     for _ in 0..1_000 {

@@ -71,8 +71,8 @@ impl Error {
         }
     }
 
-    /// Sorts the error of an rtnetlink request: a reply that we could not parse, or a refusal.
-    pub(crate) fn asking(what: String, source: io::Error) -> Self {
+    /// The error of an rtnetlink request: a reply that we could not parse, or a refusal.
+    pub(crate) fn request(what: String, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::InvalidData => Self::Answer { what },
             _ => Self::Netlink { what, source },

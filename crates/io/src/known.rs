@@ -14,27 +14,27 @@ use std::time::Instant;
 
 use crate::udp::hold;
 
-/// The MTUs known for one path, in bytes of IP packet.
+/// The MTUs known for one path, in bytes of an IP packet.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct PathLimits {
     /// The `mtu` of the route.
     route: Option<u32>,
     /// The MTU that an ICMP error has told, and until when we believe it.
     learned: Option<(u32, Instant)>,
 }
 
-impl Known {
-    fn least(&self) -> Option<u32> {
+impl PathLimits {
+    fn mtu(&self) -> Option<u32> {
         let learned = self.learned.map(|(mtu, _)| mtu);
         self.route.into_iter().chain(learned).min()
     }
 }
 
-/// The paths that are known to be narrow. Shared by those who learn of them and those who send.
+/// Path MTUs by peer. Threads that learn MTUs and threads that send share it.
 #[derive(Debug, Default)]
 pub struct KnownPaths {
-    paths: Mutex<HashMap<IpAddr, Known>>,
-    /// How many there are: where there are none, nobody takes the lock.
+    paths: Mutex<HashMap<IpAddr, PathLimits>>,
+    /// Number of `paths`. When it is 0, a look-up does not take the lock.
     count: AtomicUsize,
 }
 
@@ -45,20 +45,20 @@ impl KnownPaths {
         if self.count.load(Relaxed) == 0 {
             return None;
         }
-        hold(&self.paths).get(&remote).and_then(Known::least)
+        hold(&self.paths).get(&remote).and_then(PathLimits::mtu)
     }
 
     /// The MTU that an ICMP error has told about the path to `remote`.
-    pub fn learned(&self, remote: IpAddr) -> Option<u32> {
+    pub fn icmp_mtu(&self, remote: IpAddr) -> Option<u32> {
         Some(hold(&self.paths).get(&remote)?.learned?.0)
     }
 
-    /// An ICMP error says that the path takes `mtu` bytes, which holds until `until`. True if that
-    /// is less than what was known. A larger one than another error's is ignored: a path is taken
-    /// to be wider only when that is forgotten.
-    pub fn learn(&self, remote: IpAddr, mtu: u32, until: Instant) -> bool {
+    /// Notes the MTU of an ICMP error, which is believed until `until`. Returns true when the path
+    /// MTU became smaller. An MTU larger than that of an earlier error is ignored: a path counts as
+    /// wider only when the earlier one has expired.
+    pub fn learn_icmp_mtu(&self, remote: IpAddr, mtu: u32, until: Instant) -> bool {
         self.change(remote, |known| {
-            let before = known.least();
+            let before = known.mtu();
             match known.learned {
                 Some((least, _)) if least < mtu => return false,
                 _ => known.learned = Some((mtu, until)),
@@ -67,14 +67,14 @@ impl KnownPaths {
         })
     }
 
-    /// The routing table says that the path takes `mtu` bytes; `None`: it says nothing, so that the
-    /// link decides.
-    pub fn route(&self, remote: IpAddr, mtu: Option<u32>) {
+    /// Notes the `mtu` of the route to a peer; `None` when the route has none, so that the link
+    /// decides.
+    pub fn set_route_mtu(&self, remote: IpAddr, mtu: Option<u32>) {
         self.change(remote, |known| known.route = mtu);
     }
 
-    /// Forgets what was learned and holds no longer. The peers of which something was.
-    pub fn forget(&self, now: Instant) -> Vec<IpAddr> {
+    /// Forgets MTUs of ICMP errors whose time is over. Returns their peers.
+    pub fn forget_expired(&self, now: Instant) -> Vec<IpAddr> {
         let mut paths = hold(&self.paths);
         let mut forgotten = Vec::new();
         paths.retain(|remote, known| {
@@ -82,24 +82,24 @@ impl KnownPaths {
                 known.learned = None;
                 forgotten.push(*remote);
             }
-            known.least().is_some()
+            known.mtu().is_some()
         });
-        self.counted(&paths);
+        self.update_count(&paths);
         forgotten
     }
 
-    fn change<T>(&self, remote: IpAddr, f: impl FnOnce(&mut Known) -> T) -> T {
+    fn change<T>(&self, remote: IpAddr, f: impl FnOnce(&mut PathLimits) -> T) -> T {
         let mut paths = hold(&self.paths);
         let known = paths.entry(remote).or_default();
         let result = f(known);
-        if known.least().is_none() {
+        if known.mtu().is_none() {
             paths.remove(&remote);
         }
-        self.counted(&paths);
+        self.update_count(&paths);
         result
     }
 
-    fn counted(&self, paths: &HashMap<IpAddr, Known>) {
+    fn update_count(&self, paths: &HashMap<IpAddr, PathLimits>) {
         self.count.store(paths.len(), Relaxed);
     }
 }
@@ -117,20 +117,20 @@ mod tests {
         let peer: IpAddr = "192.0.2.2".parse().unwrap();
         let at = |s| now + Duration::from_secs(s);
         assert_eq!(paths.mtu(peer), None);
-        assert!(paths.learn(peer, 1400, at(10)));
-        assert!(!paths.learn(peer, 1400, at(20)), "the same, for longer");
-        assert!(!paths.learn(peer, 1450, at(30)), "wider is not believed");
-        assert_eq!(paths.learned(peer), Some(1400));
-        paths.route(peer, Some(1300));
-        assert!(!paths.learn(peer, 1350, at(20)), "the route is as narrow already");
+        assert!(paths.learn_icmp_mtu(peer, 1400, at(10)));
+        assert!(!paths.learn_icmp_mtu(peer, 1400, at(20)), "the same, for longer");
+        assert!(!paths.learn_icmp_mtu(peer, 1450, at(30)), "wider is not believed");
+        assert_eq!(paths.icmp_mtu(peer), Some(1400));
+        paths.set_route_mtu(peer, Some(1300));
+        assert!(!paths.learn_icmp_mtu(peer, 1350, at(20)), "the route is as narrow already");
         assert_eq!((paths.mtu(peer), paths.mtu("192.0.2.3".parse().unwrap())), (Some(1300), None));
-        paths.route(peer, None);
+        paths.set_route_mtu(peer, None);
         assert_eq!(paths.mtu(peer), Some(1350));
-        assert!(paths.forget(at(19)).is_empty());
+        assert!(paths.forget_expired(at(19)).is_empty());
         assert_eq!(paths.mtu(peer), Some(1350));
-        assert_eq!(paths.forget(at(20)), [peer]);
+        assert_eq!(paths.forget_expired(at(20)), [peer]);
         assert_eq!((paths.mtu(peer), paths.count.load(Relaxed)), (None, 0));
-        paths.route(peer, None);
+        paths.set_route_mtu(peer, None);
         assert_eq!(paths.count.load(Relaxed), 0, "what says nothing is not kept");
     }
 }

@@ -8,7 +8,7 @@ const ARENAS: i32 = 2;
 /// an arena of its own and keeps what a short-lived one has freed: reading a large configuration on
 /// a new thread each time would leave 10 MB and more behind. To be called before the first thread
 /// is started; another C library is left as it is.
-pub fn share_arenas() {
+pub fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two numbers, and refuses what it does not know.
     unsafe {
@@ -19,7 +19,7 @@ pub fn share_arenas() {
 /// Gives pages of freed memory back to the kernel. glibc keeps a freed block that lies below one
 /// still in use, so a burst of small allocations would stay resident for good. The call walks the
 /// free blocks: 10 MB of 300-byte ones took 5 ms on a virtual Zen 3, 256 MB took 40 ms.
-pub fn give_back() {
+pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes a number of bytes to keep, and touches free memory alone.
     unsafe {

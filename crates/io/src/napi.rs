@@ -11,18 +11,18 @@ use std::io;
 
 use crate::route::Link;
 
-/// Why an interface is not polled as it is asked to be.
+/// The polling of an interface cannot be read or changed. The message says what to do about it.
 #[derive(Debug)]
 pub struct NapiError {
     /// The interface.
     pub name: String,
-    /// Why.
-    pub why: Why,
+    /// The reason.
+    pub why: NapiFault,
 }
 
 /// Reason why an interface cannot be polled by kernel threads.
 #[derive(Debug)]
-pub enum Why {
+pub enum NapiFault {
     /// `/sys` is not there, or has another interface under this name, or none.
     OtherSys,
     /// The kernel has no such file.
@@ -39,28 +39,28 @@ impl fmt::Display for NapiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
         match &self.why {
-            Why::OtherSys => write!(
+            NapiFault::OtherSys => write!(
                 f,
                 "/sys is not mounted, or is of another network namespace, and does not show the interface {name} of this \
                  one: start the daemon with a /sys of its own, as `ip netns exec` does"
             ),
-            Why::NoFile => {
+            NapiFault::NoFile => {
                 write!(
                     f,
                     "this kernel has no threaded NAPI for {name} (Linux 5.12 has it): a newer kernel has it"
                 )
             }
-            Why::NoNapi => write!(
+            NapiFault::NoNapi => write!(
                 f,
                 "the driver of {name} has no NAPI as the interface stands: set it up (`ip link set {name} up`); a veth has \
                  NAPI once `ethtool -K {name} gro on` was given"
             ),
-            Why::ReadOnly => write!(
+            NapiFault::ReadOnly => write!(
                 f,
                 "/sys/class/net/{name}/threaded cannot be written: give the daemon CAP_NET_ADMIN and a writable /sys, or \
                  write the file outside of the container"
             ),
-            Why::Refused(e) => write!(f, "/sys/class/net/{name}/threaded: {e}"),
+            NapiFault::Refused(e) => write!(f, "/sys/class/net/{name}/threaded: {e}"),
         }
     }
 }
@@ -70,7 +70,7 @@ impl std::error::Error for NapiError {}
 /// True when kernel threads poll the interface.
 ///
 /// # Errors
-/// [`Why::OtherSys`], [`Why::NoFile`], [`Why::Refused`].
+/// [`NapiFault::OtherSys`], [`NapiFault::NoFile`], [`NapiFault::Refused`].
 pub fn threaded(link: &Link) -> Result<bool, NapiError> {
     let text = std::fs::read_to_string(path(link)?).map_err(|e| failed(link, e))?;
     Ok(text.trim() != "0")
@@ -95,16 +95,16 @@ fn path(link: &Link) -> Result<String, NapiError> {
     if says("ifindex", &link.index.to_string()) && says("address", &address.join(":")) {
         Ok(folder + "/threaded")
     } else {
-        Err(NapiError { name: link.name.clone(), why: Why::OtherSys })
+        Err(NapiError { name: link.name.clone(), why: NapiFault::OtherSys })
     }
 }
 
 fn failed(link: &Link, e: io::Error) -> NapiError {
     let why = match e.raw_os_error() {
-        Some(libc::ENOENT) => Why::NoFile,
-        Some(libc::EOPNOTSUPP) => Why::NoNapi,
-        Some(libc::EROFS | libc::EACCES | libc::EPERM) => Why::ReadOnly,
-        _ => Why::Refused(e),
+        Some(libc::ENOENT) => NapiFault::NoFile,
+        Some(libc::EOPNOTSUPP) => NapiFault::NoNapi,
+        Some(libc::EROFS | libc::EACCES | libc::EPERM) => NapiFault::ReadOnly,
+        _ => NapiFault::Refused(e),
     };
     NapiError { name: link.name.clone(), why }
 }

@@ -42,17 +42,17 @@ const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
 const GROUP: u32 = 7;
 /// `NFPROTO_INET`.
 const INET: u8 = 1;
-/// A table of 10,000 elements that is replaced makes 20,000 notices.
+/// Receive buffer in bytes: replacing a table of 10,000 elements makes 20,000 notices.
 const BUFFER: i32 = 8 << 20;
-/// How long the end of a transaction may be behind its parts, milliseconds; the kernel sends both
-/// under one lock.
-const END: i64 = 20;
+/// Time in milliseconds that we wait for the end of a transaction after its parts; the kernel sends
+/// both under one lock.
+const END_TIMEOUT_MS: i64 = 20;
 /// Limits how many transactions one look reports; further ones are left out.
-const MAX_TOUCHES: usize = 16;
+const MAX_CHANGES: usize = 16;
 
-/// One transaction that touched the table, or the news that some may have been missed.
+/// A transaction that changed the table, or the note that some may have been missed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Touch {
+pub struct TableChange {
     /// The process as the first PID namespace knows it; `None` when the kernel did not tell.
     pub pid: Option<u32>,
     /// Name of the program (at most 15 bytes).
@@ -64,14 +64,14 @@ pub struct Touch {
     pub lost: bool,
 }
 
-impl Touch {
-    /// Made by the process `pid`, whichever PID namespace that number is from.
+impl TableChange {
+    /// True when the process `pid` made the change, whichever PID namespace that number is from.
     pub fn is_by(&self, pid: u32) -> bool {
         !self.lost && (self.pid == Some(pid) || self.port == pid)
     }
 }
 
-impl std::fmt::Display for Touch {
+impl std::fmt::Display for TableChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.name, self.pid) {
             (Some(name), Some(pid)) => write!(f, "`{name}` (process {pid})"),
@@ -112,11 +112,11 @@ impl NftWatch {
 
     /// Who has touched the table since the last look, oldest first; the same one twice in a row
     /// counts once. Waits 20 ms at most, and only when a transaction has begun to arrive.
-    pub fn take(&mut self) -> Vec<Touch> {
-        let mut touches: Vec<Touch> = Vec::new();
-        let mut add = |t: Touch| {
-            if touches.last() != Some(&t) && touches.len() < MAX_TOUCHES {
-                touches.push(t);
+    pub fn take(&mut self) -> Vec<TableChange> {
+        let mut changes: Vec<TableChange> = Vec::new();
+        let mut add = |t: TableChange| {
+            if changes.last() != Some(&t) && changes.len() < MAX_CHANGES {
+                changes.push(t);
             }
         };
         loop {
@@ -125,7 +125,7 @@ impl NftWatch {
                     split(&bytes).filter_map(|m| note(m, &self.table, &mut self.open)).for_each(&mut add)
                 }
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                    add(Touch { lost: true, ..Touch::default() })
+                    add(TableChange { lost: true, ..TableChange::default() })
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // The parts of a transaction are there and its end is not.
@@ -134,15 +134,15 @@ impl NftWatch {
             }
         }
         if std::mem::take(&mut self.open) {
-            add(Touch::default());
+            add(TableChange::default());
         }
-        touches
+        changes
     }
 
     fn wait(&self) -> bool {
         let fd = self.as_fd();
         let mut set = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: END * 1_000_000 };
+        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: END_TIMEOUT_MS * 1_000_000 };
         matches!(rustix::event::poll(&mut set, Some(&timeout)), Ok(n) if n > 0)
     }
 }
@@ -177,7 +177,7 @@ pub fn has_table(table: &str) -> Result<bool, Error> {
 /// # Errors
 /// The error that the kernel returned, also when it has no nftables.
 pub fn delete_table(table: &str) -> Result<bool, Error> {
-    exchange(&deletion(table), None)
+    exchange(&delete_request(table), None)
         .map(|done| done.is_some())
         .map_err(|e| Error::system("deleting an nftables table", e))
 }
@@ -236,14 +236,14 @@ fn exchange(request: &[u8], answer: Option<u16>) -> io::Result<Option<Vec<u8>>> 
 }
 
 /// The batch that deletes a table of the family `inet`.
-fn deletion(table: &str) -> Vec<u8> {
+fn delete_request(table: &str) -> Vec<u8> {
     let mut change = request(DELTABLE, &[(1, table.as_bytes())]);
     change[6..8].copy_from_slice(&(REQUEST | ACK).to_ne_bytes());
-    [limit_of_batch(BATCH_BEGIN), change, limit_of_batch(BATCH_END)].concat()
+    [batch_message(BATCH_BEGIN), change, batch_message(BATCH_END)].concat()
 }
 
 /// The first or the last message of a batch: a header, and an nfgenmsg whose res_id names nftables.
-fn limit_of_batch(kind: u16) -> Vec<u8> {
+fn batch_message(kind: u16) -> Vec<u8> {
     let mut m = vec![0; 16];
     m.extend([0, 0]);
     m.extend(SUBSYSTEM.to_be_bytes());
@@ -279,8 +279,8 @@ fn request(question: u16, names: &[(u16, &[u8])]) -> Vec<u8> {
 }
 
 /// Reads one notice. `open` says that the current transaction has touched `table`; its end gives
-/// the [`Touch`].
-fn note(message: &[u8], table: &str, open: &mut bool) -> Option<Touch> {
+/// the [`TableChange`].
+fn note(message: &[u8], table: &str, open: &mut bool) -> Option<TableChange> {
     let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
     let port = u32::from_ne_bytes(*message.get(12..)?.first_chunk()?);
     if kind >> 8 != SUBSYSTEM {
@@ -297,7 +297,7 @@ fn note(message: &[u8], table: &str, open: &mut bool) -> Option<Touch> {
     }
     let pid = attribute(body, 2).and_then(|v| Some(u32::from_be_bytes(*v.first_chunk()?)));
     let name = attribute(body, 3).map(text).filter(|n| !n.is_empty());
-    Some(Touch { pid, name, port, lost: false })
+    Some(TableChange { pid, name, port, lost: false })
 }
 
 #[cfg(test)]

@@ -4,21 +4,21 @@
 
 use std::net::IpAddr;
 
-/// Peers that are remembered; past this, all are taken to be like them.
-const REMEMBERED: usize = 256;
-/// Messages that go in pieces before segmentation is tried again: after a refusal that may be for
-/// this one message only, and at most. The number doubles with each refusal in a row.
-const FIRST: u32 = 4;
-const LAST: u32 = 1 << 16;
-/// A peer is reported when so many go in pieces.
-const REPORTED: u32 = 1 << 10;
+/// Limits the peers that are remembered. When more refuse, all peers are treated as if they did.
+const MAX_PEERS: usize = 256;
+/// Messages that go in pieces before segmentation is tried again: after a first refusal that may
+/// concern one message only, and at most. The number doubles with each refusal in a row.
+const MIN_PAUSE: u32 = 4;
+const MAX_PAUSE: u32 = 1 << 16;
+/// A peer is reported when its pause reaches this number of messages.
+const REPORT_PAUSE: u32 = 1 << 10;
 
 #[derive(Debug)]
 struct Peer {
     address: IpAddr,
-    /// Messages until it is tried again.
+    /// Messages until segmentation is tried again.
     left: u32,
-    /// Messages after the next refusal.
+    /// Pause after the next refusal, in messages.
     next: u32,
     reported: bool,
 }
@@ -27,70 +27,71 @@ struct Peer {
 #[derive(Debug, Default)]
 pub(crate) struct Unsegmentable {
     peers: Vec<Peer>,
-    /// There are too many to tell apart: messages to anybody until they are tried again.
+    /// Messages to any peer until segmentation is tried again. Not 0 only when more peers than
+    /// [`MAX_PEERS`] refuse.
     all: u32,
     news: Vec<IpAddr>,
 }
 
 impl Unsegmentable {
-    /// True when a message to this peer should not be tried as it is.
+    /// True when a message to this peer should go in pieces.
     #[inline]
-    pub(crate) fn holds(&self, address: IpAddr) -> bool {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         self.all > 0 || self.peers.iter().any(|p| p.left > 0 && p.address == address)
     }
 
-    /// A message to this peer went in pieces.
-    pub(crate) fn passed(&mut self, address: IpAddr) {
+    /// Counts a message to this peer that went in pieces.
+    pub(crate) fn note_sent_in_pieces(&mut self, address: IpAddr) {
         self.all = self.all.saturating_sub(1);
         for peer in self.peers.iter_mut().filter(|p| p.address == address) {
             peer.left = peer.left.saturating_sub(1);
         }
     }
 
-    /// Nothing is known of anybody.
+    /// True when no peer has refused.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
 
-    /// A segmented message was refused; `for_good`: for a reason that lies in the route and not in
+    /// Notes that a segmented message was refused; `for_good`: because of the route, not because of
     /// the message.
     #[cold]
-    pub(crate) fn refused(&mut self, address: IpAddr, for_good: bool) {
+    pub(crate) fn note_refused(&mut self, address: IpAddr, for_good: bool) {
         let at = self.peers.iter().position(|p| p.address == address).unwrap_or_else(|| {
-            self.peers.push(Peer { address, left: 0, next: FIRST, reported: false });
+            self.peers.push(Peer { address, left: 0, next: MIN_PAUSE, reported: false });
             self.peers.len() - 1
         });
         let peer = &mut self.peers[at];
-        peer.left = if for_good { LAST } else { peer.next };
-        peer.next = (peer.left * 2).min(LAST);
-        if peer.left >= REPORTED && !peer.reported {
+        peer.left = if for_good { MAX_PAUSE } else { peer.next };
+        peer.next = (peer.left * 2).min(MAX_PAUSE);
+        if peer.left >= REPORT_PAUSE && !peer.reported {
             peer.reported = true;
             self.news.push(address);
         }
-        if self.peers.len() > REMEMBERED {
+        if self.peers.len() > MAX_PEERS {
             // A path that has become narrow refuses single messages, however many peers are behind
             // it.
             if for_good {
-                self.all = LAST;
+                self.all = MAX_PAUSE;
             }
             self.peers.remove(0);
         }
     }
 
-    /// A segmented message was taken.
+    /// Notes that a segmented message was accepted.
     #[cold]
-    pub(crate) fn taken(&mut self, address: IpAddr) {
+    pub(crate) fn note_accepted(&mut self, address: IpAddr) {
         // One that was reported is not reported again.
         self.peers.retain(|p| p.address != address || p.reported);
         for peer in self.peers.iter_mut().filter(|p| p.address == address) {
-            (peer.left, peer.next) = (0, FIRST);
+            (peer.left, peer.next) = (0, MIN_PAUSE);
         }
     }
 
-    /// The next peer that has to be told about, each once.
+    /// Takes the next peer to report. Each is reported once.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<IpAddr> {
+    pub(crate) fn take_news(&mut self) -> Option<IpAddr> {
         self.news.pop()
     }
 }
@@ -105,8 +106,8 @@ mod tests {
     /// Messages in pieces until it is tried again.
     fn pieces(u: &mut Unsegmentable, peer: IpAddr) -> u32 {
         let mut n = 0;
-        while u.holds(peer) {
-            u.passed(peer);
+        while u.contains(peer) {
+            u.note_sent_in_pieces(peer);
             n += 1;
         }
         n
@@ -115,18 +116,18 @@ mod tests {
     #[test]
     fn a_route_without_segmentation_is_reported_once_and_tried_again_rarely() {
         let mut u = Unsegmentable::default();
-        assert!(!u.holds(A));
-        u.refused(A, true);
-        assert_eq!((u.take(), u.take()), (Some(A), None));
-        assert!(!u.holds(B));
-        assert_eq!(pieces(&mut u, A), LAST);
-        u.refused(A, true);
-        assert_eq!((pieces(&mut u, A), u.take()), (LAST, None));
+        assert!(!u.contains(A));
+        u.note_refused(A, true);
+        assert_eq!((u.take_news(), u.take_news()), (Some(A), None));
+        assert!(!u.contains(B));
+        assert_eq!(pieces(&mut u, A), MAX_PAUSE);
+        u.note_refused(A, true);
+        assert_eq!((pieces(&mut u, A), u.take_news()), (MAX_PAUSE, None));
         // The route has changed for the better, and for the worse again.
-        u.taken(A);
-        assert!(!u.holds(A));
-        u.refused(A, true);
-        assert_eq!((pieces(&mut u, A), u.take()), (LAST, None));
+        u.note_accepted(A);
+        assert!(!u.contains(A));
+        u.note_refused(A, true);
+        assert_eq!((pieces(&mut u, A), u.take_news()), (MAX_PAUSE, None));
     }
 
     #[test]
@@ -134,37 +135,37 @@ mod tests {
         let mut u = Unsegmentable::default();
         let mut all = Vec::new();
         for _ in 0..16 {
-            u.refused(A, false);
+            u.note_refused(A, false);
             all.push(pieces(&mut u, A));
         }
         assert_eq!(all[..3], [4, 8, 16]);
-        assert_eq!(all[15], LAST);
-        assert_eq!((u.take(), u.take()), (Some(A), None));
+        assert_eq!(all[15], MAX_PAUSE);
+        assert_eq!((u.take_news(), u.take_news()), (Some(A), None));
         // One that is taken ends it.
-        u.refused(B, false);
-        u.taken(B);
-        u.refused(B, false);
-        assert_eq!((pieces(&mut u, B), u.take()), (FIRST, None));
+        u.note_refused(B, false);
+        u.note_accepted(B);
+        u.note_refused(B, false);
+        assert_eq!((pieces(&mut u, B), u.take_news()), (MIN_PAUSE, None));
     }
 
     #[test]
     fn past_a_number_of_peers_none_is_tried() {
         let mut u = Unsegmentable::default();
-        for i in 0..=REMEMBERED as u32 {
-            u.refused(IpAddr::V4(i.into()), true);
+        for i in 0..=MAX_PEERS as u32 {
+            u.note_refused(IpAddr::V4(i.into()), true);
         }
-        assert!(u.holds(A));
-        u.taken(A);
-        assert_eq!(pieces(&mut u, A), LAST);
+        assert!(u.contains(A));
+        u.note_accepted(A);
+        assert_eq!(pieces(&mut u, A), MAX_PAUSE);
     }
 
     #[test]
     fn single_messages_to_many_peers_say_nothing_of_the_others() {
         let mut u = Unsegmentable::default();
-        for i in 0..10 * REMEMBERED as u32 {
-            u.refused(IpAddr::V4(i.into()), false);
+        for i in 0..10 * MAX_PEERS as u32 {
+            u.note_refused(IpAddr::V4(i.into()), false);
         }
-        assert!(!u.holds(A));
-        assert!(u.peers.len() <= REMEMBERED);
+        assert!(!u.contains(A));
+        assert!(u.peers.len() <= MAX_PEERS);
     }
 }

@@ -22,21 +22,21 @@ use std::time::Duration;
 use crate::fragment;
 use crate::known::KnownPaths;
 use crate::mmsg::{Outgoing, SendSlots};
-use crate::path::PathMtus;
+use crate::path::RouteMtus;
 use crate::raw::RawSocket;
 use crate::segmentation::Unsegmentable;
 use crate::udp::{UdpSocket, is_full, wait_writable};
 
 /// Messages per system call.
 const BATCH: usize = 64;
-/// Peers with a path that became too narrow, reported at a time.
-const NARROW: usize = 32;
+/// Limits how many peers with a path that became too narrow are reported at a time.
+const MAX_NARROW: usize = 32;
 /// Time that one wait for room in a full socket buffer may take, and the number of such waits for
 /// one message.
 const ROOM_TIMEOUT: Duration = Duration::from_millis(1);
-const ATTEMPTS: u32 = 4;
-/// How often a call is repeated whose error may be an earlier one's.
-const STALE: u32 = 3;
+const MAX_WAITS: u32 = 4;
+/// Limits how often a call is repeated because its error may belong to an earlier packet.
+const MAX_STALE_ERRORS: u32 = 3;
 
 /// Counters of sent and lost datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,9 +87,9 @@ impl SendStats {
     }
 }
 
-/// Why a datagram was dropped.
+/// Reason why a datagram was dropped; each has a counter in [`SendStats`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lost {
+enum DropCause {
     Full,
     Narrow,
     Source,
@@ -97,9 +97,9 @@ enum Lost {
     Other,
 }
 
-impl Lost {
+impl DropCause {
     /// The reason for a loss, from the kernel's error for one datagram.
-    fn why(m: &Outgoing, e: &io::Error) -> Self {
+    fn of_error(m: &Outgoing, e: &io::Error) -> Self {
         match e.raw_os_error() {
             _ if is_full(e) => Self::Full,
             Some(libc::EMSGSIZE) => Self::Narrow,
@@ -113,7 +113,7 @@ impl Lost {
     }
 
     /// True when datagram `b` of the same message as `a` would be refused as `a` was.
-    fn holds_for(self, a: &Outgoing, b: &Outgoing) -> bool {
+    fn applies_to(self, a: &Outgoing, b: &Outgoing) -> bool {
         match self {
             Self::Source | Self::Route => true,
             Self::Narrow => b.len >= a.len && b.len > b.fragmentable,
@@ -122,14 +122,14 @@ impl Lost {
     }
 }
 
-/// A socket of either kind.
+/// The socket that a batch leaves by.
 #[derive(Clone, Copy, Debug)]
 pub enum Outlet<'a> {
-    /// With UDP header.
+    /// The kernel adds UDP and IP headers.
     Udp(&'a UdpSocket),
-    /// Without.
+    /// The kernel adds an IP header.
     Raw(&'a RawSocket),
-    /// With the IP header, which is in front already.
+    /// Packets have their IP header already.
     Ip(&'a RawSocket),
 }
 
@@ -141,7 +141,8 @@ impl Outlet<'_> {
         }
     }
 
-    /// Keeps the other threads' fragmentable datagrams away for a moment.
+    /// Locks out sends of fragmentable datagrams by other threads, which change an option of the
+    /// socket.
     fn unfragmented(&self) -> MutexGuard<'_, ()> {
         match self {
             Self::Udp(s) => s.unfragmented(),
@@ -149,16 +150,16 @@ impl Outlet<'_> {
         }
     }
 
-    /// Errors of one call that may be those of earlier ones: raw IPv6 sockets have to ask for ICMP
-    /// errors.
+    /// Limits the errors of one call that may belong to earlier packets: raw IPv6 sockets report
+    /// ICMP errors.
     fn stale_errors(&self) -> u32 {
         match self {
-            Self::Raw(s) if s.is_ipv6() => STALE,
+            Self::Raw(s) if s.is_ipv6() => MAX_STALE_ERRORS,
             _ => 0,
         }
     }
 
-    /// Bytes that the kernel puts in front of what is given to it.
+    /// Bytes of the headers that the kernel adds.
     fn header(&self, ipv6: bool) -> usize {
         let ip = if ipv6 { 40 } else { 20 };
         match self {
@@ -179,42 +180,42 @@ impl Outlet<'_> {
         match self {
             Self::Udp(s) => s.send_fragmentable(m.local, m.remote, m.tos, bytes),
             Self::Raw(s) => s.send_fragmentable(m.local, m.remote.ip(), m.tos, bytes),
-            // Cut before it comes to this.
+            // The sender cuts such packets itself.
             Self::Ip(_) => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
         }
     }
 }
 
-/// Sends batches. One per thread: it holds the headers lent to the kernel and what is known about
-/// peers.
+/// Sends batches. Each thread has one, with the headers that a system call needs, and with the
+/// peers that refuse segmented sends.
 #[derive(Debug)]
 pub struct Sender {
     slots: SendSlots,
     pieces: Vec<Outgoing>,
     unsegmentable: Unsegmentable,
     narrow: Vec<IpAddr>,
-    paths: PathMtus,
+    paths: RouteMtus,
     known: Arc<KnownPaths>,
-    /// Peer and MTU of the last path that this call has looked up: neighbours in a list often share
-    /// one.
+    /// Peer and MTU of the path that this call has looked up last: neighbours in a list often go to
+    /// one peer.
     last: Option<(IpAddr, usize)>,
     fragments: Fragments,
     stats: SendStats,
 }
 
-/// How a message leaves.
+/// How a message has to be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// As it is.
+enum SendMethod {
+    /// By one send, unchanged.
     Whole,
-    /// The kernel cannot be asked to segment it, or not into so many.
+    /// One datagram at a time: the kernel does not segment it, or not into so many datagrams.
     Pieces,
-    /// Cut to this path MTU.
+    /// In IP fragments for this path MTU.
     Fragments(usize),
-    /// Larger than the path.
+    /// Larger than the path MTU.
     TooLong,
-    /// Not at all.
-    None(Lost),
+    /// Not at all, for this reason.
+    None(DropCause),
 }
 
 /// Scratch memory and counter for cutting packets into IP fragments.
@@ -236,13 +237,13 @@ impl Default for Sender {
 }
 
 impl Sender {
-    /// Knows nothing yet.
+    /// A sender that knows no path MTUs.
     pub fn new() -> Self {
-        Self::over(Arc::default())
+        Self::with_paths(Arc::default())
     }
 
-    /// Knows these paths.
-    pub fn over(known: Arc<KnownPaths>) -> Self {
+    /// A sender that looks up path MTUs in `known`.
+    pub fn with_paths(known: Arc<KnownPaths>) -> Self {
         Self {
             known,
             last: None,
@@ -250,7 +251,7 @@ impl Sender {
             pieces: Vec::new(),
             unsegmentable: Unsegmentable::default(),
             narrow: Vec::new(),
-            paths: PathMtus::default(),
+            paths: RouteMtus::default(),
             fragments: Fragments::default(),
             stats: SendStats::default(),
         }
@@ -267,24 +268,24 @@ impl Sender {
         (!self.narrow.is_empty()).then(|| std::mem::take(&mut self.narrow))
     }
 
-    /// The next peer to which the kernel refuses segmented sends, told once: its packets go one by
-    /// one, and segmentation is tried again rarely.
+    /// Takes the next peer to which the kernel refuses segmented sends. Each is reported once: its
+    /// packets go one by one, and segmentation is tried again rarely.
     pub fn take_unsegmentable(&mut self) -> Option<IpAddr> {
-        self.unsegmentable.take()
+        self.unsegmentable.take_news()
     }
 
-    /// Counts `list` as refused: there is no socket for it.
-    pub fn refuse(&mut self, list: &[Outgoing]) {
+    /// Counts all of `list` as dropped, because there is no socket for it.
+    pub fn count_refused(&mut self, list: &[Outgoing]) {
         self.stats.dropped_error += list.iter().map(|m| m.datagrams() as u64).sum::<u64>();
     }
 
-    fn lost(&mut self, why: Lost, datagrams: usize) {
+    fn count_dropped(&mut self, why: DropCause, datagrams: usize) {
         let counter = match why {
-            Lost::Full => &mut self.stats.dropped_full,
-            Lost::Narrow => &mut self.stats.dropped_narrow,
-            Lost::Source => &mut self.stats.dropped_source,
-            Lost::Route => &mut self.stats.dropped_route,
-            Lost::Other => &mut self.stats.dropped_error,
+            DropCause::Full => &mut self.stats.dropped_full,
+            DropCause::Narrow => &mut self.stats.dropped_narrow,
+            DropCause::Source => &mut self.stats.dropped_source,
+            DropCause::Route => &mut self.stats.dropped_route,
+            DropCause::Other => &mut self.stats.dropped_error,
         };
         *counter += datagrams as u64;
     }
@@ -295,15 +296,16 @@ impl Sender {
         let mut rest = list;
         self.last = None;
         while let Some(first) = rest.first() {
-            let run = rest.iter().position(|m| self.way(outlet, m) != Way::Whole).unwrap_or(rest.len());
+            let run =
+                rest.iter().position(|m| self.method(outlet, m) != SendMethod::Whole).unwrap_or(rest.len());
             if run == 0 {
-                match self.way(outlet, first) {
-                    Way::Whole | Way::Pieces => self.send_pieces(outlet, buf, first),
-                    Way::Fragments(mtu) => self.send_cut(outlet, buf, first, mtu),
-                    Way::TooLong => {
-                        self.too_long(outlet, buf, first);
+                match self.method(outlet, first) {
+                    SendMethod::Whole | SendMethod::Pieces => self.send_pieces(outlet, buf, first),
+                    SendMethod::Fragments(mtu) => self.send_fragments(outlet, buf, first, mtu),
+                    SendMethod::TooLong => {
+                        self.report_too_long(outlet, buf, first);
                     }
-                    Way::None(why) => self.lost(why, first.datagrams()),
+                    SendMethod::None(why) => self.count_dropped(why, first.datagrams()),
                 }
                 rest = &rest[1..];
                 continue;
@@ -318,33 +320,33 @@ impl Sender {
         }
     }
 
-    /// How `m` can leave, as far as it can be said before the kernel is asked.
-    fn way(&mut self, outlet: Outlet<'_>, m: &Outgoing) -> Way {
+    /// How to send `m`, by the path MTU and by what the kernel has refused before.
+    fn method(&mut self, outlet: Outlet<'_>, m: &Outgoing) -> SendMethod {
         if let Outlet::Ip(socket) = outlet {
-            // The kernel looks at neither source nor route of what has its header.
+            // The kernel checks neither source nor MTU of packets that have their header.
             return match self.paths.get(socket.mark(), m.local, m.remote) {
-                Ok(mtu) => match mtu.min(self.path(m.remote.ip())) {
-                    mtu if m.len <= mtu => Way::Whole,
-                    mtu if m.len <= m.fragmentable => Way::Fragments(mtu),
-                    _ => Way::TooLong,
+                Ok(mtu) => match mtu.min(self.path_mtu(m.remote.ip())) {
+                    mtu if m.len <= mtu => SendMethod::Whole,
+                    mtu if m.len <= m.fragmentable => SendMethod::Fragments(mtu),
+                    _ => SendMethod::TooLong,
                 },
-                Err(e) => Way::None(Lost::why(m, &e)),
+                Err(e) => SendMethod::None(DropCause::of_error(m, &e)),
             };
         }
         let unsegmented = m.is_segmented()
-            && (m.datagrams() > outlet.max_segments() || self.unsegmentable.holds(m.remote.ip()));
+            && (m.datagrams() > outlet.max_segments() || self.unsegmentable.contains(m.remote.ip()));
         match self.fits(outlet, m) {
-            true if unsegmented => Way::Pieces,
-            true => Way::Whole,
-            // The last may be short enough.
-            false if m.is_segmented() => Way::Pieces,
-            false => Way::TooLong,
+            true if unsegmented => SendMethod::Pieces,
+            true => SendMethod::Whole,
+            // The last datagram may be short enough.
+            false if m.is_segmented() => SendMethod::Pieces,
+            false => SendMethod::TooLong,
         }
     }
 
-    /// The largest packet that the path to `remote` is known to take: asked once for each peer of a
+    /// Path MTU to `remote`; `usize::MAX` when none is known. Looked up once for neighbours of a
     /// list.
-    fn path(&mut self, remote: IpAddr) -> usize {
+    fn path_mtu(&mut self, remote: IpAddr) -> usize {
         match self.last {
             Some((of, mtu)) if of == remote => mtu,
             _ => {
@@ -355,14 +357,14 @@ impl Sender {
         }
     }
 
-    /// True when the datagrams of `m` are not larger than what is known of the path.
+    /// True when the datagrams of `m` are not larger than the known path MTU.
     fn fits(&mut self, outlet: Outlet<'_>, m: &Outgoing) -> bool {
         let largest = if m.is_segmented() { m.segment } else { m.len };
-        largest + outlet.header(m.remote.is_ipv6()) <= self.path(m.remote.ip())
+        largest + outlet.header(m.remote.is_ipv6()) <= self.path_mtu(m.remote.ip())
     }
 
-    /// Sends `m` in fragments. AH covers the packet as it is before that (RFC 4302 section 3.3.4).
-    fn send_cut(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, mtu: usize) {
+    /// Sends `m` in fragments. AH covers the whole packet (RFC 4302 section 3.3.4).
+    fn send_fragments(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, mtu: usize) {
         let mut fragments = std::mem::take(&mut self.fragments);
         let Fragments { buf: pieces, ranges, list, names, cut } = &mut fragments;
         pieces.clear();
@@ -385,7 +387,7 @@ impl Sender {
                 self.stats.datagrams += 1;
                 self.stats.messages += 1;
             }
-            Err(e) => self.lost(Lost::why(m, &e), 1),
+            Err(e) => self.count_dropped(DropCause::of_error(m, &e), 1),
         }
         self.fragments = fragments;
     }
@@ -399,7 +401,8 @@ impl Sender {
         Ok(())
     }
 
-    /// `sendmmsg`, again after a signal, and after a short wait when the buffer is full.
+    /// Calls `sendmmsg`; calls it again after a signal, and after a short wait when the buffer is
+    /// full.
     fn attempt(&mut self, outlet: Outlet<'_>, buf: &[u8], list: &[Outgoing]) -> io::Result<usize> {
         let ports = matches!(outlet, Outlet::Udp(_));
         let (mut tries, mut stale) = (0, 0);
@@ -413,7 +416,7 @@ impl Sender {
                     self.stats.messages += n as u64;
                     self.stats.datagrams += list[..n].iter().map(|m| m.datagrams() as u64).sum::<u64>();
                     if !self.unsegmentable.is_empty() {
-                        self.segmented(&list[..n]);
+                        self.note_segmented(&list[..n]);
                     }
                     return Ok(n);
                 }
@@ -421,7 +424,7 @@ impl Sender {
                 // The socket may report an ICMP error for an earlier packet here. Try again: this
                 // one was not refused.
                 Err(e) if stale < outlet.stale_errors() && !is_full(&e) => stale += 1,
-                Err(e) if is_full(&e) && tries < ATTEMPTS => {
+                Err(e) if is_full(&e) && tries < MAX_WAITS => {
                     tries += 1;
                     self.stats.waits += 1;
                     wait_writable(outlet.fd(), ROOM_TIMEOUT);
@@ -431,20 +434,21 @@ impl Sender {
         }
     }
 
-    /// These were taken as they are.
+    /// Notes that the kernel has accepted the segmented messages of `list`.
     #[cold]
-    fn segmented(&mut self, list: &[Outgoing]) {
+    fn note_segmented(&mut self, list: &[Outgoing]) {
         for m in list.iter().filter(|m| m.is_segmented()) {
-            self.unsegmentable.taken(m.remote.ip());
+            self.unsegmentable.note_accepted(m.remote.ip());
         }
     }
 
-    /// `m` was refused for `e`: do what can be done. Why it is lost, when nothing can.
-    fn recover(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, e: &io::Error) -> Option<Lost> {
+    /// Sends `m`, which the kernel has refused with `e`, in another way. Returns the reason when it
+    /// was dropped instead.
+    fn recover(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, e: &io::Error) -> Option<DropCause> {
         match e.raw_os_error() {
             // No checksum offload on the way out, so no segmentation: a property of the route.
             Some(libc::EIO) if m.is_segmented() => {
-                self.unsegmentable.refused(m.remote.ip(), true);
+                self.unsegmentable.note_refused(m.remote.ip(), true);
                 self.send_pieces(outlet, buf, m);
                 None
             }
@@ -452,29 +456,29 @@ impl Sender {
             // segment.
             Some(code @ (libc::EMSGSIZE | libc::EINVAL | libc::EOPNOTSUPP)) if m.is_segmented() => {
                 if code != libc::EMSGSIZE {
-                    self.unsegmentable.refused(m.remote.ip(), false);
+                    self.unsegmentable.note_refused(m.remote.ip(), false);
                 }
                 self.send_pieces(outlet, buf, m);
                 None
             }
-            Some(libc::EMSGSIZE) => self.too_long(outlet, buf, m),
+            Some(libc::EMSGSIZE) => self.report_too_long(outlet, buf, m),
             _ => {
-                let why = Lost::why(m, e);
-                self.lost(why, m.datagrams());
+                let why = DropCause::of_error(m, e);
+                self.count_dropped(why, m.datagrams());
                 Some(why)
             }
         }
     }
 
-    /// `m`, one datagram, is larger than link or path: reports the peer, and sends it in fragments
-    /// if it may be. Why it is lost otherwise.
-    fn too_long(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing) -> Option<Lost> {
-        if self.narrow.len() < NARROW && !self.narrow.contains(&m.remote.ip()) {
+    /// Reports the peer of `m`, a datagram larger than link or path, and sends `m` in fragments
+    /// where that is allowed. Returns the reason when it was dropped instead.
+    fn report_too_long(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing) -> Option<DropCause> {
+        if self.narrow.len() < MAX_NARROW && !self.narrow.contains(&m.remote.ip()) {
             self.narrow.push(m.remote.ip());
         }
         if m.len > m.fragmentable {
-            self.lost(Lost::Narrow, 1);
-            return Some(Lost::Narrow);
+            self.count_dropped(DropCause::Narrow, 1);
+            return Some(DropCause::Narrow);
         }
         let bytes = buf.get(m.offset..m.offset + m.len).unwrap_or(&[]);
         match outlet.send_fragmentable(m, bytes) {
@@ -485,14 +489,14 @@ impl Sender {
                 None
             }
             Err(e) => {
-                let why = Lost::why(m, &e);
-                self.lost(why, 1);
+                let why = DropCause::of_error(m, &e);
+                self.count_dropped(why, 1);
                 Some(why)
             }
         }
     }
 
-    /// Sends `m` cut into as many datagrams as the kernel takes at a time, or one by one.
+    /// Sends the datagrams of `m` as messages of their own.
     fn send_pieces(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing) {
         if matches!(outlet, Outlet::Udp(_)) {
             self.stats.unsegmented += 1;
@@ -500,7 +504,7 @@ impl Sender {
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.clear();
         pieces.extend(m.split());
-        self.unsegmentable.passed(m.remote.ip());
+        self.unsegmentable.note_sent_in_pieces(m.remote.ip());
         let mut rest = &pieces[..];
         while let Some(first) = rest.first() {
             // All pieces go to one peer and all but the last have one size: all fit, or the last
@@ -515,8 +519,8 @@ impl Sender {
                 Err(e) => {
                     rest = &rest[1..];
                     if let Some(why) = self.recover(outlet, buf, first, &e) {
-                        let same = rest.iter().take_while(|m| why.holds_for(first, m)).count();
-                        self.lost(why, same);
+                        let same = rest.iter().take_while(|m| why.applies_to(first, m)).count();
+                        self.count_dropped(why, same);
                         rest = &rest[same..];
                     }
                 }
@@ -526,7 +530,7 @@ impl Sender {
     }
 }
 
-/// True when an address is this machine's: one can be bound to it.
+/// True when an address belongs to this machine: a socket can be bound to it.
 #[cold]
 fn is_ours(address: IpAddr) -> bool {
     address.is_unspecified() || std::net::UdpSocket::bind((address, 0)).is_ok()

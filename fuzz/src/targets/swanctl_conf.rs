@@ -1,4 +1,5 @@
-//! Everything in a configuration file: syntax, inheritance, the meaning of every key, and the linter.
+//! Everything in a configuration file: syntax, inheritance, the meaning of every key, and the
+//! linter.
 
 use std::collections::BTreeSet;
 

@@ -158,18 +158,18 @@ impl Control {
                 let much = client.queue.most() > LARGE_QUEUE;
                 drop(client);
                 if much {
-                    control.give_back().await;
+                    control.trim().await;
                 }
             });
         }
     }
 
     /// Gives freed memory back to the kernel, unless a call of a moment ago will.
-    async fn give_back(&self) {
+    async fn trim(&self) {
         if !self.giving_back.replace(true) {
             tokio::time::sleep(GIVE_BACK_AFTER).await;
             self.giving_back.set(false);
-            ironswan_io::malloc::give_back();
+            ironswan_io::malloc::trim();
         }
     }
 

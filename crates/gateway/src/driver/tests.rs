@@ -10,7 +10,7 @@ use ironswan_crypto::rng::System;
 use ironswan_ike::event::IkeState;
 use ironswan_ike::{Options, Target};
 use ironswan_io::Error as IoError;
-use ironswan_io::route::{Address, Hop, Route, Rule};
+use ironswan_io::route::{Address, NextHop, Route, Rule};
 use ironswan_keying::Limits;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
@@ -32,10 +32,22 @@ impl Kernel for Agreeable {
     fn delete_route(&mut self, _: &Route) -> Result<(), IoError> {
         Ok(())
     }
-    fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, _: u32) -> Result<Option<Hop>, IoError> {
-        Ok(Some(Hop { link: 2, gateway: None, source: Some(self.0), mtu: 1500, expires: None, local: false }))
+    fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, _: u32) -> Result<Option<NextHop>, IoError> {
+        Ok(Some(NextHop {
+            link: 2,
+            gateway: None,
+            source: Some(self.0),
+            mtu: 1500,
+            expires: None,
+            local: false,
+        }))
     }
-    fn configured(&mut self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
+    fn configured(
+        &mut self,
+        to: IpAddr,
+        from: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<NextHop>, IoError> {
         self.lookup(to, from, mark)
     }
     fn link_mtu(&mut self, _: u32) -> Result<Option<u32>, IoError> {

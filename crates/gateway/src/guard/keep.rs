@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use ironswan_ike::event::Level;
 use ironswan_io::Error as IoError;
 use ironswan_io::clock;
-use ironswan_io::nft::{NftWatch, Touch};
+use ironswan_io::nft::{NftWatch, TableChange};
 use ironswan_io::poller::{Poller, Ready, Waker};
-use ironswan_io::route::{Change, Watch};
+use ironswan_io::route::{NetworkChange, Watch};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 
@@ -60,7 +60,7 @@ pub struct Watcher {
     /// `None`: `guard = no`.
     table: Option<Arc<Table>>,
     listener: Listener,
-    touches: Vec<Touch>,
+    touches: Vec<TableChange>,
     /// Ways in which other programs touched the nft table, logged when it stands again.
     lost: Vec<String>,
     /// Changes whenever the thread has looked after the programs at the ingress.
@@ -88,7 +88,7 @@ impl Watcher {
     ) -> Result<Self, String> {
         let open = || {
             let nft = table.as_ref().map(|_| NftWatch::open(crate::guard::NAME)).transpose()?;
-            Listener::start(Watch::open()?.but_not(routing).but_no_filters_of(programs), nft)
+            Listener::start(Watch::open()?.ignore_own_routing(routing).ignore_own_filters(programs), nft)
         };
         let listener = open().map_err(|e: IoError| e.to_string())?;
         // Nobody heard the changes between the first plan and this moment.
@@ -123,7 +123,7 @@ impl Watcher {
             let driver = self.driver.clone();
             tokio::select! {
                 heard = self.listener.heard.recv() => match heard {
-                    Some(Heard::Change(change)) => self.changed(change),
+                    Some(Heard::NetworkChange(change)) => self.changed(change),
                     Some(Heard::Touches(touches)) => self.touches.extend(touches),
                     // Without the listener there is nothing to do; it has said why.
                     None => std::future::pending().await,
@@ -149,7 +149,7 @@ impl Watcher {
         }
     }
 
-    fn changed(&mut self, change: Change) {
+    fn changed(&mut self, change: NetworkChange) {
         let now = clock::now();
         if change.links {
             self.device_at.get_or_insert(now);
@@ -311,8 +311,8 @@ async fn told(by: &mut Option<watch::Receiver<u64>>) {
 /// News from the listening thread.
 #[derive(Debug)]
 enum Heard {
-    Change(Change),
-    Touches(Vec<Touch>),
+    NetworkChange(NetworkChange),
+    Touches(Vec<TableChange>),
 }
 
 /// The thread that listens; it ends with this.
@@ -342,7 +342,7 @@ impl Listener {
             while !told.0.load(Ordering::Acquire) && poller.wait(&mut ready, None).is_ok() {
                 for token in ready.tokens() {
                     let heard = match (*token, &mut nft) {
-                        (LINKS, _) => Some(links.take()).filter(|c| !c.is_empty()).map(Heard::Change),
+                        (LINKS, _) => Some(links.take()).filter(|c| !c.is_empty()).map(Heard::NetworkChange),
                         (NFT, Some(nft)) => Some(nft.take()).filter(|t| !t.is_empty()).map(Heard::Touches),
                         _ => None,
                     };

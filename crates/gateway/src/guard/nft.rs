@@ -188,7 +188,7 @@ impl Nft {
     /// Replaces the guard's table by `text` (as [`crate::guard::plan::Plan::nft`] has it), all or
     /// nothing. Whatever table stood there goes, also one of a predecessor that was killed; the
     /// counters go on from where they stood. Returns the process ID that netlink's notices will
-    /// name ([`ironswan_io::nft::Touch::is_by`]).
+    /// name ([`ironswan_io::nft::TableChange::is_by`]).
     ///
     /// # Errors
     /// [`NftError::Refused`] with what `nft` says, [`NftError::Broken`].

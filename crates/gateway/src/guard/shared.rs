@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use ironswan_io::Error as IoError;
-use ironswan_io::route::{Address, Hop, Route};
+use ironswan_io::route::{Address, NextHop, Route};
 
 use crate::guard::standing::StandingGuard;
 use crate::network::Kernel;
@@ -47,7 +47,7 @@ impl SharedGuard {
     /// # Errors
     /// The error of the kernel, or that its answer is not understood. That is not "no route":
     /// whatever was known before holds.
-    pub fn lookup(&self, remote: IpAddr, source: Option<IpAddr>) -> Result<Option<Hop>, IoError> {
+    pub fn lookup(&self, remote: IpAddr, source: Option<IpAddr>) -> Result<Option<NextHop>, IoError> {
         let found = self.change(|guard, kernel| kernel.lookup(remote, source, guard.settings().mark));
         found.inspect_err(|e| self.no_answer(e))
     }

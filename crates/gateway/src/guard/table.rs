@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ironswan_io::nft::Touch;
+use ironswan_io::nft::TableChange;
 
 use super::nft::{Counters, Nft};
 
@@ -71,7 +71,7 @@ impl Table {
 
     /// Says in words how another program has touched the table; `None` when it was ourselves. Ask
     /// it while no replacement runs.
-    pub fn judge(&self, touch: &Touch) -> Option<String> {
+    pub fn judge(&self, touch: &TableChange) -> Option<String> {
         let own = self.own();
         if own.iter().any(|pid| touch.is_by(*pid)) {
             return None;

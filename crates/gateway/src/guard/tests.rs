@@ -211,7 +211,7 @@ fn filter(from: &str) -> Arc<Filter> {
 fn digests(n: &mut Netlink) -> Vec<u64> {
     let mut ingress = Ingress::open().unwrap();
     let links = n.links().unwrap();
-    links.iter().filter_map(|l| ingress.look(l.index).unwrap().digest).collect()
+    links.iter().filter_map(|l| ingress.state(l.index).unwrap().digest).collect()
 }
 
 #[test]

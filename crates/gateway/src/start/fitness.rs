@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{
-    Address, Link, Listed, MARKED_PRIORITY, Netlink, PRIORITY, PROTOCOL, Route, RouteKind, TABLE,
+    Address, Link, ListedRule, MARKED_PRIORITY, Netlink, PRIORITY, PROTOCOL, Route, RouteKind, TABLE,
     VRF_PRIORITY,
 };
 use ironswan_io::sysctl::{self, ReversePath};
@@ -27,7 +27,7 @@ const EACH: usize = 8;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// All rules.
-    pub rules: Vec<Listed>,
+    pub rules: Vec<ListedRule>,
     /// Routes of table 220, whoever made them.
     pub routes: Vec<Route>,
     /// Addresses.
@@ -226,7 +226,8 @@ fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
 
 /// VRFs, whose rule the kernel puts behind ours.
 fn vrfs(facts: &Facts, out: &mut Vec<String>) {
-    let behind = |l: &&Listed| l.rule.l3mdev && l.rule.protocol != PROTOCOL && l.rule.priority > VRF_PRIORITY;
+    let behind =
+        |l: &&ListedRule| l.rule.l3mdev && l.rule.protocol != PROTOCOL && l.rule.priority > VRF_PRIORITY;
     if let Some(l) = facts.rules.iter().find(behind) {
         out.push(format!(
             "there are VRFs, and their rule `{}` stands behind IronSwan's ({MARKED_PRIORITY}, {PRIORITY}): a copy of it is put before them \
@@ -418,7 +419,7 @@ fn more(found: usize, what: &str, out: &mut Vec<String>) {
 }
 
 /// The rule, and what cannot be shown of it.
-fn show(l: &Listed) -> String {
+fn show(l: &ListedRule) -> String {
     let mut text = l.rule.to_string();
     if !l.lookup {
         text = text.split(" lookup").next().unwrap_or_default().to_owned() + " ... (no table)";

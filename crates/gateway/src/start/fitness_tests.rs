@@ -33,7 +33,7 @@ fn fit() -> Facts {
     }
     rules.extend([Rule::marked(false, 0x1000_0000), Rule::fallback(false, 0x220, true)]);
     Facts {
-        rules: rules.into_iter().map(|rule| Listed { rule, lookup: true, conditions: false }).collect(),
+        rules: rules.into_iter().map(|rule| ListedRule { rule, lookup: true, conditions: false }).collect(),
         addresses: vec![Address::new(2, "192.0.2.1".parse().unwrap(), 24)],
         links: vec![Link { index: 2, name: "wan".into(), ..Link::default() }],
         forwarding: [true, true],
@@ -41,8 +41,8 @@ fn fit() -> Facts {
     }
 }
 
-fn listed(rule: Rule) -> Listed {
-    Listed { rule: Rule { protocol: 4, ..rule }, lookup: true, conditions: false }
+fn listed(rule: Rule) -> ListedRule {
+    ListedRule { rule: Rule { protocol: 4, ..rule }, lookup: true, conditions: false }
 }
 
 /// The one finding, with all of these words in it.
@@ -104,7 +104,7 @@ fn another_program_s_rules_before_ours_or_with_our_priority_are_named() {
     let mut facts = fit();
     facts.rules.push(listed(Rule { priority: 1000, ..plain }));
     assert_eq!(run(&facts, true, &[]), [""; 0]);
-    facts.rules.push(Listed { lookup: false, conditions: true, ..listed(Rule { priority: 7, ..plain }) });
+    facts.rules.push(ListedRule { lookup: false, conditions: true, ..listed(Rule { priority: 7, ..plain }) });
     one(&run(&facts, false, &[]), &["7: from all ... (no table) (with other conditions)", "it decides"]);
 }
 
@@ -199,8 +199,8 @@ fn interfaces_of_programs_that_mark_by_themselves_are_named() {
 fn vrfs_are_left_alone_and_that_is_said() {
     let mut facts = fit();
     let vrf = Rule { priority: 1000, protocol: 2, ..Rule::vrf(false) };
-    facts.rules.push(Listed { rule: vrf, lookup: true, conditions: false });
-    facts.rules.push(Listed { rule: Rule::vrf(false), lookup: true, conditions: false });
+    facts.rules.push(ListedRule { rule: vrf, lookup: true, conditions: false });
+    facts.rules.push(ListedRule { rule: Rule::vrf(false), lookup: true, conditions: false });
     one(
         &run(&facts, true, &[]),
         &["`1000: from all lookup [l3mdev-table]`", "218", "neither steered nor guarded"],

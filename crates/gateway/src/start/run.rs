@@ -84,7 +84,7 @@ impl From<String> for RunError {
 /// # Errors
 /// When it could not start, or had to end; nothing is left behind then.
 pub fn run(options: &RunOptions) -> Result<(), RunError> {
-    ironswan_io::malloc::share_arenas();
+    ironswan_io::malloc::limit_arenas();
     let (config, diags) = load(&options.config)?;
     crate::observe::log::init(config.daemon.log_level, config.daemon.log_format)?;
     report(&diags);

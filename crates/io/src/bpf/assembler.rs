@@ -90,7 +90,7 @@ pub(crate) const SKB_PULL_DATA: i32 = 39;
 pub(crate) const REDIRECT_MAP: i32 = 51;
 pub(crate) const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
 
-/// Jumps that are not yet known how far.
+/// A place to jump to that is not known yet: the jumps that wait for it.
 #[derive(Default)]
 pub(crate) struct Label(Vec<usize>);
 
@@ -144,27 +144,27 @@ impl Assembler {
     }
 
     /// `*(R10 + at) = value`, four bytes.
-    pub(crate) fn keep(&mut self, at: i16, from: Register) {
+    pub(crate) fn store(&mut self, at: i16, from: Register) {
         self.push(STX_W, R10, from as u8, at, 0);
     }
 
     /// `*(R10 + at) = bytes`
-    pub(crate) fn keep_bytes(&mut self, at: i16, bytes: [u8; 4]) {
+    pub(crate) fn store_bytes(&mut self, at: i16, bytes: [u8; 4]) {
         self.push(ST_W, R10, 0, at, i32::from_ne_bytes(bytes));
     }
 
     /// `*(to + at) += from`, eight bytes, atomically.
-    pub(crate) fn count(&mut self, to: Register, at: i16, from: Register) {
+    pub(crate) fn atomic_add(&mut self, to: Register, at: i16, from: Register) {
         self.push(ATOMIC_DW, to, from as u8, at, 0);
     }
 
-    pub(crate) fn map(&mut self, to: Register, map: BorrowedFd<'_>) {
+    pub(crate) fn map_descriptor(&mut self, to: Register, map: BorrowedFd<'_>) {
         self.push(LD_IMM64, to, PSEUDO_MAP_FD, 0, map.as_raw_fd());
         self.push(0, R0, 0, 0, 0);
     }
 
     /// `to` is the address of byte `at` of the only value of the map with this descriptor.
-    pub(crate) fn value(&mut self, to: Register, map: i32, at: usize) {
+    pub(crate) fn map_value_address(&mut self, to: Register, map: i32, at: usize) {
         self.push(LD_IMM64, to, PSEUDO_MAP_VALUE, 0, map);
         // No map here is as large as 2 GiB.
         self.push(0, R0, 0, 0, at as i32);
@@ -192,8 +192,8 @@ impl Assembler {
         self.push(code, a, 0, -distance, value);
     }
 
-    /// All jumps to `label` come here.
-    pub(crate) fn here(&mut self, label: Label) {
+    /// Makes all jumps to `label` end at the next instruction.
+    pub(crate) fn bind(&mut self, label: Label) {
         for at in label.0 {
             // Programs here are far shorter than 32,767 instructions.
             self.0[at].offset = (self.0.len() - at - 1) as i16;

@@ -103,14 +103,14 @@ struct LinkCreate {
 }
 
 #[repr(C)]
-struct ById {
+struct ObjectById {
     id: u32,
     next: u32,
     flags: u32,
 }
 
 #[repr(C)]
-struct Info {
+struct ObjectInfo {
     object: u32,
     size: u32,
     info: u64,
@@ -257,12 +257,12 @@ impl<const K: usize, const V: usize> AsFd for Map<K, V> {
 
 /// A map of one value of any size. A program has it in memory, without a look-up.
 #[derive(Debug)]
-pub(crate) struct Value {
+pub(crate) struct SingleValueMap {
     map: OwnedFd,
     size: usize,
 }
 
-impl Value {
+impl SingleValueMap {
     /// Makes one, all zeroes.
     pub(crate) fn new(size: usize, text: &str) -> io::Result<Self> {
         let mut attr = MapCreate {
@@ -288,7 +288,8 @@ impl Value {
             ..ProgramInfo::default()
         };
         let at = std::ptr::from_mut(&mut info) as u64;
-        let mut attr = Info { object: number(program), size: size_of::<ProgramInfo>() as u32, info: at };
+        let mut attr =
+            ObjectInfo { object: number(program), size: size_of::<ProgramInfo>() as u32, info: at };
         // SAFETY: `info` is a live structure of that size, which the kernel writes; it has the
         // address of a live array of
         // `maps` numbers, which the kernel writes too, and no other address: the lengths before it
@@ -296,10 +297,11 @@ impl Value {
         unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
         for id in ids.into_iter().take(info.maps as usize) {
             // SAFETY: no addresses.
-            let map = unsafe { bpf_fd(MAP_GET_FD_BY_ID, &mut ById { id, next: 0, flags: 0 }) }?;
+            let map = unsafe { bpf_fd(MAP_GET_FD_BY_ID, &mut ObjectById { id, next: 0, flags: 0 }) }?;
             let mut info = MapInfo::default();
             let at = std::ptr::from_mut(&mut info) as u64;
-            let mut attr = Info { object: number(map.as_fd()), size: size_of::<MapInfo>() as u32, info: at };
+            let mut attr =
+                ObjectInfo { object: number(map.as_fd()), size: size_of::<MapInfo>() as u32, info: at };
             // SAFETY: `info` is a live structure of that size, which the kernel writes.
             unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
             let array = info.kind == MapKind::Array as u32 && info.key_size == 4 && info.max_entries == 1;
@@ -339,7 +341,7 @@ impl Value {
     }
 }
 
-impl AsFd for Value {
+impl AsFd for SingleValueMap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
@@ -348,7 +350,7 @@ impl AsFd for Value {
 /// The program with this number; the kernel has one number for each.
 pub(crate) fn program_by_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: no addresses.
-    unsafe { bpf_fd(PROG_GET_FD_BY_ID, &mut ById { id, next: 0, flags: 0 }) }
+    unsafe { bpf_fd(PROG_GET_FD_BY_ID, &mut ObjectById { id, next: 0, flags: 0 }) }
 }
 
 /// How many programs sit at an interface's ingress in front of tc (TCX). A kernel that has none of

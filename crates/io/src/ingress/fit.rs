@@ -21,30 +21,30 @@ use ironswan_wire::selector::AddrRange;
 
 use super::{Family, Filter, List, Row};
 
-/// Rows of all lists together: 8 MB. Ten thousand lists of a policy each have some 80,000.
-const MAX_ALL: usize = 1 << 17;
-/// Intervals of a family: 5 MB.
+/// Limits the rows of all lists together: 8 MB. Ten thousand lists of one policy each have some
+/// 80,000.
+const MAX_TOTAL_ROWS: usize = 1 << 17;
+/// Limits the intervals of an address family: 5 MB.
 const MAX_INTERVALS: usize = 1 << 17;
-/// A list is not made shorter than this for the sake of others.
-const LEAST: usize = 16;
-/// Bits that addresses of a network have in common, which are tried one after the other; of IPv4
-/// and IPv6.
+/// Rows that each list keeps at least, when lists are shortened to make room for others.
+const MIN_ROWS: usize = 16;
+/// Prefix lengths of the networks whose sources are joined, tried in this order: IPv4, IPv6.
 const NETWORKS: [[u32; 2]; 3] = [[16, 48], [8, 32], [0, 0]];
 
 /// A filter that the program has room for.
 #[derive(Debug)]
-pub(super) struct Fitted<'a> {
+pub(super) struct FittedFilter<'a> {
     pub(super) filter: Cow<'a, Filter>,
     /// One sentence for the log: which policies the program applies more strictly than written, for
     /// lack of room.
     pub(super) stricter: Option<String>,
 }
 
-/// Makes a filter fit. `longest`: rows that a list may have.
-pub(super) fn fit(filter: &Filter, longest: usize) -> Fitted<'_> {
+/// Makes a filter as small as the program may be. `longest`: rows that a list may have.
+pub(super) fn fit(filter: &Filter, longest: usize) -> FittedFilter<'_> {
     let mut rows = longest;
-    while all(filter, rows) > MAX_ALL && rows > LEAST {
-        rows = LEAST.max(rows / 2);
+    while total_rows(filter, rows) > MAX_TOTAL_ROWS && rows > MIN_ROWS {
+        rows = MIN_ROWS.max(rows / 2);
     }
     let too_long = |list: &List| list.views().iter().any(|v| v.len() > rows);
     let shortened: Vec<AddrRange> = filter
@@ -67,14 +67,14 @@ pub(super) fn fit(filter: &Filter, longest: usize) -> Fitted<'_> {
             folded.extend(fold(filter.to_mut(), bits, rows));
         }
     }
-    let shortened = named(&shortened).map(|from| {
+    let shortened = range_text(&shortened).map(|from| {
         format!(
             "the program at the ingress has no room for all policies for what comes from {from}: what policies behind the first \
              {} protect is dropped there by its addresses alone, whatever its ports, and so is what a `pass` behind them lets through",
-            kept(rows),
+            rows_kept(rows),
         )
     });
-    let folded = named(&folded).map(|networks| {
+    let folded = range_text(&folded).map(|networks| {
         format!(
             "the program at the ingress has no room for so many different remote addresses, and takes {networks} for one network \
              each: what comes from any address there is dropped where a policy for one of them protects the destination, whatever its \
@@ -83,27 +83,30 @@ pub(super) fn fit(filter: &Filter, longest: usize) -> Fitted<'_> {
     });
     let said: Vec<String> = shortened.into_iter().chain(folded).collect();
     let stricter = (!said.is_empty()).then(|| said.join("; "));
-    Fitted { filter, stricter }
+    FittedFilter { filter, stricter }
 }
 
-/// The first of these ranges, and how many more there are.
-fn named(ranges: &[AddrRange]) -> Option<String> {
+/// Text with the first of these ranges, and how many more there are; `None` when there are none.
+fn range_text(ranges: &[AddrRange]) -> Option<String> {
     let first = ranges.first()?;
     let more = if ranges.len() > 1 { format!(" and {} more", ranges.len() - 1) } else { String::new() };
     Some(format!("{}-{}{more}", first.start(), first.end()))
 }
 
 fn has_room(filter: &Filter, rows: usize) -> bool {
-    all(filter, rows) <= MAX_ALL && filter.families.iter().all(|f| f.intervals.len() <= MAX_INTERVALS)
+    total_rows(filter, rows) <= MAX_TOTAL_ROWS
+        && filter.families.iter().all(|f| f.intervals.len() <= MAX_INTERVALS)
 }
 
-/// Makes one interval of those of a network whose addresses have this many bits in common, and one
-/// list that drops whatever any of theirs does: for the networks with most intervals, until there
-/// is room. Returns these intervals.
+/// Joins the intervals of a network (`bits`: its prefix length) into one interval, whose list drops
+/// everything that one of their lists drops. Begins with the networks that have most intervals, and
+/// ends when there is room. Returns the joined intervals.
 fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
     let mut networks: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
     for (n, (family, bits)) in filter.families.iter().zip(bits).enumerate() {
-        let same = |a: &(AddrRange, usize), b: &(AddrRange, usize)| network(a.0, bits) == network(b.0, bits);
+        let same = |a: &(AddrRange, usize), b: &(AddrRange, usize)| {
+            network_bits(a.0, bits) == network_bits(b.0, bits)
+        };
         let mut first = 0;
         for group in family.intervals.chunk_by(same) {
             networks.push((n, first..first + group.len()));
@@ -113,7 +116,7 @@ fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
     networks.retain(|(_, group)| group.len() > 1);
     networks.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
     // Sizes that the memory would have without these rows.
-    let mut size = all(filter, rows);
+    let mut size = total_rows(filter, rows);
     let mut intervals = filter.families.each_ref().map(|f| f.intervals.len());
     let mut used = filter.families.each_ref().map(|f| {
         let mut used = vec![0usize; f.lists.len()];
@@ -122,7 +125,7 @@ fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
     });
     let mut folded: [Vec<(std::ops::Range<usize>, AddrRange, List)>; 2] = Default::default();
     for (n, group) in networks {
-        if size <= MAX_ALL && intervals.iter().all(|n| *n <= MAX_INTERVALS) {
+        if size <= MAX_TOTAL_ROWS && intervals.iter().all(|n| *n <= MAX_INTERVALS) {
             break;
         }
         let (Some(family), Some(used)) = (filter.families.get(n), used.get_mut(n)) else { break };
@@ -131,7 +134,7 @@ fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
         let lists: BTreeSet<usize> = members.iter().map(|(_, n)| *n).collect();
         let theirs = lists.iter().filter_map(|n| family.lists.get(*n));
         let dropped = theirs.flat_map(List::views).flatten().filter(|r| r.drop).map(|r| r.local);
-        let closed: Vec<Row> = join(dropped, rows).into_iter().map(closing).collect();
+        let closed: Vec<Row> = join(dropped, rows).into_iter().map(drop_all_row).collect();
         for (_, list) in members {
             if let (Some(uses), Some(list)) = (used.get_mut(*list), family.lists.get(*list)) {
                 *uses -= 1;
@@ -157,7 +160,7 @@ fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
         folded.sort_by_key(|(group, ..)| group.start);
         sources.extend(folded.iter().map(|(_, range, _)| *range));
         let old = std::mem::take(family);
-        // Lists by their old number, as far as somebody still leads to them.
+        // New numbers of the lists that an interval still uses, by old number.
         let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
         let mut folded = folded.into_iter().peekable();
         let mut at = 0;
@@ -180,8 +183,8 @@ fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
     sources
 }
 
-/// The first bits of the first address of a range.
-fn network(range: AddrRange, bits: u32) -> u128 {
+/// The first `bits` bits of the first address of a range.
+fn network_bits(range: AddrRange, bits: u32) -> u128 {
     let (address, len) = match range.start() {
         IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32),
         IpAddr::V6(ip) => (u128::from(ip), 128),
@@ -189,10 +192,10 @@ fn network(range: AddrRange, bits: u32) -> u128 {
     address.checked_shr(len - bits).unwrap_or(0)
 }
 
-/// Says whether a filter fits as it is.
+/// Checks that a filter fits as it is.
 ///
 /// # Errors
-/// Why not.
+/// A sentence that says what is too much.
 pub(super) fn check(filter: &Filter, longest: usize) -> Result<(), String> {
     let lists = filter.families.iter().flat_map(|f| &f.lists);
     let most = lists.flat_map(List::views).map(<[Row]>::len).max().unwrap_or(0);
@@ -205,9 +208,9 @@ pub(super) fn check(filter: &Filter, longest: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// This machine's addresses for which something is dropped: for others it does not matter that they
-/// are ours.
-pub(super) fn reached<'a>(
+/// The addresses of this machine (`own`) for which the filter drops packets. The program needs to
+/// know no others.
+pub(super) fn affected_addresses<'a>(
     filter: &Filter,
     own: impl IntoIterator<Item = &'a IpAddr>,
 ) -> impl Iterator<Item = IpAddr> {
@@ -219,8 +222,8 @@ pub(super) fn reached<'a>(
     })
 }
 
-/// Rows of all lists, when none has more than `rows`, with the last one of each.
-fn all(filter: &Filter, rows: usize) -> usize {
+/// Number of rows of all lists, when each view is cut to `rows`, with the closing row of each.
+fn total_rows(filter: &Filter, rows: usize) -> usize {
     filter.families.iter().flat_map(|f| &f.lists).map(|list| size_of(list, rows)).sum()
 }
 
@@ -228,14 +231,14 @@ fn size_of(list: &List, rows: usize) -> usize {
     list.views().iter().map(|view| view.len().min(rows) + 1).sum()
 }
 
-/// Drops everything for these addresses.
-fn closing(local: AddrRange) -> Row {
+/// A row that drops every packet to these addresses.
+fn drop_all_row(local: AddrRange) -> Row {
     Row { local, drop: true, ..Row::all(local.is_ipv6()) }
 }
 
 /// Number of rows that the program asks unchanged when a list is too long; the rest is replaced by
 /// stricter rows.
-fn kept(rows: usize) -> usize {
+fn rows_kept(rows: usize) -> usize {
     rows / 2
 }
 
@@ -244,16 +247,16 @@ fn shorten(list: &List, rows: usize) -> List {
         if view.len() <= rows {
             return view.to_vec();
         }
-        let (first, rest) = view.split_at(kept(rows));
+        let (first, rest) = view.split_at(rows_kept(rows));
         let closed = join(rest.iter().filter(|r| r.drop).map(|r| r.local), rows - first.len());
-        first.iter().copied().chain(closed.into_iter().map(closing)).collect()
+        first.iter().copied().chain(closed.into_iter().map(drop_all_row)).collect()
     };
     let [ports, protocol, addresses, fragments] = list.views().map(view);
     List { ports, protocol, addresses, fragments }
 }
 
-/// The union of ranges, ascending, as at most so many of them for each family: those that are
-/// nearest are joined.
+/// The union of ranges, ascending, as at most `most` ranges: those that are nearest to each other
+/// are joined.
 fn join(ranges: impl Iterator<Item = AddrRange>, most: usize) -> Vec<AddrRange> {
     let mut sorted: Vec<AddrRange> = ranges.collect();
     sorted.sort_unstable_by_key(|r| (r.start(), r.end()));
@@ -279,7 +282,7 @@ fn join(ranges: impl Iterator<Item = AddrRange>, most: usize) -> Vec<AddrRange> 
     few
 }
 
-/// How many addresses are between two ranges of one family, the first of which begins first.
+/// Number of addresses between two ranges; `a` begins first. `None` when they are of two families.
 fn gap(a: &AddrRange, b: &AddrRange) -> Option<u128> {
     let between = |end: u128, start: u128| start.saturating_sub(end).saturating_sub(1);
     match (a.end(), b.start()) {
@@ -289,7 +292,7 @@ fn gap(a: &AddrRange, b: &AddrRange) -> Option<u128> {
     }
 }
 
-/// Both, and what is between them. The first one begins first.
+/// The smallest range that contains both; `a` begins first.
 fn hull(a: &AddrRange, b: &AddrRange) -> AddrRange {
     AddrRange::new(a.start(), a.end().max(b.end())).unwrap_or(*a)
 }
@@ -392,7 +395,7 @@ mod tests {
             [others[0], range("10.2.0.0-10.2.156.63"), others[1], others[2]]
         );
         let list = |n: usize| &now.lists[now.intervals[n].1];
-        assert_eq!(list(1).ports, nets.map(closing));
+        assert_eq!(list(1).ports, nets.map(drop_all_row));
         assert_eq!(list(1).fragments, list(1).ports);
         assert!(
             [0, 2, 3].iter().all(|n| list(*n).ports == [drop(nets[0], 7)]),
@@ -413,7 +416,7 @@ mod tests {
         let fitted = fit(&f, 127);
         check(&fitted.filter, 127).unwrap();
         let now = &fitted.filter.families[0];
-        assert!(now.lists.len() < MAX_ALL / 4);
+        assert!(now.lists.len() < MAX_TOTAL_ROWS / 4);
         for n in [0u32, 1, 35_000, 69_999] {
             let from = IpAddr::V4((n << 15).into());
             let (_, list) = now.intervals.iter().find(|(r, _)| r.contains(from)).unwrap();
@@ -430,7 +433,7 @@ mod tests {
         let nets = ["10.1.0.0-10.1.0.255", "10.3.0.0-10.3.0.255"].map(range);
         let rows = vec![drop(nets[0], 1), Row { drop: false, ..drop(nets[1], 2) }];
         let own = ["10.1.0.1", "10.1.0.255", "10.1.1.0", "10.3.0.1", "fd00::1"].map(ip);
-        let of: Vec<IpAddr> = reached(&filter(vec![rows]), &own).collect();
+        let of: Vec<IpAddr> = affected_addresses(&filter(vec![rows]), &own).collect();
         assert_eq!(of, own[..2]);
     }
 }

@@ -42,17 +42,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::bpf::{self, Value};
+use crate::bpf::{self, SingleValueMap};
 use crate::clock;
 use crate::error::Error;
 pub use filter::{Family, Filter, List, MOBILITY, Row, WITH_PORTS, WITH_TYPES};
-use program::{COUNTER, COUNTER_SIZE, DROPPED, Image};
+use program::{COUNTER, COUNTER_SIZE, DROPPED, ProgramImage};
 use tc::{HANDLE, PREFERENCE, Tc};
 
-/// Begin of the names of our filters; the digest follows, and [`MADE`] where what holds the filter
-/// was made for it.
+/// Begin of the names of our filters. The digest follows, and [`MADE_CLSACT`] where `clsact` was
+/// made for the filter.
 const NAME: &str = "ironswan:";
-const MADE: char = '+';
+const MADE_CLSACT: char = '+';
 /// Pause before we ask the kernel again for a filter that it has refused.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -98,8 +98,8 @@ impl fmt::Display for IngressError {
 }
 
 impl IngressError {
-    /// True when it was asked where no filter can be: the interface has gone, or the kernel has no
-    /// filters at all.
+    /// True when the interface can have no filter: it has gone, or the kernel has no filters at
+    /// all.
     pub fn is_without_filters(&self) -> bool {
         let Self::Refused { source, .. } = self else { return false };
         matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP))
@@ -116,8 +116,8 @@ impl std::error::Error for IngressError {
 }
 
 impl IngressError {
-    /// The same once more.
-    fn again(&self) -> Self {
+    /// An equal error; `io::Error` cannot be cloned.
+    fn duplicate(&self) -> Self {
         match self {
             Self::TooMany(why) => Self::TooMany(why.clone()),
             Self::Refused { what, source } => {
@@ -137,24 +137,24 @@ fn refused(what: impl Into<String>) -> impl FnOnce(io::Error) -> IngressError {
 
 /// State of the ingress of one interface: our filter there, and filters of others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Attached {
-    /// The digest of our filter, if it is there.
+pub struct IngressState {
+    /// The digest of our filter; `None` when the interface has none of ours.
     pub digest: Option<u64>,
-    /// Others' that are asked before it, and may take packets past it.
+    /// Filters of others that the kernel runs before ours. They may take packets past it.
     pub before: Vec<String>,
 }
 
-/// Result of [`Ingress::keep`], by interface.
+/// Result of [`Ingress::reconcile`], by interface.
 #[derive(Debug, Default)]
-pub struct Kept {
-    /// Interfaces at which the filter stands now, and another one of ours stood before or none.
+pub struct ReconcileReport {
+    /// Interfaces at which the filter was set, in place of another one of ours or of none.
     pub set: Vec<String>,
     /// Interfaces of `set` that had no filter of ours: a new interface, or somebody removed the
     /// filter.
     pub lost: Vec<String>,
-    /// Interfaces at which it was removed.
+    /// Interfaces at which the filter was removed.
     pub removed: Vec<String>,
-    /// Interfaces at which it cannot be set, or removed.
+    /// Interfaces at which the filter cannot be set or removed.
     pub failed: Vec<(String, IngressError)>,
 }
 
@@ -163,9 +163,9 @@ pub type Interface<'a> = (u32, &'a str);
 
 /// The filter that the daemon asks for, and the program made from it.
 #[derive(Debug)]
-struct Wanted {
-    asked: Arc<Filter>,
-    /// `asked`, shortened to the room that the program has, with this machine's addresses.
+struct DesiredProgram {
+    filter: Arc<Filter>,
+    /// `filter`, shortened to the room that the program has, with this machine's addresses.
     fitted: Filter,
     stricter: Option<String>,
     program: Program,
@@ -173,25 +173,26 @@ struct Wanted {
 
 /// A filter that this process has set.
 #[derive(Clone, Copy, Debug)]
-struct Set {
+struct AttachedFilter {
     digest: u64,
-    /// The queueing discipline that holds the filter was made by us, for this filter.
-    made: bool,
+    /// We made the queueing discipline `clsact` for this filter.
+    made_clsact: bool,
 }
 
-/// Our filters, in the network namespace of the thread that opened this. What it set stays when
-/// this is dropped.
+/// Our filters, in the network namespace of the thread that opened this. The filters stay when this
+/// is dropped.
 #[derive(Debug)]
 pub struct Ingress {
     tc: Tc,
-    wanted: Option<Wanted>,
+    desired: Option<DesiredProgram>,
     /// The filter that the kernel has refused, its error, and when we may ask again.
     refused: Option<(Arc<Filter>, IngressError, Instant)>,
-    counter: Option<Arc<Value>>,
-    /// The filters that this set, by interface.
-    set: BTreeMap<u32, Set>,
-    /// Interfaces that are not to have one and have none. Nobody else sets ours while this does.
-    free: BTreeSet<u32>,
+    counter: Option<Arc<SingleValueMap>>,
+    /// The filters that this process has set, by index of the interface.
+    attached: BTreeMap<u32, AttachedFilter>,
+    /// Indexes of interfaces from which the filter was removed, so that they need no second look:
+    /// only this process sets our filters.
+    cleared: BTreeSet<u32>,
 }
 
 impl Ingress {
@@ -201,156 +202,160 @@ impl Ingress {
     /// When the kernel has no rtnetlink, or no descriptors are left.
     pub fn open() -> Result<Self, Error> {
         let tc = Tc::open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
-        let (set, free) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { tc, wanted: None, refused: None, counter: None, set, free })
+        let (attached, cleared) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { tc, desired: None, refused: None, counter: None, attached, cleared })
     }
 
-    /// Sets the lists that the programs have from now on, with the addresses of this machine.
-    /// `interfaces` are searched for the counter of a program that stands, so that the counter goes
-    /// on.
+    /// Loads the program for a filter, and for the addresses of this machine (`own`). Interfaces
+    /// get it by [`Self::reconcile`]; an empty filter means that none shall have one. `interfaces`
+    /// are searched for the counter of a program of ours, so that the counter goes on.
     ///
     /// # Errors
-    /// The kernel cannot have a program with these lists; then no program is wanted. The same lists
-    /// are not tried again for 10 s.
-    pub fn want(
+    /// The kernel refuses a program for this filter; then no interface shall have one. The same
+    /// filter is not tried again for 10 s.
+    pub fn set_filter(
         &mut self,
         filter: &Arc<Filter>,
         own: &BTreeSet<IpAddr>,
         interfaces: &[Interface<'_>],
     ) -> Result<(), IngressError> {
         if filter.is_empty() {
-            (self.wanted, self.refused) = (None, None);
+            (self.desired, self.refused) = (None, None);
             return Ok(());
         }
-        let is_same = |asked: &Arc<Filter>| Arc::ptr_eq(asked, filter) || asked == filter;
-        if let Some(Wanted { fitted, .. }) = self.wanted.as_ref().filter(|w| is_same(&w.asked))
-            && fit::reached(fitted, own).eq(fitted.own.iter().copied())
+        let is_same = |other: &Arc<Filter>| Arc::ptr_eq(other, filter) || other == filter;
+        if let Some(DesiredProgram { fitted, .. }) = self.desired.as_ref().filter(|w| is_same(&w.filter))
+            && fit::affected_addresses(fitted, own).eq(fitted.own.iter().copied())
         {
             return Ok(());
         }
         let now = clock::now();
         match &self.refused {
-            Some((asked, why, until)) if is_same(asked) && now < *until => return Err(why.again()),
+            Some((other, why, until)) if is_same(other) && now < *until => return Err(why.duplicate()),
             _ => {}
         }
-        let made = self.make(filter, own, interfaces);
-        self.refused = made.as_ref().err().map(|why| (filter.clone(), why.again(), now + RETRY));
+        let program = self.make_program(filter, own, interfaces);
+        self.refused = program.as_ref().err().map(|why| (filter.clone(), why.duplicate(), now + RETRY));
         // The old filter would go on dropping by policies and addresses that are gone.
-        self.wanted = None;
-        self.wanted = Some(made?);
+        self.desired = None;
+        self.desired = Some(program?);
         Ok(())
     }
 
-    fn make(
+    fn make_program(
         &mut self,
         filter: &Arc<Filter>,
         own: &BTreeSet<IpAddr>,
         interfaces: &[Interface<'_>],
-    ) -> Result<Wanted, IngressError> {
-        let fit::Fitted { filter: fitted, stricter } = fit::fit(filter, program::longest());
+    ) -> Result<DesiredProgram, IngressError> {
+        let fit::FittedFilter { filter: fitted, stricter } = fit::fit(filter, program::max_list_rows());
         let mut fitted = fitted.into_owned();
-        fitted.own = fit::reached(&fitted, own).collect();
-        let image = Image::new(&fitted).map_err(IngressError::TooMany)?;
+        fitted.own = fit::affected_addresses(&fitted, own).collect();
+        let image = ProgramImage::new(&fitted).map_err(IngressError::TooMany)?;
         let counter = match self.counter.take() {
             Some(counter) => counter,
             None => match self.standing_counter(interfaces) {
                 Some(counter) => Arc::new(counter),
-                None => Arc::new(Value::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?),
+                None => {
+                    Arc::new(SingleValueMap::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?)
+                }
             },
         };
         let program = Program::of(&image, &counter);
         self.counter = Some(counter);
-        Ok(Wanted { asked: filter.clone(), fitted, stricter, program: program? })
+        Ok(DesiredProgram { filter: filter.clone(), fitted, stricter, program: program? })
     }
 
-    /// The lists for which the program drops more than was asked for, because there is no room for
-    /// all of them; in words.
+    /// A sentence about the policies that the program applies more strictly than written, because
+    /// it has no room for all of them.
     pub fn stricter(&self) -> Option<&str> {
-        self.wanted.as_ref()?.stricter.as_deref()
+        self.desired.as_ref()?.stricter.as_deref()
     }
 
-    /// Makes what is wanted stand at these interfaces. `others`: interfaces that are not to have
-    /// it.
-    pub fn keep(&mut self, interfaces: &[Interface<'_>], others: &[Interface<'_>]) -> Kept {
-        let mut kept = Kept::default();
+    /// Sets the filter at each of `interfaces` that lacks it, and removes our filters from
+    /// `others`, and from all when no interface shall have one.
+    pub fn reconcile(&mut self, interfaces: &[Interface<'_>], others: &[Interface<'_>]) -> ReconcileReport {
+        let mut report = ReconcileReport::default();
         let none: &[Interface<'_>] = &[];
-        let (with, without) = match &self.wanted {
+        let (with, without) = match &self.desired {
             Some(_) => (interfaces, [others, none]),
             None => (none, [others, interfaces]),
         };
         let known: BTreeSet<u32> =
             [interfaces, others].into_iter().flatten().map(|(index, _)| *index).collect();
-        self.set.retain(|index, _| known.contains(index));
-        self.free.retain(|index| known.contains(index));
+        self.attached.retain(|index, _| known.contains(index));
+        self.cleared.retain(|index| known.contains(index));
         for (index, name) in with {
-            let Some(Wanted { program, .. }) = &self.wanted else { continue };
-            self.free.remove(index);
+            let Some(DesiredProgram { program, .. }) = &self.desired else { continue };
+            self.cleared.remove(index);
             // An interface whose filters cannot be listed gets the filter all the same, and does
             // not count as lost.
-            let stood = self.tc.filters(*index).map(|found| ours(&found));
-            // A predecessor's may count where nobody here can read it.
+            let stood = self.tc.filters(*index).map(|found| own_filter(&found));
+            // A filter that an earlier process set may count in a map that we cannot read: set it
+            // again.
             if matches!(&stood, Ok(Some(ours)) if ours.digest == program.digest)
-                && self.set.get(index).is_some_and(|set| set.digest == program.digest)
+                && self.attached.get(index).is_some_and(|set| set.digest == program.digest)
             {
                 continue;
             }
-            let made = match &stood {
-                Ok(Some(ours)) => ours.made,
-                // Who took the filter away has left what held it.
-                _ => self.set.get(index).is_some_and(|set| set.made),
+            let made_clsact = match &stood {
+                Ok(Some(ours)) => ours.made_clsact,
+                // Somebody removed the filter alone; the `clsact` that we made for it is left.
+                _ => self.attached.get(index).is_some_and(|set| set.made_clsact),
             };
-            match program.attach(&mut self.tc, *index, made) {
-                Ok(made) => {
-                    self.set.insert(*index, Set { digest: program.digest, made });
-                    kept.set.push((*name).to_owned());
+            match program.attach(&mut self.tc, *index, made_clsact) {
+                Ok(made_clsact) => {
+                    self.attached.insert(*index, AttachedFilter { digest: program.digest, made_clsact });
+                    report.set.push((*name).to_owned());
                     if matches!(stood, Ok(None)) {
-                        kept.lost.push((*name).to_owned());
+                        report.lost.push((*name).to_owned());
                     }
                 }
                 Err(e) if is_gone(&e) => {}
-                Err(e) => kept.failed.push(((*name).to_owned(), refused("set a filter at the ingress")(e))),
+                Err(e) => report.failed.push(((*name).to_owned(), refused("set a filter at the ingress")(e))),
             }
         }
         for (index, name) in without.into_iter().flatten() {
-            if self.free.contains(index) {
+            if self.cleared.contains(index) {
                 continue;
             }
             let stands = match self.tc.filters(*index) {
-                Ok(found) => Ok(ours(&found)),
+                Ok(found) => Ok(own_filter(&found)),
                 Err(e) => Err(refused("list filters at the ingress")(e)),
             };
             let removed = match stands {
                 Ok(None) => {
                     // Somebody may have removed the queueing discipline, and the filter with it.
-                    if self.set.remove(index).is_some_and(|set| set.made) {
-                        let _ = self.tc.remove_holder(*index);
+                    if self.attached.remove(index).is_some_and(|set| set.made_clsact) {
+                        let _ = self.tc.remove_unused_clsact(*index);
                     }
-                    self.free.insert(*index);
+                    self.cleared.insert(*index);
                     continue;
                 }
-                Ok(Some(ours)) => {
-                    self.tc.remove(*index, ours.made).map_err(refused("remove a filter at the ingress"))
-                }
+                Ok(Some(ours)) => self
+                    .tc
+                    .remove(*index, ours.made_clsact)
+                    .map_err(refused("remove a filter at the ingress")),
                 Err(e) => Err(e),
             };
             match removed {
                 Ok(()) => {
-                    self.set.remove(index);
-                    self.free.insert(*index);
-                    kept.removed.push((*name).to_owned());
+                    self.attached.remove(index);
+                    self.cleared.insert(*index);
+                    report.removed.push((*name).to_owned());
                 }
                 Err(e) if e.is_without_filters() => {}
-                Err(e) => kept.failed.push(((*name).to_owned(), e)),
+                Err(e) => report.failed.push(((*name).to_owned(), e)),
             }
         }
-        kept
+        report
     }
 
     /// Reads the filters at the ingress of an interface.
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub fn look(&mut self, interface: u32) -> Result<Attached, IngressError> {
+    pub fn state(&mut self, interface: u32) -> Result<IngressState, IngressError> {
         let found = self.tc.filters(interface).map_err(refused("list filters at the ingress"))?;
         // Of those with our preference, the kernel asks the newest first, and lists them in that
         // order.
@@ -366,15 +371,15 @@ impl Ingress {
             _ => {}
         }
         before.dedup();
-        Ok(Attached { digest: ours(&found).map(|ours| ours.digest), before })
+        Ok(IngressState { digest: own_filter(&found).map(|ours| ours.digest), before })
     }
 
-    /// Counts what is dropped by what was wanted until now.
+    /// The counter of all programs loaded by [`Self::set_filter`]; `None` before the first.
     pub fn counter(&self) -> Option<Counter> {
         self.counter.clone().map(Counter)
     }
 
-    /// The netlink address from which filters are set: notices of that carry it.
+    /// The netlink address of our socket. Notices of filters that we set carry this address.
     ///
     /// # Errors
     /// When the kernel does not say.
@@ -382,30 +387,30 @@ impl Ingress {
         self.tc.port().map_err(|source| Error::System { what: "asking for a netlink address", source })
     }
 
-    /// Packets and bytes that the filter at one of these interfaces has dropped, whoever set it;
-    /// `None` when it stands at none.
+    /// Packets and bytes that our filter at one of these interfaces has dropped, whichever process
+    /// set it; `None` when no interface has one.
     pub fn standing_count(&mut self, interfaces: &[Interface<'_>]) -> Option<(u64, u64)> {
         read(&self.standing_counter(interfaces)?)
     }
 
-    /// True when something is wanted.
-    pub fn is_wanted(&self) -> bool {
-        self.wanted.is_some()
+    /// True when interfaces shall have a filter.
+    pub fn has_filter(&self) -> bool {
+        self.desired.is_some()
     }
 
-    /// The counter of a filter that stands, whoever set it.
-    fn standing_counter(&mut self, interfaces: &[Interface<'_>]) -> Option<Value> {
+    /// The counter of our filter at one of these interfaces, whichever process set it.
+    fn standing_counter(&mut self, interfaces: &[Interface<'_>]) -> Option<SingleValueMap> {
         let program = interfaces.iter().find_map(|(index, _)| {
             let found = self.tc.filters(*index).ok()?;
-            bpf::program_by_id(ours(&found)?.program?).ok()
+            bpf::program_by_id(own_filter(&found)?.program?).ok()
         })?;
-        Value::of_program(program.as_fd(), COUNTER_SIZE, COUNTER).ok()?
+        SingleValueMap::of_program(program.as_fd(), COUNTER_SIZE, COUNTER).ok()?
     }
 }
 
-/// The counter of what filters have dropped.
+/// The counter of packets that our filters have dropped.
 #[derive(Clone, Debug)]
-pub struct Counter(Arc<Value>);
+pub struct Counter(Arc<SingleValueMap>);
 
 impl Counter {
     /// Packets and bytes; `None` when the kernel does not say.
@@ -414,13 +419,13 @@ impl Counter {
     }
 }
 
-fn read(counter: &Value) -> Option<(u64, u64)> {
+fn read(counter: &SingleValueMap) -> Option<(u64, u64)> {
     let bytes = counter.get().ok()?;
     let number = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
     Some((number(0)?, number(8)?))
 }
 
-/// A filter, loaded.
+/// A program that the kernel has loaded for a filter.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -428,23 +433,23 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads a filter without setting it anywhere, to [ask](Self::drops) it.
+    /// Loads a program without setting it at an interface, to [test](Self::drops) it.
     ///
     /// # Errors
-    /// Why the kernel cannot have it.
+    /// The step that the kernel refused, or that the filter is too large.
     pub fn load(filter: &Filter) -> Result<Self, IngressError> {
-        let image = Image::new(filter).map_err(IngressError::TooMany)?;
-        let counter = Value::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?;
+        let image = ProgramImage::new(filter).map_err(IngressError::TooMany)?;
+        let counter = SingleValueMap::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?;
         Self::of(&image, &counter)
     }
 
-    fn of(image: &Image, counter: &Value) -> Result<Self, IngressError> {
+    fn of(image: &ProgramImage, counter: &SingleValueMap) -> Result<Self, IngressError> {
         let fd = image.load(counter).map_err(refused("load a program"))?;
         Ok(Self { fd, digest: image.digest() })
     }
 
-    /// Whether it would drop this Ethernet frame to the station 00:00:00:00:00:00. The frame goes
-    /// nowhere.
+    /// Whether the program would drop this Ethernet frame to the station 00:00:00:00:00:00. The
+    /// kernel runs the program over the frame and sends it nowhere.
     ///
     /// # Errors
     /// The error that the kernel returned.
@@ -452,48 +457,53 @@ impl Program {
         bpf::test_run(self.fd.as_fd(), frame, 1).map(|(verdict, _)| verdict == DROPPED)
     }
 
-    /// The nanoseconds that one of `repeat` runs over a frame takes.
+    /// Time of one run over a frame in nanoseconds, as the mean of `repeat` runs.
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub fn takes(&self, frame: &[u8], repeat: u32) -> io::Result<u32> {
+    pub fn run_time(&self, frame: &[u8], repeat: u32) -> io::Result<u32> {
         bpf::test_run(self.fd.as_fd(), frame, repeat).map(|(_, nanoseconds)| nanoseconds)
     }
 
-    /// `made`: what holds the filter that stands was made for it. Returns the same of this one.
-    fn attach(&self, tc: &mut Tc, interface: u32, made: bool) -> io::Result<bool> {
-        let name = |made: bool| {
-            format!("{NAME}{:016x}{}", self.digest, if made { MADE.into() } else { String::new() })
+    /// Sets the filter at an interface, in place of our old one. `made_clsact`: `clsact` was made
+    /// for the old one. Returns whether it was made for the new one.
+    fn attach(&self, tc: &mut Tc, interface: u32, made_clsact: bool) -> io::Result<bool> {
+        let name = |made_clsact: bool| {
+            format!(
+                "{NAME}{:016x}{}",
+                self.digest,
+                if made_clsact { MADE_CLSACT.into() } else { String::new() }
+            )
         };
-        tc.set(interface, self.fd.as_fd().as_raw_fd(), made, name)
+        tc.set(interface, self.fd.as_fd().as_raw_fd(), made_clsact, name)
     }
 }
 
-/// A filter of ours that was found.
+/// Our filter at an interface, as the kernel lists it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Ours {
+struct OwnFilter {
     digest: u64,
-    /// The kernel's number of its program.
+    /// The kernel's number of the program.
     program: Option<u32>,
-    /// The queueing discipline that holds the filter was made for it, and is removed with it.
-    made: bool,
+    /// The queueing discipline `clsact` was made for the filter, and is removed with it.
+    made_clsact: bool,
 }
 
-fn is_ours(f: &tc::Found) -> bool {
+fn is_ours(f: &tc::TcFilter) -> bool {
     f.preference == PREFERENCE && f.handle == HANDLE
 }
 
-/// Our filter among these.
-fn ours(found: &[tc::Found]) -> Option<Ours> {
+/// Our filter among the filters of an interface.
+fn own_filter(found: &[tc::TcFilter]) -> Option<OwnFilter> {
     let f = found.iter().find(|f| is_ours(f))?;
     let name = f.name.as_deref()?.strip_prefix(NAME)?;
-    let digest = name.strip_suffix(MADE);
-    let made = digest.is_some();
+    let digest = name.strip_suffix(MADE_CLSACT);
+    let made_clsact = digest.is_some();
     let digest = u64::from_str_radix(digest.unwrap_or(name), 16).ok()?;
-    Some(Ours { digest, program: f.program, made })
+    Some(OwnFilter { digest, program: f.program, made_clsact })
 }
 
-/// The interface went meanwhile.
+/// The interface has gone meanwhile.
 fn is_gone(e: &io::Error) -> bool {
     e.raw_os_error() == Some(libc::ENODEV)
 }

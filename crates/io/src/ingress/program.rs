@@ -19,25 +19,26 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use super::table::{
-    DESTINATION, DROP, HEAD, PROTOCOL, Place, SHOWS, SHOWS_NONE, SHOWS_PORTS, SOURCE, Search, place,
+    DESTINATION, DROP, FamilyTables, HEAD, PROTOCOL, SHOWS, SHOWS_NONE, SHOWS_PORTS, SOURCE, SearchTable,
+    place,
 };
 use super::{Filter, fit};
 use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use crate::bpf::assembler::Size::{Byte, Half, Word};
 use crate::bpf::assembler::*;
-use crate::bpf::{self, ProgramKind, Value};
+use crate::bpf::{self, ProgramKind, SingleValueMap};
 
-/// The verdict that leaves a packet to whatever is asked next (`TC_ACT_UNSPEC`).
-const GO_ON: i32 = -1;
-/// The verdict that drops it (`TC_ACT_SHOT`).
+/// The verdict that leaves a packet to the next filter (`TC_ACT_UNSPEC`).
+const NEXT_FILTER: i32 = -1;
+/// The verdict that drops a packet (`TC_ACT_SHOT`).
 pub(super) const DROPPED: u32 = 2;
 /// The map with the counters: packets, bytes.
 pub(super) const COUNTER: &str = "ironswan_clear";
 pub(super) const COUNTER_SIZE: usize = 16;
-/// Rows of one list; the verifier walks through all of them.
+/// Limits the rows of one list: the verifier walks through all of them.
 pub(super) const MAX_ROWS: usize = 1024;
-/// Up to so many rows there is no loop. Without CAP_PERFMON the verifier follows also what a
-/// processor may do that guesses wrong, and a loop never ends for it.
+/// Rows up to which the program is unrolled, without a loop. Without CAP_PERFMON the verifier also
+/// follows paths of speculative execution, and never finds the end of a loop.
 const UNROLLED: usize = 128;
 
 // struct __sk_buff
@@ -52,7 +53,7 @@ const OTHER_HOST: i32 = 3;
 const FROM_NETWORK_HEADER: i32 = 1;
 /// Bytes of a packet that we ask the kernel to make linear: all headers that the program reads, and
 /// those that an ICMP error quotes.
-const ONE_PIECE: i32 = 256;
+const LINEAR_BYTES: i32 = 256;
 
 // Offsets of the variables on the stack, below R10.
 /// The IP header, 40 bytes.
@@ -76,21 +77,21 @@ const VIEW_PROTOCOL: i32 = 4;
 const VIEW_ADDRESSES: i32 = 8;
 const VIEW_FRAGMENTS: i32 = 12;
 
-/// Code and memory.
-pub(super) struct Image {
+/// A program that is not loaded yet: its memory, and what its code is made from.
+pub(super) struct ProgramImage {
     bytes: Vec<u8>,
-    places: [Place; 2],
+    places: [FamilyTables; 2],
     ports: [u16; 2],
 }
 
-impl Image {
-    /// Of a filter.
+impl ProgramImage {
+    /// Makes the program of a filter.
     ///
     /// # Errors
-    /// More rows than can be asked.
+    /// A sentence that says what of the filter is too much for a program.
     pub(super) fn new(filter: &Filter) -> Result<Self, String> {
-        // Nothing is built that is refused then; and the kernel would refuse it after many seconds.
-        fit::check(filter, longest())?;
+        // Check first: the kernel would take many seconds to refuse a program that is too large.
+        fit::check(filter, max_list_rows())?;
         let mut bytes: Vec<u8> = [VIEW_PORTS, VIEW_PROTOCOL, VIEW_ADDRESSES, VIEW_FRAGMENTS]
             .iter()
             .flat_map(|n| n.to_ne_bytes())
@@ -101,7 +102,7 @@ impl Image {
         Ok(Self { bytes, places, ports: filter.ports })
     }
 
-    /// A number that differs when anything does. FNV-1a.
+    /// Hash of code and memory (FNV-1a). Equal programs have equal digests.
     pub(super) fn digest(&self) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         let mut add = |b: u8| hash = (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
@@ -113,9 +114,9 @@ impl Image {
         hash
     }
 
-    /// Gives it to the kernel.
-    pub(super) fn load(&self, counter: &Value) -> io::Result<OwnedFd> {
-        let memory = Value::new(self.bytes.len(), "ironswan_guard")?;
+    /// Loads the program into the kernel.
+    pub(super) fn load(&self, counter: &SingleValueMap) -> io::Result<OwnedFd> {
+        let memory = SingleValueMap::new(self.bytes.len(), "ironswan_guard")?;
         memory.set(&self.bytes)?;
         let code = self.assemble(memory.as_fd().as_raw_fd(), counter.as_fd().as_raw_fd());
         bpf::load(ProgramKind::Classifier, &code, "ironswan_guard")
@@ -141,7 +142,7 @@ impl Image {
         a.jump(JA, R0, 0, &mut pass);
         // A second tag is under the first. Only where both name no VLAN does the kernel take both
         // away without coming here again; nobody sends that for a good reason.
-        a.here(tagged);
+        a.bind(tagged);
         a.set(R8, 0);
         a.fetch(2, &mut pass);
         a.load_be(Half, R1, R10, SCRATCH);
@@ -150,31 +151,33 @@ impl Image {
         a.jump(JA, R0, 0, &mut drop);
 
         for (place, here) in self.places.iter().zip([v4, v6]) {
-            a.here(here);
+            a.bind(here);
             a.family(place, memory, &self.ports, &mut pass, &mut drop);
         }
 
-        a.here(drop);
-        a.value(R1, counter, 0);
+        a.bind(drop);
+        a.map_value_address(R1, counter, 0);
         a.set(R2, 1);
-        a.count(R1, 0, R2);
+        a.atomic_add(R1, 0, R2);
         a.load(Word, R2, R6, SKB_LEN);
-        a.count(R1, 8, R2);
+        a.atomic_add(R1, 8, R2);
         a.set(R0, DROPPED as i32);
         a.push(EXIT, R0, 0, 0, 0);
-        a.here(pass);
-        a.set(R0, GO_ON);
+        a.bind(pass);
+        a.set(R0, NEXT_FILTER);
         a.push(EXIT, R0, 0, 0, 0);
         a.0
     }
 }
 
-/// Rows that a list may have here and now, besides the last one, which covers every packet.
-pub(super) fn longest() -> usize {
+/// Limits the rows of a list with the privileges of this thread, without the closing row, which
+/// covers every packet.
+pub(super) fn max_list_rows() -> usize {
     if may_loop() { MAX_ROWS - 1 } else { UNROLLED - 1 }
 }
 
-/// CAP_PERFMON, or CAP_SYS_ADMIN, which contains it.
+/// True when the verifier accepts a loop: this thread has CAP_PERFMON, or CAP_SYS_ADMIN, which
+/// contains it.
 fn may_loop() -> bool {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let effective =
@@ -202,13 +205,13 @@ impl Assembler {
             self.jump(JEQ_K, R0, 0, &mut there);
             let mut enough = Label::default();
             self.load(Word, R2, R6, SKB_LEN);
-            self.jump(JLT_K, R2, ONE_PIECE, &mut enough);
-            self.set(R2, ONE_PIECE);
-            self.here(enough);
+            self.jump(JLT_K, R2, LINEAR_BYTES, &mut enough);
+            self.set(R2, LINEAR_BYTES);
+            self.bind(enough);
             self.copy(R1, R6);
             self.call(SKB_PULL_DATA);
         }
-        self.here(there);
+        self.bind(there);
     }
 
     /// The same to [`SCRATCH`].
@@ -217,22 +220,22 @@ impl Assembler {
     }
 
     /// `*(R10 + at) = value`, four bytes.
-    fn keep_number(&mut self, at: i16, value: i32) {
-        self.keep_bytes(at, value.to_ne_bytes());
+    fn store_number(&mut self, at: i16, value: i32) {
+        self.store_bytes(at, value.to_ne_bytes());
     }
 
     /// `*(R10 + at) = value`, one of those that are multiples of 4 up to 12. From memory, so that
     /// the verifier does not know it: what it knows it walks through once for each value, with all
     /// rows behind it. Uses R1 and R2.
-    fn keep_unknown(&mut self, memory: i32, at: i16, value: i32) {
-        self.value(R1, memory, value as usize);
+    fn store_unknown(&mut self, memory: i32, at: i16, value: i32) {
+        self.map_value_address(R1, memory, value as usize);
         self.load(Word, R2, R1, 0);
-        self.keep(at, R2);
+        self.store(at, R2);
     }
 
     /// R9 = the value of the interval in which [`KEY`] is. Uses R1 to R3 and R7.
-    fn search(&mut self, search: &Search, memory: i32, ipv6: bool) {
-        self.value(R7, memory, search.starts);
+    fn search(&mut self, search: &SearchTable, memory: i32, ipv6: bool) {
+        self.map_value_address(R7, memory, search.starts);
         self.set(R9, 0);
         let mut step = search.count / 2;
         while step > 0 {
@@ -249,7 +252,7 @@ impl Assembler {
             self.alu_by(ADD_X, R9, R2);
             step /= 2;
         }
-        self.value(R7, memory, search.values);
+        self.map_value_address(R7, memory, search.values);
         self.alu(LSH_K, R9, 2);
         self.alu_by(ADD_X, R9, R7);
         self.load(Word, R9, R9, 0);
@@ -281,12 +284,19 @@ impl Assembler {
     fn key(&mut self, at: i16, ipv6: bool) {
         for word in 0..if ipv6 { 4 } else { 1 } {
             self.load_be(Word, R1, R10, HEADER + at + 4 * word);
-            self.keep(KEY + 4 * word, R1);
+            self.store(KEY + 4 * word, R1);
         }
     }
 
     /// Packets of one family.
-    fn family(&mut self, place: &Place, memory: i32, ports: &[u16; 2], pass: &mut Label, drop: &mut Label) {
+    fn family(
+        &mut self,
+        place: &FamilyTables,
+        memory: i32,
+        ports: &[u16; 2],
+        pass: &mut Label,
+        drop: &mut Label,
+    ) {
         let ipv6 = place.ipv6;
         self.set(R8, 0);
         // A packet that is too short for its header belongs to no policy.
@@ -304,7 +314,7 @@ impl Assembler {
         self.key(if ipv6 { 24 } else { 16 }, ipv6);
         let mut closed = Label::default();
         self.rows(place, memory, pass, &mut closed);
-        self.here(closed);
+        self.bind(closed);
 
         // Exceptions. What is for another station is not taken in by this one.
         self.load(Word, R1, R6, SKB_PKT_TYPE);
@@ -323,47 +333,47 @@ impl Assembler {
     /// Protocol, ports and view of an IPv4 packet.
     fn upper4(&mut self, memory: i32) {
         self.load(Byte, R1, R10, HEADER + 9);
-        self.keep(UPPER, R1);
+        self.store(UPPER, R1);
         self.load(Byte, R8, R10, HEADER);
         self.alu(AND_K, R8, 0xf);
         self.alu(LSH_K, R8, 2);
-        self.keep(UPPER_AT, R8);
+        self.store(UPPER_AT, R8);
         self.load_be(Half, R1, R10, HEADER + 6);
         self.alu(AND32_K, R1, 0x1fff);
-        self.keep(LATER, R1);
+        self.store(LATER, R1);
         self.view_without_ports(memory);
     }
 
     /// The view of what shows its protocol and no ports, as [`LATER`] says. Uses R1 and R2.
     fn view_without_ports(&mut self, memory: i32) {
         let mut whole = Label::default();
-        self.keep_unknown(memory, VIEW, VIEW_PROTOCOL);
+        self.store_unknown(memory, VIEW, VIEW_PROTOCOL);
         self.load(Word, R1, R10, LATER);
         self.jump(JEQ_K, R1, 0, &mut whole);
-        self.keep_unknown(memory, VIEW, VIEW_FRAGMENTS);
-        self.here(whole);
+        self.store_unknown(memory, VIEW, VIEW_FRAGMENTS);
+        self.bind(whole);
     }
 
     /// Protocol, ports and view of an IPv6 packet. The engine does not look through AH and other
     /// extension headers than that of a fragment, and what it does not see it cannot ask for.
     fn upper6(&mut self, memory: i32) {
         let (mut done, mut whole, mut hidden) = (Label::default(), Label::default(), Label::default());
-        self.keep_unknown(memory, LATER, 0);
+        self.store_unknown(memory, LATER, 0);
         self.set(R8, 40);
-        self.keep(UPPER_AT, R8);
+        self.store(UPPER_AT, R8);
         self.load(Byte, R1, R10, HEADER + 6);
-        self.keep(UPPER, R1);
+        self.store(UPPER, R1);
         self.jump(JNE_K, R1, 44, &mut whole);
         self.fetch(8, &mut hidden);
         self.load(Byte, R1, R10, SCRATCH);
-        self.keep(UPPER, R1);
+        self.store(UPPER, R1);
         self.set(R8, 48);
-        self.keep(UPPER_AT, R8);
+        self.store(UPPER_AT, R8);
         self.load_be(Half, R1, R10, SCRATCH + 2);
         self.alu(AND32_K, R1, 0xfff8);
-        self.keep(LATER, R1);
-        self.here(whole);
-        self.keep_unknown(memory, VIEW, VIEW_ADDRESSES);
+        self.store(LATER, R1);
+        self.bind(whole);
+        self.store_unknown(memory, VIEW, VIEW_ADDRESSES);
         self.load(Word, R1, R10, UPPER);
         let mut behind = Label::default();
         for extension in [0, 43, 44, 51, 60] {
@@ -371,10 +381,10 @@ impl Assembler {
         }
         self.view_without_ports(memory);
         self.jump(JA, R0, 0, &mut done);
-        self.here(hidden);
-        self.keep_unknown(memory, VIEW, VIEW_ADDRESSES);
-        self.here(behind);
-        self.here(done);
+        self.bind(hidden);
+        self.store_unknown(memory, VIEW, VIEW_ADDRESSES);
+        self.bind(behind);
+        self.bind(done);
     }
 
     /// Reads the part of the packet behind its header: ports, or type and code. R8 is the offset at
@@ -383,9 +393,9 @@ impl Assembler {
         let (mut end, mut short) = (Label::default(), Label::default());
         let (mut with_ports, mut with_types, mut mobility) =
             (Label::default(), Label::default(), Label::default());
-        self.keep_number(PORT_A, 0);
-        self.keep_number(PORT_B, 0);
-        self.keep_number(SCRATCH, 0);
+        self.store_number(PORT_A, 0);
+        self.store_number(PORT_B, 0);
+        self.store_number(SCRATCH, 0);
         self.load(Word, R8, R10, UPPER_AT);
         self.load(Word, R1, R10, LATER);
         self.jump(JNE_K, R1, 0, &mut short);
@@ -395,9 +405,9 @@ impl Assembler {
         self.alu(XOR_K, R1, VIEW_ADDRESSES);
         self.jump(JEQ_K, R1, 0, &mut short);
         self.fetch(4, &mut short);
-        self.keep_unknown(memory, VIEW, VIEW_PORTS);
-        self.here(short);
-        self.keep_number(SHOWN, SHOWS_PORTS as i32);
+        self.store_unknown(memory, VIEW, VIEW_PORTS);
+        self.bind(short);
+        self.store_number(SHOWN, SHOWS_PORTS as i32);
         self.load(Word, R1, R10, UPPER);
         for protocol in super::WITH_PORTS {
             self.jump(JEQ_K, R1, protocol.into(), &mut with_ports);
@@ -406,39 +416,39 @@ impl Assembler {
             self.jump(JEQ_K, R1, protocol.into(), &mut with_types);
         }
         self.jump(JEQ_K, R1, super::MOBILITY.into(), &mut mobility);
-        self.keep_number(SHOWN, SHOWS_NONE as i32);
+        self.store_number(SHOWN, SHOWS_NONE as i32);
         self.jump(JA, R0, 0, &mut end);
-        self.here(with_ports);
+        self.bind(with_ports);
         self.load_be(Half, R1, R10, SCRATCH);
-        self.keep(PORT_A, R1);
+        self.store(PORT_A, R1);
         self.load_be(Half, R1, R10, SCRATCH + 2);
-        self.keep(PORT_B, R1);
+        self.store(PORT_B, R1);
         self.jump(JA, R0, 0, &mut end);
         let mut both = Label::default();
-        self.here(with_types);
+        self.bind(with_types);
         self.load_be(Half, R1, R10, SCRATCH);
         self.jump(JA, R0, 0, &mut both);
-        self.here(mobility);
+        self.bind(mobility);
         self.load(Byte, R1, R10, SCRATCH + 2);
         self.alu(LSH_K, R1, 8);
-        self.here(both);
-        self.keep(PORT_A, R1);
-        self.keep(PORT_B, R1);
-        self.here(end);
+        self.bind(both);
+        self.store(PORT_A, R1);
+        self.store(PORT_B, R1);
+        self.bind(end);
     }
 
     /// The rows of list R9, from the first of the packet's view on. Leaves to `pass` or to
     /// `closed`.
-    fn rows(&mut self, place: &Place, memory: i32, pass: &mut Label, closed: &mut Label) {
+    fn rows(&mut self, place: &FamilyTables, memory: i32, pass: &mut Label, closed: &mut Label) {
         self.jump(JGE_K, R9, place.head_count as i32, closed);
-        self.value(R7, memory, place.heads);
+        self.map_value_address(R7, memory, place.heads);
         self.alu(MUL_K, R9, HEAD);
         self.load(Word, R1, R10, VIEW);
         self.alu(AND_K, R1, 12);
         self.alu_by(ADD_X, R9, R1);
         self.alu_by(ADD_X, R9, R7);
         self.load(Word, R8, R9, 0);
-        self.value(R7, memory, place.rows);
+        self.map_value_address(R7, memory, place.rows);
         let mut found = Label::default();
         if place.longest <= UNROLLED {
             for _ in 0..place.longest {
@@ -453,13 +463,13 @@ impl Assembler {
         }
         // The last row of each list covers every packet: nobody comes here.
         self.jump(JA, R0, 0, closed);
-        self.here(found);
+        self.bind(found);
         self.jump(JEQ_K, R1, 0, pass);
     }
 
     /// Row R8: to `found` if it covers the packet, with what it says in R1; else R8 is the next
     /// one.
-    fn row(&mut self, place: &Place, found: &mut Label) {
+    fn row(&mut self, place: &FamilyTables, found: &mut Label) {
         // Of each thing that is asked the difference to what the packet has, which is negative
         // where it does not fit.
         self.alu(AND_K, R8, place.row_count as i32 - 1);
@@ -506,7 +516,7 @@ impl Assembler {
         }
         self.load(Word, R1, R10, PORT_B);
         self.jump(JEQ_K, R1, 68, pass);
-        self.here(no);
+        self.bind(no);
     }
 
     /// Neighbours are found between global addresses, too; what a router has forwarded has a hop
@@ -523,7 +533,7 @@ impl Assembler {
         self.jump(JLT_K, R1, 133, &mut no);
         self.jump(JGT_K, R1, 137, &mut no);
         self.jump(JA, R0, 0, pass);
-        self.here(no);
+        self.bind(no);
     }
 
     /// Lets clear packets pass that this machine may get: ESP and AH, which the engine opens; IKE;
@@ -538,7 +548,7 @@ impl Assembler {
         self.jump(JEQ_K, R1, if ipv6 { 58 } else { 1 }, &mut errors);
         self.jump(JA, R0, 0, drop);
 
-        self.here(udp);
+        self.bind(udp);
         // A later fragment says nothing without the first, which is asked for its port. Large IKE
         // messages come so.
         self.load(Word, R1, R10, LATER);
@@ -551,7 +561,7 @@ impl Assembler {
         }
         self.jump(JA, R0, 0, drop);
 
-        self.here(errors);
+        self.bind(errors);
         self.load(Word, R1, R10, VIEW);
         self.jump(JNE_K, R1, VIEW_PORTS, drop);
         self.load(Byte, R1, R10, SCRATCH);
@@ -562,7 +572,7 @@ impl Assembler {
             self.jump(JEQ_K, R1, *kind, &mut error);
         }
         self.jump(JA, R0, 0, drop);
-        self.here(error);
+        self.bind(error);
         self.load(Word, R8, R10, UPPER_AT);
         self.add(R8, protocol);
         self.fetch(1, drop);

@@ -290,7 +290,7 @@ fn the_longest_lists_are_taken_and_one_more_row_is_refused() {
 
 #[test]
 fn the_digest_differs_when_anything_does() {
-    let of = |f: &Filter| Image::new(f).unwrap().digest();
+    let of = |f: &Filter| ProgramImage::new(f).unwrap().digest();
     let f = filter([net("10.2.0.0/16", "10.1.0.0/16"), Family::default()]);
     assert_eq!(of(&f), of(&f.clone()));
     let mut others = vec![f.clone(); 3];
@@ -345,24 +345,24 @@ fn what_the_kernel_cannot_have_is_wanted_no_more_and_not_tried_at_once_again() {
     let own = BTreeSet::from([ip(US), ip("10.1.0.1"), ip("10.3.0.1")]);
     let of = |remote| Arc::new(filter([net(remote, "10.1.0.0/16"), Family::default()]));
     let first = of("10.2.0.0/16");
-    ingress.want(&first, &own, &[]).expect("these tests need root: they load a program");
-    let wanted = ingress.wanted.as_ref().unwrap();
+    ingress.set_filter(&first, &own, &[]).expect("these tests need root: they load a program");
+    let wanted = ingress.desired.as_ref().unwrap();
     assert_eq!(wanted.fitted.own, BTreeSet::from([ip("10.1.0.1")]));
     let program = wanted.program.fd.as_raw_fd();
     let others = BTreeSet::from([ip("10.1.0.1"), ip("10.4.0.1")]);
-    ingress.want(&first, &others, &[]).unwrap();
-    let still = ingress.wanted.as_ref().unwrap();
+    ingress.set_filter(&first, &others, &[]).unwrap();
+    let still = ingress.desired.as_ref().unwrap();
     assert!(still.program.fd.as_raw_fd() == program, "another program for an address that no policy reaches");
 
     may_load(false);
-    let e = ingress.want(&of("10.3.0.0/16"), &own, &[]).unwrap_err().to_string();
-    assert!(e.contains("CAP_BPF") && !ingress.is_wanted(), "{e}");
+    let e = ingress.set_filter(&of("10.3.0.0/16"), &own, &[]).unwrap_err().to_string();
+    assert!(e.contains("CAP_BPF") && !ingress.has_filter(), "{e}");
     let until = ingress.refused.as_ref().unwrap().2;
     may_load(true);
-    assert_eq!(ingress.want(&of("10.3.0.0/16"), &own, &[]).unwrap_err().to_string(), e);
+    assert_eq!(ingress.set_filter(&of("10.3.0.0/16"), &own, &[]).unwrap_err().to_string(), e);
     assert_eq!(ingress.refused.as_ref().unwrap().2, until, "it was tried again");
-    ingress.want(&first, &own, &[]).unwrap();
-    assert!(ingress.is_wanted() && ingress.refused.is_none());
+    ingress.set_filter(&first, &own, &[]).unwrap();
+    assert!(ingress.has_filter() && ingress.refused.is_none());
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn what_a_packet_costs() {
         let p = load(&f);
         let esp = v4("198.51.100.7", US, 50, &[1; 1400]);
         let hit = v4("10.0.0.0", "10.1.0.5", 17, &ports(1, 2));
-        let ns = |frame: &[u8]| p.takes(frame, 1_000_000).unwrap();
+        let ns = |frame: &[u8]| p.run_time(frame, 1_000_000).unwrap();
         println!("{count} policies: another's packet {} ns, one that is dropped {} ns", ns(&esp), ns(&hit));
     }
 }

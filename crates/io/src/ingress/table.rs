@@ -33,10 +33,10 @@ const FIELDS: usize = 32;
 pub(super) const SHOWS_PORTS: u32 = 1;
 pub(super) const SHOWS_NONE: u32 = 2;
 
-/// Disjoint intervals that cover a family.
+/// A table for binary search: disjoint intervals that cover an address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Search {
-    /// How many, a power of two.
+pub(super) struct SearchTable {
+    /// Number of intervals, a power of two.
     pub(super) count: usize,
     /// Offset of the first addresses of the rows, and of their values.
     pub(super) starts: usize,
@@ -45,20 +45,20 @@ pub(super) struct Search {
 
 /// Offsets of the tables of one address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct FamilyTables {
     pub(super) ipv6: bool,
-    pub(super) lists: Search,
-    pub(super) own: Search,
+    pub(super) lists: SearchTable,
+    pub(super) own: SearchTable,
     pub(super) heads: usize,
-    /// How many heads; the first is of no list.
+    /// Number of heads of lists; the first head belongs to no list.
     pub(super) head_count: usize,
     pub(super) rows: usize,
     pub(super) row_count: usize,
-    /// Rows that any list has at most in any view.
+    /// Rows of the longest view of a list.
     pub(super) longest: usize,
 }
 
-impl Place {
+impl FamilyTables {
     /// Bytes of an address.
     pub(super) fn address(&self) -> i32 {
         if self.ipv6 { 16 } else { 4 }
@@ -70,8 +70,8 @@ impl Place {
     }
 }
 
-/// The memory of one family behind `bytes`.
-pub(super) fn place(bytes: &mut Vec<u8>, family: &Family, own: &[IpAddr], ipv6: bool) -> Place {
+/// Appends the tables of one address family to `bytes`.
+pub(super) fn place(bytes: &mut Vec<u8>, family: &Family, own: &[IpAddr], ipv6: bool) -> FamilyTables {
     let lists = search(bytes, family.intervals.iter().map(|(r, n)| (*r, *n as u32 + 1)), ipv6);
     let own = search(bytes, own.iter().map(|ip| (AddrRange::host(*ip), 1)), ipv6);
     let (mut heads, mut rows) = (vec![[0u32; 4]], Vec::new());
@@ -101,7 +101,7 @@ pub(super) fn place(bytes: &mut Vec<u8>, family: &Family, own: &[IpAddr], ipv6: 
     heads.iter().flatten().for_each(|n| bytes.extend(n.to_ne_bytes()));
     let rows_at = bytes.len();
     bytes.extend(rows);
-    Place { ipv6, lists, own, heads: at, head_count: heads.len(), rows: rows_at, row_count, longest }
+    FamilyTables { ipv6, lists, own, heads: at, head_count: heads.len(), rows: rows_at, row_count, longest }
 }
 
 fn align(bytes: &mut Vec<u8>) {
@@ -136,7 +136,7 @@ fn push(rows: &mut Vec<u8>, row: &Row, ipv6: bool) {
 }
 
 /// Writes disjoint ascending ranges with their values; addresses between them have the value 0.
-fn search(bytes: &mut Vec<u8>, ranges: impl Iterator<Item = (AddrRange, u32)>, ipv6: bool) -> Search {
+fn search(bytes: &mut Vec<u8>, ranges: impl Iterator<Item = (AddrRange, u32)>, ipv6: bool) -> SearchTable {
     let any = AddrRange::any(ipv6);
     let mut starts: Vec<(IpAddr, u32)> = vec![(any.start(), 0)];
     for (range, value) in ranges.filter(|(r, _)| r.is_ipv6() == ipv6) {
@@ -157,7 +157,7 @@ fn search(bytes: &mut Vec<u8>, ranges: impl Iterator<Item = (AddrRange, u32)>, i
     starts.iter().flat_map(|(ip, _)| words(*ip)).for_each(|w| bytes.extend(w.to_ne_bytes()));
     let values = bytes.len();
     starts.iter().for_each(|(_, value)| bytes.extend(value.to_ne_bytes()));
-    Search { count, starts: at, values }
+    SearchTable { count, starts: at, values }
 }
 
 fn after(ip: IpAddr) -> Option<IpAddr> {

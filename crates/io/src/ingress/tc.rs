@@ -54,14 +54,14 @@ const DUMP: u16 = libc::NLM_F_DUMP as u16;
 const CREATE: u16 = libc::NLM_F_CREATE as u16;
 const EXCL: u16 = libc::NLM_F_EXCL as u16;
 
-/// A filter at an ingress.
+/// A filter at the ingress of an interface, as the kernel lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct TcFilter {
     pub(super) preference: u16,
     pub(super) handle: u32,
     /// Kind of the filter.
     pub(super) kind: String,
-    /// Of a filter of the kind `bpf`: its name, and the kernel's number of the program.
+    /// For a filter of the kind `bpf`: its name, and the kernel's number of the program.
     pub(super) name: Option<String>,
     pub(super) program: Option<u32>,
 }
@@ -92,32 +92,33 @@ impl Tc {
 
     /// The filters at the ingress of an interface; none where it has no queueing discipline for
     /// that.
-    pub(super) fn filters(&mut self, interface: u32) -> io::Result<Vec<Found>> {
+    pub(super) fn filters(&mut self, interface: u32) -> io::Result<Vec<TcFilter>> {
         let answers = self.ask(GET_FILTER, DUMP, message(interface, 0, INGRESS, 0), &[])?;
         Ok(answers.iter().filter_map(|m| found(m)).collect())
     }
 
-    /// Puts the program there in place of whatever has our handle, and makes the queueing
-    /// discipline for it where there is none. `name` is told whether it was made for our filter,
-    /// now or (`made`) before; returned is the same.
+    /// Sets a filter with this program in place of the one with our handle, and makes the queueing
+    /// discipline `clsact` where the interface has none. `made_clsact`: it was made for an earlier
+    /// filter of ours. Returns whether it was made for our filter, now or before; the filter's
+    /// `name` depends on that.
     pub(super) fn set(
         &mut self,
         interface: u32,
         program: i32,
-        made: bool,
+        made_clsact: bool,
         name: impl Fn(bool) -> String,
     ) -> io::Result<bool> {
-        let set = |tc: &mut Self, made: bool| {
+        let set = |tc: &mut Self, made_clsact: bool| {
             let options = nested(&[
                 (BPF_FD, &program.to_ne_bytes()),
-                (BPF_NAME, &[name(made).as_bytes(), b"\0"].concat()),
+                (BPF_NAME, &[name(made_clsact).as_bytes(), b"\0"].concat()),
                 (BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes()),
                 (BPF_FLAGS_GEN, &SKIP_HARDWARE.to_ne_bytes()),
             ]);
             let attributes: [(u16, &[u8]); 2] = [(KIND, BPF), (OPTIONS, &options)];
-            tc.ask(NEW_FILTER, ACK | CREATE, ours(interface), &attributes).map(|_| made)
+            tc.ask(NEW_FILTER, ACK | CREATE, own_filter_header(interface), &attributes).map(|_| made_clsact)
         };
-        match set(self, made) {
+        match set(self, made_clsact) {
             // There is no queueing discipline at the ingress.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {}
             other => return other,
@@ -125,30 +126,29 @@ impl Tc {
         let clsact: [(u16, &[u8]); 1] = [(KIND, b"clsact\0")];
         let new =
             self.ask(NEW_QDISC, ACK | CREATE | EXCL, message(interface, CLSACT_HANDLE, CLSACT, 0), &clsact);
-        let made = match new {
+        let made_clsact = match new {
             Ok(_) => true,
-            // Then it was not that.
+            // There is one, so the filter was refused for another reason.
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => false,
             Err(e) => return Err(e),
         };
-        set(self, made).inspect_err(|_| {
-            if made {
+        set(self, made_clsact).inspect_err(|_| {
+            if made_clsact {
                 self.remove_clsact(interface);
             }
         })
     }
 
-    /// Takes our filter away, and (`made`) the queueing discipline that was made for it where
-    /// nothing else has come into it.
-    pub(super) fn remove(&mut self, interface: u32, made: bool) -> io::Result<()> {
+    /// Removes our filter and, with `made_clsact`, the queueing discipline that was made for it,
+    /// unless others have put filters into that.
+    pub(super) fn remove(&mut self, interface: u32, made_clsact: bool) -> io::Result<()> {
         let attributes: [(u16, &[u8]); 1] = [(KIND, BPF)];
-        self.ask(DELETE_FILTER, ACK, ours(interface), &attributes)?;
-        if made { self.remove_holder(interface) } else { Ok(()) }
+        self.ask(DELETE_FILTER, ACK, own_filter_header(interface), &attributes)?;
+        if made_clsact { self.remove_unused_clsact(interface) } else { Ok(()) }
     }
 
-    /// Takes the queueing discipline away that was made for our filter, where nothing else has come
-    /// into it.
-    pub(super) fn remove_holder(&mut self, interface: u32) -> io::Result<()> {
+    /// Removes the queueing discipline `clsact`, unless others have put filters into it.
+    pub(super) fn remove_unused_clsact(&mut self, interface: u32) -> io::Result<()> {
         for parent in [INGRESS, EGRESS] {
             if !self.ask(GET_FILTER, DUMP, message(interface, 0, parent, 0), &[])?.is_empty() {
                 return Ok(());
@@ -159,12 +159,12 @@ impl Tc {
     }
 
     fn remove_clsact(&mut self, interface: u32) {
-        // One of another kind has another name, and stays.
+        // The kernel removes a discipline of this name only, so one of another kind stays.
         let clsact: [(u16, &[u8]); 1] = [(KIND, b"clsact\0")];
         let _ = self.ask(DELETE_QDISC, ACK, message(interface, CLSACT_HANDLE, CLSACT, 0), &clsact);
     }
 
-    /// One request; the answers that are objects.
+    /// Sends one request, and returns the objects in the answer.
     fn ask(
         &mut self,
         kind: u16,
@@ -201,8 +201,8 @@ impl Tc {
     }
 }
 
-/// How an answer ends with this message, which says so by its kind and a code behind its header;
-/// `None` when more comes. A list may end with an error, too, and is not whole then.
+/// The result of a request, when this message ends its answer; `None` when more messages follow. A
+/// list that ends with an error is not complete.
 pub(crate) fn ends(message: &[u8]) -> Option<io::Result<()>> {
     let kind = i32::from(u16::from_ne_bytes(*message.get(4..)?.first_chunk()?));
     match (kind, number(message, 16).map(u32::cast_signed)) {
@@ -220,7 +220,7 @@ fn message(interface: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     [0, interface, handle, parent, info].iter().flat_map(|n| n.to_ne_bytes()).collect()
 }
 
-fn ours(interface: u32) -> Vec<u8> {
+fn own_filter_header(interface: u32) -> Vec<u8> {
     message(interface, HANDLE, INGRESS, u32::from(PREFERENCE) << 16 | u32::from(ALL_PROTOCOLS.to_be()))
 }
 
@@ -241,7 +241,7 @@ fn number(message: &[u8], at: usize) -> Option<u32> {
 
 /// The filter that an answer shows; `None` for what is not one: the kernel shows a preference in
 /// front of its filters, too.
-fn found(m: &[u8]) -> Option<Found> {
+fn found(m: &[u8]) -> Option<TcFilter> {
     let kind = u16::from_ne_bytes(*m.get(4..)?.first_chunk()?);
     let (handle, info) = (number(m, 24)?, number(m, 32)?);
     if kind != NEW_FILTER || handle == 0 {
@@ -250,7 +250,7 @@ fn found(m: &[u8]) -> Option<Found> {
     let body = m.get(36..)?;
     let kind: String = attribute(body, KIND).map(text)?;
     let options = attribute(body, OPTIONS).filter(|_| kind == "bpf");
-    Some(Found {
+    Some(TcFilter {
         preference: (info >> 16) as u16,
         handle,
         name: options.and_then(|o| attribute(o, BPF_NAME)).map(text),
@@ -266,7 +266,7 @@ mod tests {
     fn answer() -> Vec<u8> {
         let mut m = vec![0; 16];
         m[4..6].copy_from_slice(&NEW_FILTER.to_ne_bytes());
-        m.extend(ours(7));
+        m.extend(own_filter_header(7));
         let options = nested(&[(BPF_NAME, b"ironswan:12\0"), (BPF_ID, &77u32.to_ne_bytes())]);
         m.extend(nested(&[(KIND, BPF), (OPTIONS, &options)]));
         m
@@ -287,8 +287,8 @@ mod tests {
             let names = std::cell::RefCell::new(&mut asked);
             // No program has this descriptor.
             let e = tc
-                .set(1, -1, false, |made| {
-                    names.borrow_mut().push(made);
+                .set(1, -1, false, |made_clsact| {
+                    names.borrow_mut().push(made_clsact);
                     "ironswan:1".into()
                 })
                 .unwrap_err();

@@ -35,7 +35,7 @@ impl Netlink {
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
                 return Err(Error::NoDevice { name: name.into() });
             }
-            Err(e) => return Err(Error::asking(format!("show the interface {name}"), e)),
+            Err(e) => return Err(Error::request(format!("show the interface {name}"), e)),
         };
         let mut mac = None;
         let mut link = Ethernet { index: m.header.index, mtu: 0, mac: [0; 6], software: false, queues: 1 };

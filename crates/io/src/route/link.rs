@@ -139,7 +139,7 @@ impl Netlink {
             Ok(RouteNetlinkMessage::NewLink(m)) => Ok(Some(Link::from_message(&m))),
             Ok(_) => Err(Error::Answer { what: what() }),
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
-            Err(e) => Err(Error::asking(what(), e)),
+            Err(e) => Err(Error::request(what(), e)),
         }
     }
 

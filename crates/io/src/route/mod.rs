@@ -36,9 +36,9 @@ pub use ethernet::Ethernet;
 pub use link::{Address, Link};
 pub use netlink::Netlink;
 pub(crate) use netlink::{attribute, split, text};
-pub use routes::{Destination, Hop, Route, RouteKind};
-pub use rule::{Listed, Rule};
-pub use watch::{Change, Watch};
+pub use routes::{Destination, NextHop, Route, RouteKind};
+pub use rule::{ListedRule, Rule};
+pub use watch::{NetworkChange, Watch};
 
 /// The table of protected destinations.
 pub const TABLE: u32 = 220;

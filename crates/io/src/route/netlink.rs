@@ -14,12 +14,12 @@ use rustix::net::sockopt;
 
 use crate::error::Error;
 
-/// How often a list that changed while it was read is read again.
+/// Limits how often we read a list that changes while it is read.
 const DUMP_TRIES: u32 = 10;
-/// A reply that takes longer is lost.
+/// Time that we wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// No datagram of the kernel is larger: parts of a list have 32 KiB at most, single objects some
-/// hundreds of bytes.
+/// Receive buffer in bytes. Parts of a list have 32 KiB at most, single objects some hundreds of
+/// bytes.
 const BUFFER: usize = 64 << 10;
 
 /// A connection to the kernel's routing tables, in the network namespace of the thread that opened
@@ -30,19 +30,19 @@ pub struct Netlink {
     sequence: u32,
     /// Bytes of the last reply.
     buffer: Vec<u8>,
-    left_out: LeftOut,
+    left_out: IncompleteLists,
 }
 
 /// Lists that are incomplete, because some of their objects could not be parsed.
 #[derive(Debug, Default)]
-struct LeftOut {
+struct IncompleteLists {
     /// Requests whose lists were incomplete; each is reported once.
     lists: BTreeSet<String>,
     /// Reports that nobody has fetched yet.
     lines: Vec<String>,
 }
 
-impl LeftOut {
+impl IncompleteLists {
     fn add(&mut self, what: &str, objects: usize) {
         if self.lists.insert(what.into()) {
             let are = if objects == 1 { "1 object is".into() } else { format!("{objects} objects are") };
@@ -71,11 +71,16 @@ impl Netlink {
             Ok(socket)
         };
         let socket = open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
-        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER), left_out: LeftOut::default() })
+        Ok(Self {
+            socket,
+            sequence: 0,
+            buffer: Vec::with_capacity(BUFFER),
+            left_out: IncompleteLists::default(),
+        })
     }
 
     /// Netlink address of this socket. Notices of changes made through it carry this address
-    /// ([`super::Watch::but_not`]).
+    /// ([`super::Watch::ignore_own_routing`]).
     ///
     /// # Errors
     /// When the kernel does not say.
@@ -106,7 +111,7 @@ impl Netlink {
         }
     }
 
-    /// All objects of a kind, but those that are not understood ([`Self::left_out`]).
+    /// All objects of a kind, without those that could not be parsed ([`Self::left_out`]).
     pub(super) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -129,14 +134,14 @@ impl Netlink {
         Err(Error::Netlink { what: what(), source: last })
     }
 
-    /// One object. The kernel's answer is the message itself, or an error. `InvalidData`: the
-    /// parser does not know what it is, which is not the same as none ([`Error::asking`]).
+    /// Reads one object. `InvalidData` means that the kernel has sent an object that could not be
+    /// parsed, which is not the same as none ([`Error::request`]).
     pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         let (answer, _) = self.exchange(message, NLM_F_REQUEST)?;
         answer.into_iter().next().ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    /// The replies, and how many there are besides that the parser does not know.
+    /// Returns the objects of the reply, and the number of objects that could not be parsed.
     fn exchange(
         &mut self,
         message: RouteNetlinkMessage,
@@ -264,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_lists_are_without_is_told_once_for_each() {
-        let mut left_out = LeftOut::default();
+        let mut left_out = IncompleteLists::default();
         for (what, objects) in [("list rules", 1), ("list interfaces", 3), ("list rules", 2)] {
             left_out.add(what, objects);
         }
@@ -282,7 +287,7 @@ mod tests {
         // An index of six bytes, as some kernel to come may have.
         let e = parse(&answer(6), true).unwrap_err();
         assert!(parse(&answer(6), false).unwrap().is_none(), "of a list the others are seen");
-        let e = Error::asking("look up the route to 192.0.2.2".into(), e);
+        let e = Error::request("look up the route to 192.0.2.2".into(), e);
         assert!(matches!(e, Error::Answer { .. }) && e.errno().is_none(), "{e:?}");
         let text = e.to_string();
         assert!(text.contains("192.0.2.2 is not understood") && text.contains("updated"), "{text}");

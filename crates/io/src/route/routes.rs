@@ -93,7 +93,7 @@ impl fmt::Display for Route {
 
 /// How a packet to some address would leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hop {
+pub struct NextHop {
     /// Interface index.
     pub link: u32,
     /// Next router; `None` when the address is on the link.
@@ -259,10 +259,12 @@ impl Netlink {
         remote: IpAddr,
         source: Option<IpAddr>,
         mark: u32,
-    ) -> Result<Option<Hop>, Error> {
+    ) -> Result<Option<NextHop>, Error> {
         let hop = self.lookup_route(remote, source, mark)?;
         Ok(match hop {
-            Some(hop) if hop.mtu == 0 => Some(Hop { mtu: self.link_mtu(hop.link)?.unwrap_or(1500), ..hop }),
+            Some(hop) if hop.mtu == 0 => {
+                Some(NextHop { mtu: self.link_mtu(hop.link)?.unwrap_or(1500), ..hop })
+            }
             hop => hop,
         })
     }
@@ -277,7 +279,7 @@ impl Netlink {
         remote: IpAddr,
         source: Option<IpAddr>,
         mark: u32,
-    ) -> Result<Option<Hop>, Error> {
+    ) -> Result<Option<NextHop>, Error> {
         self.hop(remote, source, mark, RouteFlags::empty())
     }
 
@@ -292,7 +294,7 @@ impl Netlink {
         remote: IpAddr,
         source: Option<IpAddr>,
         mark: u32,
-    ) -> Result<Option<Hop>, Error> {
+    ) -> Result<Option<NextHop>, Error> {
         self.hop(remote, source, mark, RouteFlags::FibMatch)
     }
 
@@ -302,7 +304,7 @@ impl Netlink {
         source: Option<IpAddr>,
         mark: u32,
         flags: RouteFlags,
-    ) -> Result<Option<Hop>, Error> {
+    ) -> Result<Option<NextHop>, Error> {
         let mut m = RouteMessage::default();
         m.header.flags = flags;
         let bits = |ip: IpAddr| if ip.is_ipv6() { 128 } else { 32 };
@@ -329,14 +331,14 @@ impl Netlink {
                     | libc::EOPNOTSUPP,
                 ) => return Ok(None),
                 _ => {
-                    return Err(Error::asking(format!("look up the route to {remote}"), e));
+                    return Err(Error::request(format!("look up the route to {remote}"), e));
                 }
             },
         };
         if !matches!(m.header.kind, RouteType::Unicast | RouteType::Local) {
             return Ok(None);
         }
-        let mut hop = Hop {
+        let mut hop = NextHop {
             link: 0,
             gateway: None,
             source: None,

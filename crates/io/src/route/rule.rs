@@ -66,7 +66,7 @@ impl fmt::Display for Rule {
 
 /// A rule of any kind, as far as it can be in the way of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Listed {
+pub struct ListedRule {
     /// Priority, mark, table; the table is 0 when it leads to none.
     pub rule: Rule,
     /// Leads to a table; false for `unreachable`, `goto` and their like.
@@ -149,7 +149,7 @@ impl Rule {
     }
 }
 
-impl Listed {
+impl ListedRule {
     fn from_message(m: &RuleMessage) -> Self {
         let lookup = m.header.action == RuleAction::ToTable;
         let mut conditions = m.header.dst_len != 0 || m.header.src_len != 0 || m.header.tos != 0;
@@ -235,7 +235,7 @@ impl Netlink {
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub fn all_rules(&mut self) -> Result<Vec<Listed>, Error> {
+    pub fn all_rules(&mut self) -> Result<Vec<ListedRule>, Error> {
         let mut rules = Vec::new();
         for ipv6 in [false, true] {
             let mut m = RuleMessage::default();
@@ -245,7 +245,7 @@ impl Netlink {
                 other => other?,
             };
             rules.extend(all.iter().filter_map(|m| match m {
-                RouteNetlinkMessage::NewRule(m) => Some(Listed::from_message(m)),
+                RouteNetlinkMessage::NewRule(m) => Some(ListedRule::from_message(m)),
                 _ => None,
             }));
         }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn rules_are_read_as_they_are_written() {
         for rule in [Rule::vrf(false), Rule::marked(true, 0x10), Rule::fallback(false, 0x220, true)] {
-            let l = Listed::from_message(&rule.message());
+            let l = ListedRule::from_message(&rule.message());
             assert_eq!((l.rule, l.lookup, l.conditions), (rule, true, false));
         }
         assert_eq!(Rule::vrf(false).to_string(), "218: from all lookup [l3mdev-table]");

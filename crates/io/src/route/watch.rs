@@ -19,7 +19,7 @@ use crate::sockopt;
 /// Kinds of objects that have changed since the last look. The details have to be asked from
 /// [`super::Netlink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Change {
+pub struct NetworkChange {
     /// Interfaces.
     pub links: bool,
     /// Addresses.
@@ -34,7 +34,7 @@ pub struct Change {
     pub filters: bool,
 }
 
-impl Change {
+impl NetworkChange {
     /// Nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -54,9 +54,9 @@ const LINKS: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RT
 pub struct Watch {
     socket: Socket,
     /// Netlink address of our own socket, whose changes of rules and of table 220 are not reported.
-    but: Option<u32>,
+    own_routing_port: Option<u32>,
     /// Netlink address of our own socket, whose changes of filters are not reported.
-    but_filters: Option<u32>,
+    own_filters_port: Option<u32>,
 }
 
 impl Watch {
@@ -96,36 +96,36 @@ impl Watch {
             Ok(socket)
         };
         open()
-            .map(|socket| Self { socket, but: None, but_filters: None })
+            .map(|socket| Self { socket, own_routing_port: None, own_filters_port: None })
             .map_err(|source| Error::System { what: "listening to netlink", source })
     }
 
-    /// Does not tell of rules and of routes of table 220 that the socket with this address changes
-    /// ([`super::Netlink::port`]): whoever owns it knows.
+    /// Leaves out changes of rules and of routes of table 220 that our own socket makes. `port`:
+    /// its netlink address ([`super::Netlink::port`]).
     #[must_use]
-    pub fn but_not(self, port: u32) -> Self {
-        // Thousands of tunnels that come up would wake the listener thousands of times, to look and
-        // find nothing. What came before the filter did, or in spite of it, is left out by `note`.
-        let _ = sockopt::filter(self.socket.as_fd(), &mut known_to(port));
-        Self { but: Some(port), ..self }
+    pub fn ignore_own_routing(self, port: u32) -> Self {
+        // Thousands of tunnels that come up would wake the listener thousands of times for nothing.
+        // `note` leaves out notices that came before this filter was set.
+        let _ = sockopt::filter(self.socket.as_fd(), &mut ignoring_filter(port));
+        Self { own_routing_port: Some(port), ..self }
     }
 
-    /// Does not tell of filters that the socket with this address changes
+    /// Leaves out changes of filters that our own socket makes. `port`: its netlink address
     /// ([`crate::ingress::Ingress::port`]).
     #[must_use]
-    pub fn but_no_filters_of(self, port: u32) -> Self {
-        Self { but_filters: Some(port), ..self }
+    pub fn ignore_own_filters(self, port: u32) -> Self {
+        Self { own_filters_port: Some(port), ..self }
     }
 
     /// Reads all waiting notices, and returns the kinds that have changed. Does not wait. When
     /// notices were lost, because the buffer was full, every kind counts as changed.
-    pub fn take(&self) -> Change {
-        let mut change = Change::default();
+    pub fn take(&self) -> NetworkChange {
+        let mut change = NetworkChange::default();
         loop {
             match self.socket.recv_from_full() {
                 Ok((bytes, _)) => split(&bytes).for_each(|m| self.note(m, &mut change)),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                    change = Change {
+                    change = NetworkChange {
                         links: true,
                         addresses: true,
                         routes: true,
@@ -141,7 +141,7 @@ impl Watch {
     }
 
     /// Waits for a change, at most `timeout`.
-    pub fn wait(&self, timeout: Duration) -> Change {
+    pub fn wait(&self, timeout: Duration) -> NetworkChange {
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -152,17 +152,16 @@ impl Watch {
         self.take()
     }
 
-    /// The kind of one notice. One that the parser does not understand is of no kind that matters
-    /// here.
-    fn note(&self, message: &[u8], change: &mut Change) {
+    /// Adds the kind of one notice to `change`. The parser understands all kinds that matter here.
+    fn note(&self, message: &[u8], change: &mut NetworkChange) {
         let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
         if let Some(kind) = kind.filter(|k| TRAFFIC_CONTROL.contains(k)) {
-            // The parser may not know all that is in them.
-            change.filters |= is_of_ours(message, kind, self.but_filters);
+            // The parser may not know all attributes of these notices.
+            change.filters |= is_own_filter(message, kind, self.own_filters_port);
             return;
         }
         let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else { return };
-        let known = self.but == Some(message.header.port_number);
+        let known = self.own_routing_port == Some(message.header.port_number);
         let NetlinkPayload::InnerMessage(message) = message.payload else { return };
         match message {
             RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => change.links = true,
@@ -180,8 +179,9 @@ impl Watch {
     }
 }
 
-/// A socket filter that leaves out what [`Watch::note`] does not tell of this address.
-fn known_to(port: u32) -> [libc::sock_filter; 11] {
+/// A socket filter that drops the notices of rules and of table 220 that the socket with this
+/// address has caused.
+fn ignoring_filter(port: u32) -> [libc::sock_filter; 11] {
     let load = |code: u16, at: u32| libc::sock_filter { code, jt: 0, jf: 0, k: at };
     let equal = |value: u32, yes: u8, no: u8| libc::sock_filter { code: 0x15, jt: yes, jf: no, k: value };
     let end = |bytes: u32| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: bytes };
@@ -206,7 +206,7 @@ fn known_to(port: u32) -> [libc::sock_filter; 11] {
 
 /// Whether a notice of traffic control is of our filter at some ingress, or of what holds it.
 /// Shapers change queueing disciplines several times a second, which is nothing to look at.
-fn is_of_ours(message: &[u8], kind: u16, but: Option<u32>) -> bool {
+fn is_own_filter(message: &[u8], kind: u16, own_port: Option<u32>) -> bool {
     let number = |at: usize| Some(u32::from_ne_bytes(*message.get(at..)?.first_chunk()?));
     // nlmsg_pid; then tcm_handle, tcm_parent, tcm_info behind 16 bytes of header.
     let (by, handle, parent, info) = (number(12), number(24), number(28), number(32));
@@ -216,9 +216,9 @@ fn is_of_ours(message: &[u8], kind: u16, but: Option<u32>) -> bool {
             // Who asks for an `ingress` may name it by any number of the handle.
             parent.is_some_and(|p| p >> 16 == tc::CLSACT_HANDLE >> 16 && p != tc::EGRESS)
                 && preference == Some(tc::PREFERENCE.into())
-                && (but.is_none() || by != but)
+                && (own_port.is_none() || by != own_port)
         }
-        tc::DELETE_QDISC => handle == Some(tc::CLSACT_HANDLE) && (but.is_none() || by != but),
+        tc::DELETE_QDISC => handle == Some(tc::CLSACT_HANDLE) && (own_port.is_none() || by != own_port),
         _ => false,
     }
 }

@@ -36,14 +36,15 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use program::{MAX_ADDRESSES, Maps, Program};
-use socket::{HEADROOM, Place};
+use socket::{HEADROOM, QueueBinding};
 pub use socket::{SLOT, XdpSocket, XdpStats};
 
 use crate::bpf;
 use crate::error::Error;
 use crate::route::{Netlink, Watch};
 
-/// Most queues of an interface that get a socket. What arrives on others goes the kernel's way.
+/// Limits the queues of an interface that get a socket. Packets of further queues go the kernel's
+/// way.
 pub const MAX_QUEUES: u32 = 64;
 
 /// Which packets to receive, and from which interface.
@@ -56,15 +57,14 @@ pub struct XdpConfig {
     /// Also ESP without UDP.
     pub raw_esp: bool,
     /// Whether the kernel's generic path may run the program, or only a driver with XDP of its own.
-    pub generic: Generic,
+    pub generic: GenericXdp,
 }
 
-/// Whether the program may run behind the driver (generic XDP), where the driver itself has no
-/// place for it. That takes longer than the kernel's own way, and on an interface made by software
-/// it sees what a sender on this machine left for somebody else to cut into packets, and takes many
-/// for one.
+/// When the program may run behind the driver (generic XDP), because the driver has no XDP. Generic
+/// XDP takes longer than the kernel's own way. On an interface made by software it also sees
+/// super-packets of senders on this machine, and takes each for one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Generic {
+pub enum GenericXdp {
     /// On hardware only, where the kernel turns off merging.
     #[default]
     Hardware,
@@ -88,16 +88,16 @@ pub enum XdpError {
         /// The interface.
         interface: String,
         /// The step.
-        step: Step,
+        step: SetupStep,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// Steps on the way.
+/// Step of [`XdpAttachment::open`] that the kernel refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Step {
+pub enum SetupStep {
     /// Making the maps.
     Maps,
     /// Loading the program.
@@ -121,10 +121,10 @@ impl fmt::Display for XdpError {
             Self::Refused { interface, step, source } => (interface, step, source),
         };
         let what = match step {
-            Step::Maps => "BPF maps cannot be made",
-            Step::Load => "the XDP program cannot be loaded",
-            Step::Socket => "an AF_XDP socket cannot be opened",
-            Step::Attach => "the XDP program cannot be attached",
+            SetupStep::Maps => "BPF maps cannot be made",
+            SetupStep::Load => "the XDP program cannot be loaded",
+            SetupStep::Socket => "an AF_XDP socket cannot be opened",
+            SetupStep::Attach => "the XDP program cannot be attached",
         };
         write!(f, "{what} for {interface}: {source}")?;
         f.write_str(match (step, source.raw_os_error()) {
@@ -133,22 +133,22 @@ impl fmt::Display for XdpError {
                  SystemCallFilter, `bpf` must be allowed)"
             }
             (_, Some(libc::ENOSYS)) => " (this kernel has no bpf(): CONFIG_BPF_SYSCALL)",
-            (Step::Socket, Some(libc::EAFNOSUPPORT)) => {
+            (SetupStep::Socket, Some(libc::EAFNOSUPPORT)) => {
                 " (this kernel has no AF_XDP: CONFIG_XDP_SOCKETS; under systemd, RestrictAddressFamilies must name it)"
             }
-            (Step::Socket, Some(libc::ENOBUFS)) => {
+            (SetupStep::Socket, Some(libc::ENOBUFS)) => {
                 " (memory is locked for it: raise `ulimit -l`, or give CAP_IPC_LOCK)"
             }
-            (Step::Socket | Step::Attach, Some(libc::EBUSY | libc::EEXIST)) => {
+            (SetupStep::Socket | SetupStep::Attach, Some(libc::EBUSY | libc::EEXIST)) => {
                 " (another program has the interface: `ip link show` and `bpftool net` show it)"
             }
-            (Step::Attach, Some(libc::ERANGE)) => {
+            (SetupStep::Attach, Some(libc::ERANGE)) => {
                 " (the MTU, of this interface or of a veth's other end, is too large for one frame: at most 3,498 there)"
             }
-            (Step::Attach, Some(libc::EOPNOTSUPP)) => {
+            (SetupStep::Attach, Some(libc::EOPNOTSUPP)) => {
                 " (its driver has no XDP; for a VLAN or a bridge, name the interface below it)"
             }
-            (Step::Attach, Some(libc::EINVAL)) => " (links to interfaces need Linux 5.9)",
+            (SetupStep::Attach, Some(libc::EINVAL)) => " (links to interfaces need Linux 5.9)",
             _ => "",
         })
     }
@@ -166,7 +166,7 @@ impl std::error::Error for XdpError {
 
 /// Whether an interface is still there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum InterfaceState {
     /// The interface is there, and its program knows our present addresses.
     Attached,
     /// The interface was deleted, or moved to another network namespace. Its sockets receive
@@ -208,7 +208,7 @@ impl XdpAttachment {
             .map_err(XdpError::Interface)?
             .ok_or_else(|| XdpError::NotEthernet { interface: name.clone() })?;
         let queues = link.queues.clamp(1, MAX_QUEUES);
-        let maps = Maps::new(queues).map_err(refused(Step::Maps))?;
+        let maps = Maps::new(queues).map_err(refused(SetupStep::Maps))?;
         // Half a page where the frames fit, a page otherwise; what is larger still goes the
         // kernel's way.
         let frame = if link.mtu + 18 <= 2048 - u32::from(HEADROOM) { 2048 } else { 4096 };
@@ -220,23 +220,23 @@ impl XdpAttachment {
             addresses: maps.addresses.as_fd(),
             sockets: maps.sockets.as_fd(),
         };
-        let program = program.load().map_err(refused(Step::Load))?;
+        let program = program.load().map_err(refused(SetupStep::Load))?;
         let sockets =
-            open_sockets(link.index, queues, frame, config.natt_port).map_err(refused(Step::Socket))?;
+            open_sockets(link.index, queues, frame, config.natt_port).map_err(refused(SetupStep::Socket))?;
         for (queue, socket) in (0..).zip(&sockets) {
-            maps.set_socket(queue, socket.as_fd()).map_err(refused(Step::Maps))?;
+            maps.set_socket(queue, socket.as_fd()).map_err(refused(SetupStep::Maps))?;
         }
         let attach = |generic| bpf::attach(program.as_fd(), link.index, generic);
         let (attached, generic) = match config.generic {
-            Generic::Only => (attach(true), true),
-            Generic::Hardware => match attach(false) {
+            GenericXdp::Only => (attach(true), true),
+            GenericXdp::Hardware => match attach(false) {
                 Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && !link.software => {
                     (attach(true), true)
                 }
                 other => (other, false),
             },
         };
-        let attached = attached.map_err(refused(Step::Attach))?;
+        let attached = attached.map_err(refused(SetupStep::Attach))?;
         let mut attachment = Self {
             _link: attached,
             _program: program,
@@ -267,29 +267,29 @@ impl XdpAttachment {
         self.addresses.iter().copied()
     }
 
-    /// To be called when the descriptor is readable: an interface or an address has changed. Brings
-    /// the program up to date; takes a few system calls, of which each may take as long as the list
-    /// of addresses is.
-    pub fn changed(&mut self) -> Standing {
+    /// Gives the program our present addresses. Call this when the descriptor is readable, because
+    /// an interface or an address has changed. Makes a few system calls, whose time grows with the
+    /// number of addresses.
+    pub fn changed(&mut self) -> InterfaceState {
         if self.watch.take().is_empty() {
-            return Standing::Attached;
+            return InterfaceState::Attached;
         }
         match self.netlink.ethernet(&self.interface) {
             // Our own address has changed: frames to the new one pass to the kernel, which is
             // slower and right.
             Ok(Some(link)) if link.index == self.index => {}
-            // Also when it was renamed: what the configuration names is not there.
-            Ok(_) | Err(Error::NoDevice { .. }) => return Standing::Gone,
+            // Also when it was renamed: the name in the configuration exists no more.
+            Ok(_) | Err(Error::NoDevice { .. }) => return InterfaceState::Gone,
             // The kernel did not answer: nothing is known to be gone.
             Err(_) => {}
         }
-        // The list of before stays when the new one cannot be had: an address too many is one that
-        // the kernel would not have taken, for which the engine has no SA unless it was ours.
+        // Keep the old addresses when the new ones cannot be read: for an address that is not ours
+        // any more, the engine has no SA that was not made for it.
         let _ = self.learn_addresses();
-        Standing::Attached
+        InterfaceState::Attached
     }
 
-    /// Makes the map what the kernel's list of addresses is.
+    /// Makes the map equal to the kernel's list of our addresses.
     fn learn_addresses(&mut self) -> Result<(), Error> {
         let now: BTreeSet<IpAddr> = self
             .netlink
@@ -318,11 +318,12 @@ impl AsFd for XdpAttachment {
     }
 }
 
-/// One for each queue in use. How many those are, the kernel says by refusing one more.
+/// Opens a socket for each queue in use. The kernel refuses a socket for the first queue that is
+/// not.
 fn open_sockets(index: u32, queues: u32, frame: u32, port: u16) -> io::Result<Vec<XdpSocket>> {
     let mut sockets = Vec::new();
     for queue in 0..queues {
-        match XdpSocket::open(Place { index, queue, frame, port }) {
+        match XdpSocket::open(QueueBinding { index, queue, frame, port }) {
             Err(e) if queue > 0 && e.raw_os_error() == Some(libc::EINVAL) => break,
             other => sockets.push(other?),
         }

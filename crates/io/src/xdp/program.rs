@@ -73,7 +73,7 @@ impl Assembler {
             self.jump(JLT32_K, R1, 256, pass);
             self.jump(JA, R0, 0, &mut checked);
         }
-        self.here(udp);
+        self.bind(udp);
         self.require(at + UDP + 8, pass);
         self.load(Half, R1, R2, at);
         self.jump(JEQ32_K, R1, 0, pass);
@@ -83,7 +83,7 @@ impl Assembler {
         self.jump(JLT32_K, R1, i32::from(UDP) + 8, pass);
         self.load_be(Word, R1, R2, at + UDP);
         self.jump(JLT32_K, R1, 256, pass);
-        self.here(checked);
+        self.bind(checked);
     }
 }
 
@@ -135,39 +135,39 @@ impl Program<'_> {
         a.push(AND32_K, R1, 0, 0, 0x3fff);
         a.jump(JNE32_K, R1, 0, &mut pass);
         a.esp(ETHERNET + IPV4, ETHERNET + 9, self, &mut pass);
-        a.keep_bytes(KEY, V4);
+        a.store_bytes(KEY, V4);
         a.load(Word, R1, R2, ETHERNET + 16);
-        a.keep(KEY + 4, R1);
+        a.store(KEY + 4, R1);
         for word in 1..4 {
-            a.keep_bytes(KEY + 4 + 4 * word, [0; 4]);
+            a.store_bytes(KEY + 4 + 4 * word, [0; 4]);
         }
         a.jump(JA, R0, 0, &mut look_up);
 
-        a.here(v6);
+        a.bind(v6);
         a.require(ETHERNET + IPV6 + 8, &mut pass);
         a.load(Byte, R1, R2, ETHERNET);
         a.push(AND32_K, R1, 0, 0, 0xf0);
         a.jump(JNE32_K, R1, 0x60, &mut pass);
         a.esp(ETHERNET + IPV6, ETHERNET + 6, self, &mut pass);
-        a.keep_bytes(KEY, V6);
+        a.store_bytes(KEY, V6);
         for word in 0..4 {
             a.load(Word, R1, R2, ETHERNET + 24 + 4 * word);
-            a.keep(KEY + 4 + 4 * word, R1);
+            a.store(KEY + 4 + 4 * word, R1);
         }
 
-        a.here(look_up);
-        a.map(R1, self.addresses);
+        a.bind(look_up);
+        a.map_descriptor(R1, self.addresses);
         a.copy(R2, R10);
         a.add(R2, KEY.into());
         a.call(MAP_LOOKUP_ELEM);
         a.jump(JEQ_K, R0, 0, &mut pass);
-        a.map(R1, self.sockets);
+        a.map_descriptor(R1, self.sockets);
         a.load(Word, R2, R6, MD_QUEUE);
         a.set(R3, XDP_PASS.cast_signed());
         a.call(REDIRECT_MAP);
         a.push(EXIT, R0, 0, 0, 0);
 
-        a.here(pass);
+        a.bind(pass);
         a.set(R0, XDP_PASS.cast_signed());
         a.push(EXIT, R0, 0, 0, 0);
         a.0

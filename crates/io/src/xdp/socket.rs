@@ -86,7 +86,7 @@ pub struct XdpSocket {
 
 /// Interface and queue that a socket is bound to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct QueueBinding {
     pub index: u32,
     pub queue: u32,
     /// Bytes of each frame, headroom included: 2,048 or 4,096.
@@ -125,7 +125,7 @@ impl XdpSocket {
     }
 
     /// Opens and binds one, with all its frames given to the kernel.
-    pub(super) fn open(place: Place) -> io::Result<Self> {
+    pub(super) fn open(place: QueueBinding) -> io::Result<Self> {
         let fd = Self::unbound()?;
         let memory = Mapping::anonymous(FRAMES as usize * place.frame as usize)?;
         let umem = libc::xdp_umem_reg {

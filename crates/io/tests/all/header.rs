@@ -152,8 +152,8 @@ fn the_path_mtu_of_the_route_counts_and_not_the_devices() {
             assert_eq!(sender.stats().fragmented, 1, "{:?}", sender.stats());
             // And what an ICMP error said of the path behind.
             let known = Arc::new(KnownPaths::default());
-            known.learn(remote, 1299, clock::now() + Duration::from_secs(60));
-            let mut sender = Sender::over(known);
+            known.learn_icmp_mtu(remote, 1299, clock::now() + Duration::from_secs(60));
+            let mut sender = Sender::with_paths(known);
             sender.send(Outlet::Ip(&out), &fits, &[outgoing(&fits, local, remote, 0)]);
             assert_eq!((sender.stats().dropped_narrow, sender.take_narrow()), (1, Some(vec![remote])));
             sender.send(Outlet::Ip(&out), &fits, &[outgoing(&fits, local, remote, fits.len())]);

@@ -219,7 +219,7 @@ fn what_is_known_of_a_path_counts_as_the_links_mtu_does() {
             let known = Arc::new(KnownPaths::default());
             let header = if ipv6 { 48 } else { 28 };
             for learned in [false, true] {
-                let mut sender = Sender::over(known.clone());
+                let mut sender = Sender::with_paths(known.clone());
                 let m =
                     Outgoing { offset: 0, len: 3000, segment: 1450, local, remote, tos: 0, fragmentable: 0 };
                 sender.send(Outlet::Udp(&a), &buf, &[m]);
@@ -227,8 +227,10 @@ fn what_is_known_of_a_path_counts_as_the_links_mtu_does() {
                 assert_eq!(receive(&b, 3).1.concat(), buf[..3000]);
                 let least = 1450 + header as u32 - 1;
                 match learned {
-                    true => assert!(known.learn(local, least, clock::now() + Duration::from_secs(60))),
-                    false => known.route(local, Some(least)),
+                    true => {
+                        assert!(known.learn_icmp_mtu(local, least, clock::now() + Duration::from_secs(60)))
+                    }
+                    false => known.set_route_mtu(local, Some(least)),
                 }
                 // Two datagrams are a byte too long, the third is not.
                 sender.send(Outlet::Udp(&a), &buf, &[m]);
@@ -253,8 +255,8 @@ fn what_is_known_of_a_path_counts_as_the_links_mtu_does() {
                 sender.send(Outlet::Raw(&raw), &buf, &[Outgoing { len: 1457, segment: 0, ..m }]);
                 sender.send(Outlet::Raw(&raw), &buf, &[Outgoing { len: 1458, segment: 0, ..m }]);
                 assert_eq!((sender.stats().dropped_narrow, sender.stats().datagrams), (4, 11));
-                known.route(local, None);
-                known.forget(clock::now() + Duration::from_secs(61));
+                known.set_route_mtu(local, None);
+                known.forget_expired(clock::now() + Duration::from_secs(61));
                 sender.send(Outlet::Udp(&a), &buf, &[long]);
                 assert_eq!(sender.stats().datagrams, 12);
                 assert_eq!(receive(&b, 1).1.concat().len(), 1450);
@@ -629,7 +631,7 @@ fn what_one_socket_changes_is_not_told_and_what_others_change_is() {
     in_namespace(|| {
         let (mut ours, mut other) = (Netlink::open().unwrap(), Netlink::open().unwrap());
         assert_ne!(ours.port().unwrap(), other.port().unwrap());
-        let watch = Watch::open().unwrap().but_not(ours.port().unwrap());
+        let watch = Watch::open().unwrap().ignore_own_routing(ours.port().unwrap());
         let route = Route {
             table: TABLE,
             destination: Destination { ip: v4("10.2.0.0"), prefix_len: 24 },
@@ -684,11 +686,11 @@ fn what_holds_filters_goes_with_ours_when_it_was_made_for_it() {
     let lo: &[(u32, &str)] = &[(1, "lo")];
     let stand = |port: u16| {
         let mut ingress = Ingress::open().unwrap();
-        ingress.want(&filter(port), &BTreeSet::new(), lo).unwrap();
-        assert_eq!(ingress.keep(lo, &[]).set, ["lo"]);
+        ingress.set_filter(&filter(port), &BTreeSet::new(), lo).unwrap();
+        assert_eq!(ingress.reconcile(lo, &[]).set, ["lo"]);
     };
     // As another process takes it away.
-    let remove = || assert_eq!(Ingress::open().unwrap().keep(&[], lo).removed, ["lo"]);
+    let remove = || assert_eq!(Ingress::open().unwrap().reconcile(&[], lo).removed, ["lo"]);
     let holds = || run("qdisc show dev lo").contains("clsact");
     in_namespace(|| {
         stand(1);
@@ -713,21 +715,21 @@ fn what_holds_filters_goes_with_ours_when_it_was_made_for_it() {
 
         // Somebody takes the filter alone away: what held it is still there for it.
         let mut ingress = Ingress::open().unwrap();
-        ingress.want(&filter(1), &BTreeSet::new(), lo).unwrap();
-        assert_eq!(ingress.keep(lo, &[]).set, ["lo"]);
+        ingress.set_filter(&filter(1), &BTreeSet::new(), lo).unwrap();
+        assert_eq!(ingress.reconcile(lo, &[]).set, ["lo"]);
         run("filter del dev lo ingress pref 2");
-        assert_eq!(ingress.keep(lo, &[]).lost, ["lo"]);
+        assert_eq!(ingress.reconcile(lo, &[]).lost, ["lo"]);
         remove();
         assert!(!holds(), "made for the one that was lost");
-        assert_eq!(ingress.keep(lo, &[]).lost, ["lo"]);
+        assert_eq!(ingress.reconcile(lo, &[]).lost, ["lo"]);
         run("filter del dev lo ingress pref 2");
-        assert!(ingress.keep(&[], lo).removed.is_empty());
+        assert!(ingress.reconcile(&[], lo).removed.is_empty());
         assert!(!holds(), "made for one that is not wanted any more");
         // What somebody else put in its place is his.
-        assert_eq!(ingress.keep(lo, &[]).set, ["lo"]);
+        assert_eq!(ingress.reconcile(lo, &[]).set, ["lo"]);
         run("qdisc del dev lo clsact");
         run("qdisc add dev lo ingress");
-        assert_eq!(ingress.keep(lo, &[]).lost, ["lo"]);
+        assert_eq!(ingress.reconcile(lo, &[]).lost, ["lo"]);
         remove();
         assert!(run("qdisc show dev lo").contains("ingress"));
     });
@@ -743,7 +745,7 @@ fn of_traffic_control_only_our_filters_are_told() {
     let quiet = |watch: &Watch| !watch.wait(Duration::from_millis(100)).filters;
     in_namespace(|| {
         let mut ingress = Ingress::open().unwrap();
-        let watch = Watch::open().unwrap().but_no_filters_of(ingress.port().unwrap());
+        let watch = Watch::open().unwrap().ignore_own_filters(ingress.port().unwrap());
         let others = Watch::open().unwrap();
         tc("qdisc add dev lo root pfifo limit 10");
         tc("qdisc change dev lo root pfifo limit 20");
@@ -755,8 +757,8 @@ fn of_traffic_control_only_our_filters_are_told() {
         let list = List { ports: vec![row], ..List::default() };
         let v4 = Family { intervals: vec![(AddrRange::any(false), 0)], lists: vec![list] };
         let filter = Filter { families: [v4, Family::default()], ..Filter::default() };
-        ingress.want(&Arc::new(filter), &BTreeSet::new(), &[]).unwrap();
-        assert_eq!(ingress.keep(&[(1, "lo")], &[]).set, ["lo"]);
+        ingress.set_filter(&Arc::new(filter), &BTreeSet::new(), &[]).unwrap();
+        assert_eq!(ingress.reconcile(&[(1, "lo")], &[]).set, ["lo"]);
         assert!(quiet(&watch), "our own");
         assert!(wait(&others), "for whoever did not ask to be spared");
         for what in
@@ -764,7 +766,7 @@ fn of_traffic_control_only_our_filters_are_told() {
         {
             tc(what);
             assert!(wait(&watch), "{what}");
-            assert_eq!(ingress.keep(&[(1, "lo")], &[]).lost, ["lo"], "{what}");
+            assert_eq!(ingress.reconcile(&[(1, "lo")], &[]).lost, ["lo"], "{what}");
             assert!(quiet(&watch));
         }
         tc("filter add dev lo egress pref 2 protocol ip u32 match u32 0 0 flowid 1:1");
@@ -774,10 +776,10 @@ fn of_traffic_control_only_our_filters_are_told() {
         tc("qdisc del dev lo clsact");
         tc("qdisc add dev lo ingress");
         assert!(wait(&watch));
-        assert_eq!(ingress.keep(&[(1, "lo")], &[]).lost, ["lo"]);
+        assert_eq!(ingress.reconcile(&[(1, "lo")], &[]).lost, ["lo"]);
         tc("filter del dev lo parent ffff:");
         assert!(wait(&watch), "all filters of the ingress");
-        assert_eq!(ingress.keep(&[(1, "lo")], &[]).lost, ["lo"]);
+        assert_eq!(ingress.reconcile(&[(1, "lo")], &[]).lost, ["lo"]);
     });
 }
 

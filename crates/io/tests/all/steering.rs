@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{address, in_namespace, ip};
-use ironswan_io::nft::{NftWatch, Touch};
+use ironswan_io::nft::{NftWatch, TableChange};
 use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE, Watch};
 use ironswan_io::sysctl::{self, ReversePath};
 use ironswan_io::tun::{Tun, TunConfig};
@@ -131,7 +131,7 @@ fn tentative_and_deprecated_addresses_are_no_sources() {
 }
 
 /// Waits for touches, at most a second.
-fn touches(watch: &mut NftWatch) -> Vec<Touch> {
+fn touches(watch: &mut NftWatch) -> Vec<TableChange> {
     for _ in 0..100 {
         let found = watch.take();
         if !found.is_empty() {

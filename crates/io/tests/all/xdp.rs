@@ -10,7 +10,7 @@ use ironswan_io::mmsg::{Received, RecvSlots};
 use ironswan_io::packet::PacketSocket;
 use ironswan_io::poller::{Poller, Ready};
 use ironswan_io::udp::{UdpConfig, UdpSocket};
-use ironswan_io::xdp::{Generic, SLOT, Standing, XdpAttachment, XdpConfig, XdpError, XdpSocket};
+use ironswan_io::xdp::{GenericXdp, InterfaceState, SLOT, XdpAttachment, XdpConfig, XdpError, XdpSocket};
 
 const OURS: &str = "192.0.2.1";
 const OURS6: &str = "2001:db8::1";
@@ -26,7 +26,7 @@ fn veth() {
 }
 
 fn config(interface: &str) -> XdpConfig {
-    XdpConfig { interface: interface.into(), natt_port: PORT, raw_esp: true, generic: Generic::Hardware }
+    XdpConfig { interface: interface.into(), natt_port: PORT, raw_esp: true, generic: GenericXdp::Hardware }
 }
 
 fn open() -> (XdpAttachment, XdpSocket) {
@@ -244,7 +244,10 @@ fn without_its_socket_or_its_program_esp_reaches_the_kernels_sockets_again() {
 }
 
 /// Calls `changed` until it is said that `done`, at most a second long.
-fn until(attachment: &mut XdpAttachment, done: impl Fn(&XdpAttachment, Standing) -> bool) -> Standing {
+fn until(
+    attachment: &mut XdpAttachment,
+    done: impl Fn(&XdpAttachment, InterfaceState) -> bool,
+) -> InterfaceState {
     loop {
         assert!(readable(&*attachment), "nothing is said");
         let standing = attachment.changed();
@@ -283,9 +286,12 @@ fn an_interface_that_goes_is_missed_and_others_that_go_are_not() {
         let (mut attachment, mut xdp) = open();
         ip("link add other type veth peer name another");
         ip("link del other");
-        until(&mut attachment, |_, standing| standing == Standing::Attached);
+        until(&mut attachment, |_, standing| standing == InterfaceState::Attached);
         ip("link del peer");
-        assert_eq!(until(&mut attachment, |_, standing| standing == Standing::Gone), Standing::Gone);
+        assert_eq!(
+            until(&mut attachment, |_, standing| standing == InterfaceState::Gone),
+            InterfaceState::Gone
+        );
         let mut got = Vec::new();
         assert_eq!(xdp.recv(&mut vec![0; SLOT], SLOT, &mut got), 0);
         assert_eq!(xdp.stats().dropped(), 0);
@@ -296,7 +302,7 @@ fn an_interface_that_goes_is_missed_and_others_that_go_are_not() {
 fn behind_the_driver_it_works_too() {
     in_namespace(|| {
         veth();
-        let config = XdpConfig { generic: Generic::Only, ..config("wan") };
+        let config = XdpConfig { generic: GenericXdp::Only, ..config("wan") };
         let (attachment, mut sockets) = XdpAttachment::open(&config).unwrap();
         assert!(attachment.is_generic());
         let packets: Vec<_> = (0..20).map(|i| esp(i, 1400)).collect();

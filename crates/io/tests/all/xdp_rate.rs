@@ -27,7 +27,7 @@ use ironswan_io::poller::{Poller, Ready};
 use ironswan_io::route::Netlink;
 use ironswan_io::send::{Outlet, Sender};
 use ironswan_io::udp::{UdpConfig, UdpSocket};
-use ironswan_io::xdp::{Generic, SLOT, XdpAttachment, XdpConfig, XdpSocket};
+use ironswan_io::xdp::{GenericXdp, SLOT, XdpAttachment, XdpConfig, XdpSocket};
 
 const RUN: Duration = Duration::from_millis(400);
 const RATES: [u64; 9] = [100, 200, 300, 400, 600, 800, 1200, 1600, 2400];
@@ -90,7 +90,7 @@ impl Source {
                     interface: "wan".into(),
                     natt_port: 4500,
                     raw_esp: true,
-                    generic: Generic::Hardware,
+                    generic: GenericXdp::Hardware,
                 };
                 let (attachment, sockets) = XdpAttachment::open(&config).unwrap();
                 Self::Xdp { sockets, buf: vec![0; 64 * SLOT], _attachment: attachment }

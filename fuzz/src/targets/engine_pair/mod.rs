@@ -1,7 +1,7 @@
 //! Two engines that face each other. The other engine opens what one has sealed to the same
 //! packets, unless it has a policy of its own that covers them before that of the SA. A packet
-//! leaves only by an SA of the policy that a linear list of policies finds for it. The books of both
-//! balance.
+//! leaves only by an SA of the policy that a linear list of policies finds for it. The books of
+//! both balance.
 //!
 //! # Files
 //!
@@ -56,9 +56,9 @@ enum Defect {
 }
 
 /// Reads SAs, policies, and then frames: our own, which must arrive unchanged, or any bytes under
-/// any offload header, which must do no harm. Panics when one of them does not, when a packet leaves
-/// that the list of policies forbids, or when the books do not balance. The result tells how far the
-/// input came.
+/// any offload header, which must do no harm. Panics when one of them does not, when a packet
+/// leaves that the list of policies forbids, or when the books do not balance. The result tells how
+/// far the input came.
 pub fn run(data: &[u8]) -> u64 {
     run_with(data, Defect::None)
 }

@@ -1,5 +1,5 @@
-//! Models that the engine is compared with: an SPD that is a list, and the cutting of super-packets,
-//! both written the plain way.
+//! Models that the engine is compared with: an SPD that is a list, and the cutting of
+//! super-packets, both written the plain way.
 
 use ironswan_wire::ip::checksum::{be16, fold, pseudo, sum};
 use ironswan_wire::ip::{Fragment, IpInfo, parse, protocol, tcp, v4};
@@ -8,7 +8,8 @@ use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::{PacketSelector, Precedence};
 
 /// The SPD by definition: the first policy that covers the packet. Policies are in the order of the
-/// entries that they were narrowed from; of one entry the more specific comes first, then the older.
+/// entries that they were narrowed from; of one entry the more specific comes first, then the
+/// older.
 #[derive(Default)]
 pub(super) struct Policies(Vec<PolicyAdd>);
 
@@ -115,8 +116,8 @@ fn segment(head: &[u8], part: &[u8], info: &IpInfo, i: usize, size: usize, last:
 }
 
 /// The bytes of a packet that must be the same at both ends. `whole` is for tunnel mode: all bytes
-/// but those that the SA may change, DSCP unless `dscp`. In transport mode the header belongs to the
-/// path, so addresses, protocol and payload count.
+/// but those that the SA may change, DSCP unless `dscp`. In transport mode the header belongs to
+/// the path, so addresses, protocol and payload count.
 pub(super) fn canonical(packet: &[u8], whole: bool, dscp: bool) -> Option<Vec<u8>> {
     let info = parse(packet).ok()?;
     let mut p = packet[..info.total_len].to_vec();

@@ -111,7 +111,8 @@ impl World {
         Self { engines, a, b, tx, rx, sas, policies, theirs, refused, expected, defect, delivered: 0 }
     }
 
-    /// The SAs of the packets at `from` and behind it in the batch, in the order in which they leave.
+    /// The SAs of the packets at `from` and behind it in the batch, in the order in which they
+    /// leave.
     fn sas_of_packets(&self, from: usize) -> Vec<&SaAdd> {
         let mut found = Vec::new();
         for send in &self.tx.sends {

@@ -187,7 +187,7 @@ impl Installer {
     /// Forgets what was learned of paths and holds no longer, and looks their MTUs up again: they
     /// may be wide.
     pub fn forgotten(&mut self, now: Instant) {
-        let wider = self.paths.known().forget(now);
+        let wider = self.paths.known().forget_expired(now);
         if !wider.is_empty() {
             self.narrowed(&wider);
         }

@@ -339,7 +339,7 @@ fn what_was_learned_of_a_path_holds_for_its_time_for_every_sa_to_that_peer() {
     let p = policy(1, range([10, 2, 0, 0], [10, 2, 0, 255]));
     i.apply(NOW, &Command::PolicyAdd(p)).unwrap();
     i.apply(NOW, &sa(1, true)).unwrap();
-    assert!(i.paths.known().learn(peer, 1400, now + Duration::from_secs(600)));
+    assert!(i.paths.known().learn_icmp_mtu(peer, 1400, now + Duration::from_secs(600)));
     i.narrowed(&[peer]);
     assert_eq!(table.borrow().device()[0].mtu, 1338);
     // A successor is on the same path.
@@ -351,13 +351,13 @@ fn what_was_learned_of_a_path_holds_for_its_time_for_every_sa_to_that_peer() {
     assert_eq!(table.borrow().device()[0].mtu, 1438);
     // As long as the last error says, though it says what is known.
     for seconds in [600, 5] {
-        i.paths.known().learn(peer, 1400, now + Duration::from_secs(seconds));
+        i.paths.known().learn_icmp_mtu(peer, 1400, now + Duration::from_secs(seconds));
         i.narrowed(&[peer]);
     }
     assert_eq!(table.borrow().device()[0].mtu, 1338);
     i.forgotten(now + Duration::from_secs(6));
     assert_eq!(table.borrow().device()[0].mtu, 1438);
-    assert_eq!(i.paths.known().learned(peer), None);
+    assert_eq!(i.paths.known().icmp_mtu(peer), None);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn what_icmp_made_the_kernel_believe_does_not_count_and_the_routes_own_mtu_does(
         // Who sends is told only what the kernel does not enforce.
         assert_eq!(i.paths.known().mtu(peer), Some(path).filter(|_| route != 0));
     }
-    assert_eq!(i.paths.known().learned(peer), None);
+    assert_eq!(i.paths.known().icmp_mtu(peer), None);
     i.apply(NOW, &delete(1)).unwrap();
     assert_eq!(i.paths.known().mtu(peer), None);
 }

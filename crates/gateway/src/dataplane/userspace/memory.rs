@@ -309,7 +309,7 @@ fn device(frames: Vec<Vec<u8>>, limit: u64) -> MemoryDevice {
 }
 
 fn stopwatch() -> Stopwatch {
-    Stopwatch { read: clock::nanoseconds, cost: clock::cost() }
+    Stopwatch { read: clock::nanoseconds, cost: clock::reading_cost() }
 }
 
 /// Runs the lanes until `done`, and returns how long that took. The first worker's loop polls where

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use ironswan_ike::event::Level;
 use ironswan_io::Error as IoError;
-use ironswan_io::napi::{self, NapiError, Why};
+use ironswan_io::napi::{self, NapiError, NapiFault};
 use ironswan_io::route::{Link, Netlink};
 
 use crate::observe::log;
@@ -98,14 +98,14 @@ impl State {
             Ok(netlink) => netlink,
             Err(e) => return self.say("", &e.to_string()),
         };
-        self.give_back(&mut netlink);
+        self.trim(&mut netlink);
         self.take(&mut netlink);
         self.netlink = Some(netlink);
     }
 
     /// Returns interfaces to the kernel's usual polling when they are no longer wanted, and forgets
     /// those that have gone.
-    fn give_back(&mut self, netlink: &mut Netlink) {
+    fn trim(&mut self, netlink: &mut Netlink) {
         for held in std::mem::take(&mut self.held) {
             let link = match netlink.link_at(held.index) {
                 Ok(Some(link)) => link,
@@ -158,7 +158,7 @@ impl State {
                     self.held.push(held);
                 }
                 // Not every interface has a driver that receives by itself.
-                Err(NapiError { why: Why::NoNapi | Why::NoFile, .. })
+                Err(NapiError { why: NapiFault::NoNapi | NapiFault::NoFile, .. })
                     if self.wanted == ThreadedNapi::Auto => {}
                 Err(e) => self.say(&name, &format!("{e}; until then softirqs poll it")),
             }

@@ -243,7 +243,7 @@ pub(super) struct OutExit {
 impl OutExit {
     pub(super) fn new(known: Arc<KnownPaths>) -> Self {
         Self {
-            sender: Sender::over(known),
+            sender: Sender::with_paths(known),
             outgoing: Vec::new(),
             narrow_reported: Vec::new(),
             seals: 0,

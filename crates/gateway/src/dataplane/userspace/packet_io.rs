@@ -129,7 +129,7 @@ impl PacketIo for Arc<Sockets> {
         };
         match outlet {
             Some(outlet) => sender.send(outlet, buf, list),
-            None => sender.refuse(list),
+            None => sender.count_refused(list),
         }
     }
 

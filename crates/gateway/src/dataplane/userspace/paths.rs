@@ -89,7 +89,7 @@ impl Paths {
             *left -= gone.min(*left);
             if *left == 0 {
                 sas.peers.remove(&sa.remote);
-                self.known.route(sa.remote, None);
+                self.known.set_route_mtu(sa.remote, None);
             }
         }
     }
@@ -99,7 +99,7 @@ impl Paths {
     pub fn routed(&self, remote: IpAddr, mtu: Option<u32>) {
         let sas = self.sas();
         if sas.peers.contains_key(&remote) {
-            self.known.route(remote, mtu);
+            self.known.set_route_mtu(remote, mtu);
         }
     }
 
@@ -129,7 +129,7 @@ impl Paths {
         }
         let mtu = error.mtu.max(sysctl::least_path_mtu(ipv6));
         let until = now + sysctl::path_mtu_expires(ipv6);
-        self.known.learn(error.to, mtu, until).then_some(error.to)
+        self.known.learn_icmp_mtu(error.to, mtu, until).then_some(error.to)
     }
 
     /// True when there is an outbound SA whose packets look as the quoted one.

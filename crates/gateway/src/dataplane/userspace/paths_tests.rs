@@ -155,7 +155,7 @@ fn two_sas_with_one_spi_are_two_and_the_routes_mtu_goes_with_the_last() {
     assert!(!judge(&paths, false, &about(4500)) && judge(&paths, false, &about(4501)));
     paths.remove(&sa(false, 2));
     assert_eq!(paths.known().mtu(peer), Some(1200), "what was learned stays until it is forgotten");
-    paths.known().forget(clock::now() + Duration::from_secs(100_000));
+    paths.known().forget_expired(clock::now() + Duration::from_secs(100_000));
     assert_eq!(paths.known().mtu(peer), None);
     let sas = paths.sas();
     assert!(sas.by_spi.is_empty() && sas.peers.is_empty());

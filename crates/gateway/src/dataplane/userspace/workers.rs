@@ -107,7 +107,7 @@ impl Workers {
         let lanes_config = LanesConfig {
             workers,
             batch_bytes: tuning.batch_bytes,
-            stopwatch: Stopwatch { read: clock::nanoseconds, cost: clock::cost() },
+            stopwatch: Stopwatch { read: clock::nanoseconds, cost: clock::reading_cost() },
             known: paths.known().clone(),
         };
         let (ike_sink, notice_sink) = (Box::new(ike_sink), Box::new(notice_sink));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ironswan_io::mmsg::Received;
 use ironswan_io::poller::{Poller, Ready, Waker};
-use ironswan_io::xdp::{Generic, SLOT, Standing, XdpAttachment, XdpConfig, XdpSocket, XdpStats};
+use ironswan_io::xdp::{GenericXdp, InterfaceState, SLOT, XdpAttachment, XdpConfig, XdpSocket, XdpStats};
 use ironswan_ipsec::{Carrier, Datagram};
 
 use super::notice::StartError;
@@ -54,7 +54,7 @@ impl Xdp {
         let mut interfaces = Vec::new();
         for name in names {
             let config =
-                XdpConfig { interface: name.clone(), natt_port, raw_esp, generic: Generic::Hardware };
+                XdpConfig { interface: name.clone(), natt_port, raw_esp, generic: GenericXdp::Hardware };
             match XdpAttachment::open(&config) {
                 Ok((attachment, sockets)) => {
                     let (queues, generic) = (sockets.len(), attachment.is_generic());
@@ -119,7 +119,7 @@ impl Interface {
         // The interface may be back by now, with the same name and number, and without our sockets.
         let unbound =
             || self.queues.iter().any(|queue| hold(queue).as_ref().is_some_and(XdpSocket::is_unbound));
-        if attached.as_mut().is_some_and(|a| a.changed() == Standing::Gone || unbound()) {
+        if attached.as_mut().is_some_and(|a| a.changed() == InterfaceState::Gone || unbound()) {
             tracing::warn!(
                 "the interface {} is gone, and AF_XDP with it: ESP is received through sockets from now on; once it is back, \
                  restart the daemon to have AF_XDP again",

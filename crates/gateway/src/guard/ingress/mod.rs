@@ -82,14 +82,14 @@ impl Keeper {
         };
         let (with, without) = interfaces(&links, &self.device);
         let own = addresses.iter().filter(|a| !a.tentative && !a.ip.is_loopback()).map(|a| a.ip).collect();
-        if let Err(e) = self.ingress.want(lists, &own, &with) {
+        if let Err(e) = self.ingress.set_filter(lists, &own, &with) {
             kept.problem = Some(e.to_string());
         }
         kept.stricter = self.ingress.stricter().map(str::to_owned);
-        let done = self.ingress.keep(&with, &without);
+        let done = self.ingress.reconcile(&with, &without);
         self.nowhere = lists.is_empty() && done.failed.is_empty();
         let was = std::mem::take(&mut self.stands);
-        if self.ingress.is_wanted() {
+        if self.ingress.has_filter() {
             let failed = |name: &str| done.failed.iter().any(|(n, _)| n == name);
             let there = with.iter().filter(|(_, name)| !failed(name));
             self.stands = there.map(|(index, name)| (*index, (*name).to_owned())).collect();
@@ -155,7 +155,7 @@ fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<I
 fn found(ingress: &mut Ingress, links: &[Link]) -> Option<usize> {
     let mut count = 0;
     for link in links {
-        match ingress.look(link.index) {
+        match ingress.state(link.index) {
             Ok(found) => count += usize::from(found.digest.is_some()),
             Err(e) if e.is_without_filters() => {}
             Err(_) => return None,
@@ -192,7 +192,7 @@ impl Report {
         };
         let mut at = Vec::new();
         for link in links {
-            match ingress.look(link.index) {
+            match ingress.state(link.index) {
                 Ok(found) if found.digest.is_some() => {
                     at.push((link.index, link.name.as_str()));
                     if !found.before.is_empty() {
@@ -220,7 +220,7 @@ impl Report {
 pub(super) fn remove(links: &[Link]) -> Result<usize, String> {
     let all: Vec<Interface<'_>> = links.iter().map(|l| (l.index, l.name.as_str())).collect();
     let mut ingress = Ingress::open().map_err(|e| e.to_string())?;
-    let done = ingress.keep(&[], &all);
+    let done = ingress.reconcile(&[], &all);
     match done.failed.into_iter().next() {
         Some((name, e)) => Err(format!("{name}: {e}")),
         None => Ok(done.removed.len()),

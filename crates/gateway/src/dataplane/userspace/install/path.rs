@@ -98,7 +98,7 @@ impl Installer {
                 known.unwrap_or(UNKNOWN_PATH_MTU)
             }
         };
-        let path = self.paths.known().learned(remote).map_or(path, |learned| learned.min(path));
+        let path = self.paths.known().icmp_mtu(remote).map_or(path, |learned| learned.min(path));
         for known in self.outside.get_mut(&reqid).into_iter().flatten().filter(|k| k.spi == o.spi) {
             (known.path, known.stale) = (Some(path), false);
         }
