@@ -16,7 +16,7 @@ pub mod corpus;
 pub mod mutate;
 pub mod targets;
 
-use targets::{engine_pair, esp_inbound, ike_message, ike_payloads, planted, swanctl_conf, vici};
+use targets::{engine_pair, esp_inbound, ike_message, ike_payloads, key_file, planted, swanctl_conf, vici};
 
 /// One target.
 #[derive(Clone, Copy)]
@@ -59,6 +59,7 @@ pub const TARGETS: &[Target] = &[
     Target { max_memory: 24 << 20, ..target("esp_inbound", esp_inbound::run, esp_inbound::DICTIONARY) },
     target("ike_message", ike_message::run, ike_message::DICTIONARY),
     target("ike_payloads", ike_payloads::run, ike_message::DICTIONARY),
+    target("key_file", key_file::run, key_file::DICTIONARY),
     // Sections that inherit make more of a file than is written: bounded, and not by its length
     // alone.
     Target { max_memory: 32 << 20, ..target("swanctl_conf", swanctl_conf::run, swanctl_conf::DICTIONARY) },

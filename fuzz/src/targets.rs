@@ -4,6 +4,7 @@ pub mod engine_pair;
 pub mod esp_inbound;
 pub mod ike_message;
 pub mod ike_payloads;
+pub mod key_file;
 pub mod planted;
 pub mod swanctl_conf;
 pub mod vici;
