@@ -2,9 +2,12 @@
 
 use std::fs::{self, Permissions};
 
+use ironswan_crypto::hash;
 use ironswan_keying::Auth;
 use ironswan_testkit::clock::now;
 use ironswan_testkit::scratch::Scratch;
+use ironswan_wire::iana::IdType;
+use ironswan_wire::id::{IdPattern, Identity};
 
 use super::*;
 use crate::{Config, check, load_dir};
@@ -279,6 +282,28 @@ fn an_identity_may_name_our_key_by_its_fingerprint() {
     assert!(found.is_empty() && config.connections[0].local_auth == Auth::Pubkey(Vec::new()), "{found:?}");
     dir.write("swanctl.conf", &CONF.replace("pubkeys = g1.pem\n id = g1", "id = \"@#0102\""));
     assert!(findings(&dir)[0].contains("no key has this fingerprint"));
+}
+
+#[test]
+fn a_side_without_an_identity_is_named_by_its_first_key_unless_any_is_written() {
+    let dir = good();
+    let text = CONF.replace("\n id = g1", "").replace("\n id = g2", "");
+    dir.write("swanctl.conf", &text);
+    let (config, found) = read_and_check(&dir);
+    assert!(found.is_empty(), "{found:?}");
+    // SHA-1 of the whole SubjectPublicKeyInfo.
+    let named = |n: u8| Identity { kind: IdType::KEY_ID, data: hash::sha1(&pair(n).1).to_vec() };
+    assert_eq!(config.connections[0].local_id, Some(named(1)));
+    assert_eq!(config.connections[0].remote_id, IdPattern::Exact(named(2)));
+    dir.write(
+        "swanctl.conf",
+        &text.replace("{ pubkeys", "{ id = %any\n pubkeys").replace("{ auth", "{ id = %any\n auth"),
+    );
+    let config = read_and_check(&dir).0;
+    assert_eq!(
+        (config.connections[0].local_id.clone(), &config.connections[0].remote_id),
+        (None, &IdPattern::Any)
+    );
 }
 
 #[test]

@@ -31,16 +31,30 @@ pub struct PrivateKey {
     pub secret: Secret,
 }
 
+impl PublicKey {
+    /// SHA-1 of `subjectPublicKey`.
+    pub fn id(&self) -> Fingerprint {
+        let Self::Ed25519(point) = self;
+        sha1(point)
+    }
+
+    /// SHA-1 of the whole `SubjectPublicKeyInfo`.
+    pub fn info(&self) -> Fingerprint {
+        let Self::Ed25519(point) = self;
+        sha1(&sign::public_to_der(point))
+    }
+
+    /// The identity of somebody who has this key and no name, as charon forms it.
+    pub fn identity(&self) -> Identity {
+        Identity { kind: IdType::KEY_ID, data: self.info().to_vec() }
+    }
+}
+
 impl PrivateKey {
     /// The key of Ed25519 with this seed. `None` when `seed` has not 32 bytes.
     pub fn ed25519(seed: Secret) -> Option<Self> {
-        let public = sign::public(&seed)?;
-        Some(Self {
-            id: sha1(&public),
-            info: sha1(&sign::public_to_der(&public)),
-            public: PublicKey::Ed25519(public),
-            secret: seed,
-        })
+        let public = PublicKey::Ed25519(sign::public(&seed)?);
+        Some(Self { id: public.id(), info: public.info(), public, secret: seed })
     }
 }
 

@@ -341,6 +341,24 @@ def raw_keys_one_way_and_psk_the_other(lab, full):
             until('both are gone', lambda: not us.sas() and not them.sas())
 
 
+def raw_keys_name_ends_without_an_id(lab, full):
+    """Neither side has an `id`: both are called by the fingerprints of their keys, whoever initiates."""
+    rawkeys.make(lab)
+    us, them = pair(lab)
+    for gateway in (us, them):
+        gateway.load(re.sub(r'\n +id = .*', '', tunnel(gateway.box, **rawkeys.conf(gateway.box))))
+    for initiator in (us, them):
+        initiator.initiate()
+        ping(lab)
+        # charon writes a colon between two bytes.
+        sas = us.established()[0], them.established()[0]
+        ours, theirs = ([sa[name].replace(':', '') for name in ('local-id', 'remote-id')] for sa in sas)
+        check(ours == theirs[::-1] and all(re.fullmatch('[0-9a-f]{40}', name) for name in ours),
+              f'{initiator.kind} initiates: {ours[0]} and {ours[1]}')
+        initiator.swanctl('--terminate', '--ike', 'net')
+        until('both are gone', lambda: not us.sas() and not them.sas())
+
+
 def wrong_raw_key_is_refused(lab, full):
     """A signature by another key than configured, and each method where the other one is asked for: AUTHENTICATION_FAILED."""
     rawkeys.make(lab)
@@ -369,7 +387,8 @@ TESTS = {f.__name__: f for f in (
     rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
     deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
     refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
-    raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, wrong_raw_key_is_refused)}
+    raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,
+    wrong_raw_key_is_refused)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')

@@ -1,9 +1,9 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
-use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection};
+use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey};
 use ironswan_wire::iana::{IdType, ProtocolId};
-use ironswan_wire::id::IdPattern;
+use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
 
 use super::super::algorithms;
@@ -74,14 +74,19 @@ pub fn connection(
         // A fingerprint of our public key as identity names the key as well.
         let named = id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
         let lack = (!named).then_some(Configuration::NoPublicKey { ours: true });
-        (authentication(&mut r, &l::AUTH, &l::PUBKEYS, public, lack), id)
+        let auth = authentication(&mut r, &l::AUTH, &l::PUBKEYS, public, lack);
+        let id = if r.has(&l::ID) { id } else { by_key(&auth) };
+        (auth, id)
     });
     let them =
         remote_sides.then(|| side("remote", &remote, section, path, diags)).flatten().map(|(s, path)| {
             let mut r = Reader { section: s, path: &path, diags };
             r.written(&m::ROUND);
             let lack = Some(Configuration::NoPublicKey { ours: false });
-            (authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack), r.read(&m::ID))
+            let auth = authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack);
+            let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
+            let id = r.written(&m::ID).unwrap_or_else(unwritten);
+            (auth, id)
         });
     let mut kids = Vec::new();
     if let Some(children) = children {
@@ -233,6 +238,14 @@ fn side<'a>(
         &["cert", "cacert"],
     );
     Some((section, path))
+}
+
+/// The identity of a side that has none: its first public key names it, as with charon.
+fn by_key(auth: &Auth) -> Option<Identity> {
+    match auth {
+        Auth::Psk => None,
+        Auth::Pubkey(keys) => keys.first().map(PublicKey::identity),
+    }
 }
 
 /// The method of authentication of one side, with its public keys. `lack` is the fault of a side

@@ -120,9 +120,9 @@ pub(in crate::meaning) mod local {
         ROUND: u64 = super::ROUND;
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
             "how we prove who we are: `pubkey`, a signature of Ed25519 (RFC 7427, RFC 8420) with a [raw public key](#public-keys), also written `ike:ed25519`; or `psk`, a shared key of `secrets`. The two directions may differ");
-        PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends("the key whose fingerprint is `id`"), files,
+        PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends("the private key whose fingerprint is `id`"), files,
             "files of our public keys, absolute or in the folder `pubkey`. We sign with the private key of the first of them that has one in `private` or `pkcs8`");
-        ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address"), own_identity,
+        ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address; with `pubkeys` the fingerprint of the first key"), own_identity,
             "our identity: a name (`gw.example`), `user@example`, an address, or `@#hex` for a key ID");
     }
 
@@ -149,7 +149,7 @@ pub(in crate::meaning) mod remote {
             "how the peer proves who it is, written as ours");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends(""), files,
             "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them");
-        ID: IdPattern = text("id", Kind::Identity, Is("%any"), pattern,
+        ID: IdPattern = text("id", Kind::Identity, Depends("`%any`; with `pubkeys` the fingerprint of the first key"), pattern,
             "the peer's identity, written as ours; also `%any` and `*.example`. An exact identity is sent to the peer as the one we expect (IDr)");
     }
 
