@@ -1,26 +1,33 @@
 """Key pairs of Ed25519 for both ends of the line, in the folders from which both kinds of gateway read them."""
 import os
+import re
+import shutil
 
-from lab import call, need
+from lab import REPO, call, need
 
 FOLDERS = ('etc', 'swanctl')
 
 
+def commands():
+    """The commands by which the manual has a gateway `g1` make its key pair."""
+    with open(os.path.join(REPO, 'docs', 'manual', 'configuration.md')) as f:
+        return re.search(r'```\n(mkdir [^`]*private/g1.pem\n)```', f.read())[1]
+
+
 def make(lab):
-    """A key pair for each box, made by the commands of the manual. The public key of g2 is in DER."""
-    need('openssl')
-    made = {}
+    """A key pair for each box, made as the manual says, and the public key of the other box. That of g2 becomes DER."""
+    need('openssl', 'bash')
     for box in ('g1', 'g2'):
-        made[box] = lab.path(f'{box}-private.pem')
-        call('openssl', 'genpkey', '-algorithm', 'ed25519', '-out', made[box])
+        first = os.path.dirname(lab.write(f'{box}-{FOLDERS[0]}/swanctl.conf', ''))
+        call('bash', '-ec', commands().replace('g1', box), cwd=first)
+        for folder in FOLDERS[1:]:
+            shutil.copytree(first, lab.path(f'{box}-{folder}'))
     for box in ('g1', 'g2'):
         for folder in FOLDERS:
-            with open(made[box]) as f:
-                lab.write(f'{box}-{folder}/private/{box}.pem', f.read())
-            os.makedirs(lab.path(f'{box}-{folder}/pubkey'), exist_ok=True)
-            for whose, form in (('g1', 'pem'), ('g2', 'der')):
-                call('openssl', 'pkey', '-in', made[whose], '-pubout', '-outform', form,
-                     '-out', lab.path(f'{box}-{folder}/pubkey/{whose}.{form}'))
+            for whose in ('g1', 'g2'):
+                public = lab.path(f'{box}-{folder}/pubkey/{name(whose)}')
+                call('openssl', 'pkey', '-in', lab.path(f'{whose}-{FOLDERS[0]}/private/{whose}.pem'), '-pubout',
+                     '-outform', public[-3:], '-out', public)
 
 
 def remove_private(lab, box):

@@ -1,6 +1,8 @@
 //! `list-conns`: every connection as it was understood.
 
-use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, TsSpec, Unique};
+use ironswan_keying::{
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, TsSpec, Unique,
+};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::sadb::Mode;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -72,10 +74,18 @@ fn round(id: Option<String>, auth: &Auth) -> Section {
             Auth::Pubkey(_) => "public key",
         },
     );
-    for empty in ["groups", "cert_policy", "certs", "cacerts"] {
+    for empty in ["groups", "cert_policy"] {
         s.put(empty, Vec::<String>::new());
     }
-    s
+    // charon names a raw public key among the certificates, by its fingerprint.
+    let keys = if let Auth::Pubkey(keys) = auth { keys.as_slice() } else { &[] };
+    s.put("certs", keys.iter().map(|key| fingerprint(&key.info())).collect::<Vec<_>>());
+    s.with("cacerts", Vec::<String>::new())
+}
+
+/// `15:56:5d:...`.
+fn fingerprint(sha1: &Fingerprint) -> String {
+    sha1.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn child(c: &ChildConfig) -> Section {

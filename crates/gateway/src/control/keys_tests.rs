@@ -3,7 +3,7 @@
 use ironswan_keying::Auth;
 
 use ironswan_config::keyfiles;
-use ironswan_crypto::sign;
+use ironswan_crypto::{hash, sign};
 use ironswan_keying::PublicKey;
 use ironswan_testkit::scratch::Scratch;
 use ironswan_wire::vici::Value;
@@ -185,7 +185,10 @@ async fn debian_s_swanctl_loads_keys_and_two_gateways_sign_with_them() {
             assert!(ok && loaded.iter().all(|line| out.contains(line)), "{out}");
         }
         let (ok, out) = swanctl(&first, &["--list-conns"]).await;
-        assert!(ok && out.contains("local public key authentication"), "{out}");
+        // SHA-1 of SubjectPublicKeyInfo, as `openssl pkey -pubout -outform der | sha1sum` shows it.
+        let ours = hash::sha1(&public(1)).map(|byte| format!("{byte:02x}")).join(":");
+        assert!(ok && out.contains(&format!("    certs: {ours}")), "{out}");
+        assert!(out.contains("local public key authentication"), "{out}");
         let (ok, out) = swanctl(&first, &["--initiate", "--child", "net", "--timeout", "10"]).await;
         assert!(ok && out.contains("authentication of 'g2.example' with ED25519 successful"), "{out}");
     })
