@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use base64::engine::{Engine as _, general_purpose::STANDARD};
@@ -42,13 +42,13 @@ impl PublicKeys {
     /// are reported where the name is used.
     pub fn number(&mut self, bytes: &[u8]) -> String {
         let name = format!("public key {}", self.0.len() + 1);
-        self.0.insert(name.clone(), public_key(bytes).map_err(|why| bad(&name, why, false)));
+        self.0.insert(name.clone(), public_key(bytes).map_err(|why| unusable(&name, why)));
         name
     }
 
     /// The key of this name.
     pub(super) fn find(&self, name: &str) -> Result<PublicKey, Configuration> {
-        self.0.get(name).cloned().unwrap_or_else(|| Err(bad(name, KeyError::Malformed, false)))
+        self.0.get(name).cloned().unwrap_or_else(|| Err(unusable(name, KeyError::Malformed)))
     }
 
     /// Reads the files that `pubkeys` of all connections name, and notes when the newest of them
@@ -78,7 +78,8 @@ impl PublicKeys {
                 // An absolute path stands for itself.
                 let path = folder.join("pubkey").join(name);
                 let key = read(fs, &path, written)
-                    .and_then(|(bytes, _)| public_key(&bytes).map_err(|why| bad(&shown(&path), why, false)));
+                    .map_err(|why| Configuration::Unreadable { path: Some(shown(&path)), why })
+                    .and_then(|(bytes, _)| public_key(&bytes).map_err(|why| unusable(&shown(&path), why)));
                 keys.0.insert(name.to_owned(), key);
             }
         }
@@ -136,18 +137,20 @@ pub(super) fn private_keys(
     private
 }
 
+/// Reads one file of a folder of private keys. The place of its finding is the path.
 fn one_private(
     fs: &Files,
-    path: &PathBuf,
+    path: &Path,
     written: &mut Option<SystemTime>,
 ) -> Result<PrivateKey, (Severity, Configuration)> {
+    let severity = |harmless| if harmless { Severity::Warning } else { Severity::Error };
     let (bytes, mode) = read(fs, path, written).map_err(|why| {
-        let harmless = matches!(&why, Configuration::Unreadable { why: FileFault::NotRegular, .. });
-        (if harmless { Severity::Warning } else { Severity::Error }, why)
+        let harmless = why == FileFault::NotRegular;
+        (severity(harmless), Configuration::Unreadable { path: None, why })
     })?;
     let key = private_key(&bytes).map_err(|why| {
         let harmless = matches!(why, KeyError::Algorithm(_) | KeyError::Encrypted);
-        (if harmless { Severity::Warning } else { Severity::Error }, bad(&shown(path), why, true))
+        (severity(harmless), Configuration::BadKey { file: None, why, private: true })
     })?;
     if mode & 0o077 != 0 {
         let exposed = Configuration::SecretsExposed { file: shown(path), mode: mode & 0o777 };
@@ -161,16 +164,15 @@ fn read(
     fs: &Files,
     path: &Path,
     written: &mut Option<SystemTime>,
-) -> Result<(Zeroizing<Vec<u8>>, u32), Configuration> {
-    let (bytes, meta) = fs
-        .read(path, MAX_KEY_FILE)
-        .map_err(|why| Configuration::Unreadable { path: Some(shown(path)), why })?;
+) -> Result<(Zeroizing<Vec<u8>>, u32), FileFault> {
+    let (bytes, meta) = fs.read(path, MAX_KEY_FILE)?;
     *written = (*written).max(meta.modified().ok());
     Ok((bytes, meta.permissions().mode()))
 }
 
-fn bad(file: &str, why: KeyError, private: bool) -> Configuration {
-    Configuration::BadKey { file: file.to_owned(), why, private }
+/// A public key that cannot be used. The place of the finding is the key `pubkeys`.
+fn unusable(file: &str, why: KeyError) -> Configuration {
+    Configuration::BadKey { file: Some(file.to_owned()), why, private: false }
 }
 
 /// A path as messages name it.

@@ -244,7 +244,7 @@ fn private_keys_that_cannot_be_used_are_named() {
     let broken = after(|dir| put(dir, "private/g1.der", b"no key"));
     assert_eq!(
         broken,
-        "private/g1.der: private/g1.der holds no private key; put one key into the file, in PEM or DER"
+        "private/g1.der: the file holds no private key; put one key into the file, in PEM or DER"
     );
     let open = after(|dir| {
         let path = dir.path().join("private/g1.der");
@@ -254,12 +254,12 @@ fn private_keys_that_cannot_be_used_are_named() {
     // strongSwan's other keys stay, and are not loaded.
     let rsa = [0x30, 0x08, 0x02, 0x01, 0x00, 0x02, 0x03, 0x00, 0xbc, 0x93];
     let found = after(|dir| put(dir, "private/rsa.der", &rsa));
-    assert!(found.starts_with("private/rsa.der: warning: private/rsa.der holds a key for RSA"), "{found}");
+    assert!(found.starts_with("private/rsa.der: warning: the file holds a key for RSA"), "{found}");
     let pbes2 = [0x30, 0x0d, 0x30, 0x0b, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0d];
     let found = after(|dir| put(dir, "private/enc.pem", pem("ENCRYPTED PRIVATE KEY", &pbes2).as_bytes()));
-    assert!(found.contains("warning: private/enc.pem holds an encrypted key; `openssl pkey"), "{found}");
+    assert!(found.contains("warning: the file holds an encrypted key; `openssl pkey"), "{found}");
     let sub = after(|dir| fs::create_dir(dir.path().join("private/old")).unwrap());
-    assert!(sub.contains("warning: cannot read private/old: not a regular file"), "{sub}");
+    assert!(sub.contains("private/old: warning: cannot be looked at: not a regular file"), "{sub}");
     let section = after(|dir| {
         dir.write(
             "swanctl.conf",

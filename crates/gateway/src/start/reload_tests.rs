@@ -190,7 +190,7 @@ fn private_keys_come_and_go_with_their_files() {
         // Half of a file changes nothing.
         write("private/a.der", &key(1)[..20]);
         let why = loaded.reload(&driver).await.unwrap_err();
-        assert!(why.contains("private/a.der holds no private key"), "{why}");
+        assert!(why.contains("private/a.der: the file holds no private key"), "{why}");
         has(&[2, 3, 9]);
         std::fs::remove_file(dir.path().join("private/a.der")).unwrap();
         loaded.reload(&driver).await.unwrap();

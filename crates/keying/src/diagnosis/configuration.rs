@@ -197,8 +197,9 @@ entries! {
     } = "bad-proposal" by Configuration;
     /// A file of keys holds no key that can be used.
     BadKey {
-        /// Path of the file, escaped. A key that came by VICI has a number.
-        file: String,
+        /// Path of the file, escaped; a key that came by VICI has a number. `None`: the place of
+        /// the finding is the path.
+        file: Option<String>,
         /// Reason.
         why: KeyError,
         /// A private key was expected, else a public one.

@@ -98,6 +98,7 @@ impl Configuration {
             Self::BadSecret { why } => why.words(),
             Self::BadProposal { proposal, why } => why.words(proposal),
             Self::BadKey { file, why, private } => {
+                let file = file.as_deref().unwrap_or("the file");
                 let kind = if *private { "private" } else { "public" };
                 let write = match why {
                     KeyError::Malformed => "put one key into the file, in PEM or DER",
