@@ -90,19 +90,21 @@ use self::cipher::Cipher;
 const HEADER_LEN: usize = 8;
 /// Pad length and next header: no text is shorter (RFC 4303 section 2).
 const TRAILER_LEN: usize = 2;
-/// No packet of a second engine is longer: libipsec-mb counts the bytes of a lane in 16 bits.
-const MAX_OTHER: u32 = 0xf000;
-/// `other` works on packets side by side.
+/// Limits the packets of a second engine, in bytes: libipsec-mb counts the bytes of a lane in 16
+/// bits.
+const MAX_SECOND_LEN: u32 = 0xf000;
+/// Bit of [`KeyParams::special`]: the second engine works on packets side by side.
 const LANES: u8 = 1;
-/// An engine leaves parts of the key on the stack, which is overwritten after each batch.
-const COPIES: u8 = 2;
+/// Bit of [`KeyParams::special`]: an engine leaves parts of the key on the stack, which is
+/// overwritten after each batch.
+const LEAVES_COPIES: u8 = 2;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// How many jobs ahead a key is fetched into the cache.
-const AHEAD: usize = 4;
-/// How much of a key is fetched: what aws-lc's AES-GCM uses, which reads all of it. (CBC and HMAC
-/// keys are longer, but take so long to use that their first lines matter little.)
-const HOT_LEN: usize = 704;
+/// Number of jobs ahead for which a key is fetched into the cache.
+const PREFETCH_AHEAD: usize = 4;
+/// Bytes of a key that are fetched: all that the AES-GCM of aws-lc reads. (CBC and HMAC keys are
+/// longer, but take so long to use that their first lines matter little.)
+const PREFETCH_LEN: usize = 704;
 
 /// The keys of one SA, ready for use: key schedules, powers of H and HMAC states are inside the
 /// value, which is at most 1.5 KiB, so that it can lie in a slab beside the SA. Where a second
@@ -114,23 +116,23 @@ const HOT_LEN: usize = 704;
 /// The first cache line has everything that is asked beside the key schedule.
 #[repr(C, align(64))]
 pub struct EspKey {
-    shape: Shape,
-    other: Option<Box<Other>>,
+    params: KeyParams,
+    second: Option<Box<SecondEngine>>,
     engine: Engine,
 }
 
-/// Which bytes of a key the packets of a batch use.
+/// The bytes of a key that are fetched into the cache before a packet is sealed or opened.
 #[derive(Clone, Copy)]
-struct Hot {
-    /// A packet up to this long uses what comes before `short_from`, but for the first line, not at
-    /// all.
+struct PrefetchRange {
+    /// For packets up to this length, the bytes before `short_from` are left out, but for the first
+    /// cache line.
     short_len: u32,
     short_from: usize,
     to: usize,
 }
 
-impl Hot {
-    const ALL: Self = Self { short_len: 0, short_from: 0, to: HOT_LEN };
+impl PrefetchRange {
+    const ALL: Self = Self { short_len: 0, short_from: 0, to: PREFETCH_LEN };
 
     /// Starts to load a key for a packet of this length.
     #[inline]
@@ -141,9 +143,9 @@ impl Hot {
     }
 }
 
-/// Lengths in bytes, and what else is asked for each packet before its keys.
+/// Parameters of a key that each packet needs before the key itself. Lengths are in bytes.
 #[derive(Clone, Copy)]
-struct Shape {
+struct KeyParams {
     iv_len: u8,
     icv_len: u8,
     block_len: u8,
@@ -152,28 +154,28 @@ struct Shape {
     esn: bool,
     /// The IV of an AEAD is not in the packet (RFC 8750).
     implicit_iv: bool,
-    /// `other` works on packets side by side, so gets them when there are this many; 0 when it does
-    /// not.
+    /// The second engine gets packets side by side when a batch has this many; 0 when it takes one
+    /// at a time.
     lanes: u8,
-    /// Bits for keys whose packets need another way than plain ones: [`LANES`], [`COPIES`]. One
-    /// byte holds all of them, so that the engine's key stays at the beginning of a cache line.
+    /// Bits for keys whose packets need another way than plain ones: [`LANES`], [`LEAVES_COPIES`].
+    /// One byte holds all of them, so that the engine's key stays at the beginning of a cache line.
     special: u8,
-    /// Lengths of packets that are `other`'s: from this one, and how many.
-    other_from: u32,
-    other_span: u32,
+    /// Lengths of packets that the second engine gets: the first such length, and their number.
+    second_from: u32,
+    second_span: u32,
 }
 
-impl Shape {
+impl KeyParams {
     #[inline]
-    fn is_other(&self, len: u32) -> bool {
-        len.wrapping_sub(self.other_from) < self.other_span
+    fn is_for_second(&self, len: u32) -> bool {
+        len.wrapping_sub(self.second_from) < self.second_span
     }
 }
 
 impl std::fmt::Debug for EspKey {
     /// Says what it is, and nothing of the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EspKey").field("esn", &self.shape.esn).finish_non_exhaustive()
+        f.debug_struct("EspKey").field("esn", &self.params.esn).finish_non_exhaustive()
     }
 }
 
@@ -193,9 +195,10 @@ enum Engine {
     Null,
 }
 
-/// A second engine, for some lengths of packets. On the heap, so that sizes matter little.
+/// The key of a second engine, which gets packets of some lengths. On the heap, so that its size
+/// matters little.
 #[allow(clippy::large_enum_variant, reason = "most SAs have none")]
-enum Other {
+enum SecondEngine {
     Aead(SaltedKey),
     #[cfg(target_arch = "x86_64")]
     TripleDes(crate::engine::avx2::TripleDesKey),
@@ -222,34 +225,34 @@ impl EspKey {
     /// Which bytes of the key are fetched for a packet of this length. The first key of a batch
     /// answers for all: to ask each would be to wait for it.
     #[inline]
-    fn hot(&self) -> Hot {
+    fn prefetch_range(&self) -> PrefetchRange {
         match &self.engine {
-            Engine::Aead(key) => key.hot().map_or(Hot::ALL, |(short, used)| {
+            Engine::Aead(key) => key.hot().map_or(PrefetchRange::ALL, |(short, used)| {
                 let at = std::ptr::from_ref(key).addr() - std::ptr::from_ref(self).addr();
                 let short_len = (HEADER_LEN + self.iv_len() + short + self.icv_len()) as u32;
-                Hot { short_len, short_from: at + used.start, to: at + used.end }
+                PrefetchRange { short_len, short_from: at + used.start, to: at + used.end }
             }),
-            _ => Hot::ALL,
+            _ => PrefetchRange::ALL,
         }
     }
 
     /// Length of the IV in bytes.
     #[inline]
     pub fn iv_len(&self) -> usize {
-        usize::from(self.shape.iv_len)
+        usize::from(self.params.iv_len)
     }
 
     /// Length of the ICV in bytes.
     #[inline]
     pub fn icv_len(&self) -> usize {
-        usize::from(self.shape.icv_len)
+        usize::from(self.params.icv_len)
     }
 
     /// The text with its trailer is a multiple of this many bytes: 16 for AES-CBC, 8 for 3DES-CBC,
     /// else 4 (RFC 4303 section 2.4).
     #[inline]
     pub fn block_len(&self) -> usize {
-        usize::from(self.shape.block_len)
+        usize::from(self.params.block_len)
     }
 
     /// Splits a packet; `None` when it is too short, or CBC text is not whole blocks.
@@ -259,21 +262,21 @@ impl EspKey {
         let (iv, rest) = rest.split_at_mut_checked(self.iv_len())?;
         let text_len = rest.len().checked_sub(self.icv_len())?;
         let (text, icv) = rest.split_at_mut(text_len);
-        let whole = text.len() & (usize::from(self.shape.whole) - 1) == 0;
+        let whole = text.len() & (usize::from(self.params.whole) - 1) == 0;
         (text.len() >= TRAILER_LEN && whole).then_some(Fields { header, iv, text, icv })
     }
 
     /// The sequence number's high half, as far as it is authenticated.
     #[inline]
     fn high<'a>(&self, bytes: &'a [u8; 8]) -> &'a [u8] {
-        if self.shape.esn { &bytes[..4] } else { &[] }
+        if self.params.esn { &bytes[..4] } else { &[] }
     }
 
     /// The AEAD key for a packet of this length.
     #[inline]
     fn aead<'a>(&'a self, main: &'a SaltedKey, len: usize) -> &'a SaltedKey {
-        match self.other.as_deref() {
-            Some(Other::Aead(key)) if self.shape.is_other(len as u32) => key,
+        match self.second.as_deref() {
+            Some(SecondEngine::Aead(key)) if self.params.is_for_second(len as u32) => key,
             _ => main,
         }
     }
@@ -289,11 +292,11 @@ impl EspKey {
         let high = self.high(&number);
         match &self.engine {
             Engine::Aead(key) => {
-                if self.shape.implicit_iv {
+                if self.params.implicit_iv {
                     // The IV must be the one that the receiver computes, which does not see the
                     // high half of the number; without ESN a number beyond 32 bits has an IV that
                     // was used.
-                    let expected = if self.shape.esn { seq } else { u64::from(seq as u32) };
+                    let expected = if self.params.esn { seq } else { u64::from(seq as u32) };
                     (expected == seq && header[4..] == number[4..]).then_some(())?;
                 } else {
                     iv.copy_from_slice(&number);
@@ -324,7 +327,7 @@ impl EspKey {
         match &self.engine {
             Engine::Aead(key) => {
                 let mut implicit = [0; AEAD_IV_LEN];
-                let iv: &[u8; AEAD_IV_LEN] = if self.shape.implicit_iv {
+                let iv: &[u8; AEAD_IV_LEN] = if self.params.implicit_iv {
                     // RFC 8750 section 4: the low half as it came, the high half as it was
                     // authenticated, else zero.
                     implicit[..high.len()].copy_from_slice(high);
@@ -443,9 +446,9 @@ fn each(
     side_by_side: impl Fn(&mut [u8], &mut [Job], &[&EspKey], usize),
 ) {
     let (mut waiting, mut copies) = (0, false);
-    let hot = keys.first().map_or(Hot::ALL, |key| key.hot());
+    let hot = keys.first().map_or(PrefetchRange::ALL, |key| key.prefetch_range());
     for i in 0..jobs.len() {
-        if let Some(later) = jobs.get(i + AHEAD)
+        if let Some(later) = jobs.get(i + PREFETCH_AHEAD)
             && later.key != jobs[i].key
             && let Some(key) = keys.get(usize::from(later.key))
         {
@@ -456,9 +459,9 @@ fn each(
             job.ok = false;
             continue;
         };
-        if key.shape.special != 0 {
-            copies |= key.shape.special & COPIES != 0;
-            if key.shape.special & LANES != 0 && key.shape.is_other(job.len) {
+        if key.params.special != 0 {
+            copies |= key.params.special & LEAVES_COPIES != 0;
+            if key.params.special & LANES != 0 && key.params.is_for_second(job.len) {
                 job.ok = false;
                 waiting += 1;
                 continue;

@@ -139,8 +139,8 @@ impl IcvKey {
     }
 }
 
-/// The slices that a job's numbers stand for, after all of them were checked against the buffers.
-struct Layout<'a> {
+/// The parts of the buffers that a job names by offset and length, after these were checked.
+struct JobSlices<'a> {
     head: &'a [u8],
     /// Before and behind the field.
     parts: [&'a [u8]; 2],
@@ -156,16 +156,16 @@ fn range(start: u32, len: usize, within: &[u8]) -> Option<std::ops::Range<usize>
     (end <= within.len()).then_some(start..end)
 }
 
-fn layout<'a>(heads: &'a [u8], buf: &'a [u8], job: &IcvJob, key: &IcvKey) -> Option<Layout<'a>> {
+fn layout<'a>(heads: &'a [u8], buf: &'a [u8], job: &IcvJob, key: &IcvKey) -> Option<JobSlices<'a>> {
     let head = &heads[range(job.head, job.head_len as usize, heads)?];
     let body = range(job.start, job.len as usize, buf)?;
     let field = range(job.field, key.field_len, buf)?;
     if field.end <= body.start || body.end <= field.start {
-        return Some(Layout { head, parts: [&buf[body], &[]], zeros: &[] });
+        return Some(JobSlices { head, parts: [&buf[body], &[]], zeros: &[] });
     }
     // A field that is half inside is nobody's packet.
     let inside = body.start <= field.start && field.end <= body.end;
-    inside.then(|| Layout {
+    inside.then(|| JobSlices {
         head,
         parts: [&buf[body.start..field.start], &buf[field.end..body.end]],
         zeros: &ZEROS[..key.field_len],
@@ -202,7 +202,7 @@ fn sign_one(heads: &[u8], buf: &mut [u8], job: &IcvJob, key: &IcvKey) -> Option<
     let number = job.seq.to_be_bytes();
     let mut field = [0; MAX_FIELD];
     let field = &mut field[..key.field_len];
-    let Layout { head, parts: [before, behind], zeros } = layout(heads, buf, job, key)?;
+    let JobSlices { head, parts: [before, behind], zeros } = layout(heads, buf, job, key)?;
     let parts = [head, before, zeros, behind, if key.esn { &number[..4] } else { &[] }];
     match &key.engine {
         Engine::Unset => return None,
@@ -237,7 +237,7 @@ fn verify_all(heads: &[u8], buf: &[u8], jobs: &mut [IcvJob], keys: &[&IcvKey]) {
 
 fn verify_one(heads: &[u8], buf: &[u8], job: &IcvJob, key: &IcvKey) -> Option<bool> {
     let number = job.seq.to_be_bytes();
-    let Layout { head, parts: [before, behind], zeros } = layout(heads, buf, job, key)?;
+    let JobSlices { head, parts: [before, behind], zeros } = layout(heads, buf, job, key)?;
     let parts = [head, before, zeros, behind, if key.esn { &number[..4] } else { &[] }];
     let field = &buf[range(job.field, key.field_len, buf)?];
     Some(match &key.engine {

@@ -33,7 +33,7 @@ impl std::error::Error for OpenError {}
 
 /// SK_e and SK_a of one direction, ready for use. On the heap, where they were expanded: keys that
 /// are moved leave copies.
-pub struct MessageKey(Box<Inner>);
+pub struct MessageKey(Box<SuiteKeys>);
 
 impl std::fmt::Debug for MessageKey {
     /// Says what it is, and nothing of the key.
@@ -43,7 +43,7 @@ impl std::fmt::Debug for MessageKey {
 }
 
 #[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
-enum Inner {
+enum SuiteKeys {
     Aead { key: SaltedKey, icv_len: usize },
     Cbc { cbc: CbcKey, integ: IntegKey },
 }
@@ -69,13 +69,13 @@ impl MessageKey {
         }
         let mut inner = Box::new(if encr.is_aead() {
             let key = SaltedKey::blank(EngineId::AwsLc, encr, key_bits)?;
-            Inner::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }
+            SuiteKeys::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }
         } else {
-            Inner::Cbc { cbc: CbcKey::blank(), integ: IntegKey::blank(integ?)? }
+            SuiteKeys::Cbc { cbc: CbcKey::blank(), integ: IntegKey::blank(integ?)? }
         });
         wipe::after::<KEY_SETUP_STACK, _>(|| match &mut *inner {
-            Inner::Aead { key, .. } => key.set(encr, key_bits, encr_key),
-            Inner::Cbc { cbc, integ: mac } => {
+            SuiteKeys::Aead { key, .. } => key.set(encr, key_bits, encr_key),
+            SuiteKeys::Cbc { cbc, integ: mac } => {
                 cbc.set(encr_key)?;
                 mac.set(integ?, integ_key)
             }
@@ -87,24 +87,24 @@ impl MessageKey {
     #[cfg(test)]
     pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
         match &*self.0 {
-            Inner::Aead { key, .. } => vec![key.place()],
-            Inner::Cbc { cbc, integ } => [vec![crate::testing::place(cbc)], integ.places()].concat(),
+            SuiteKeys::Aead { key, .. } => vec![key.place()],
+            SuiteKeys::Cbc { cbc, integ } => [vec![crate::testing::place(cbc)], integ.places()].concat(),
         }
     }
 
     /// Length of the IV in bytes.
     pub fn iv_len(&self) -> usize {
         match &*self.0 {
-            Inner::Aead { .. } => AEAD_IV_LEN,
-            Inner::Cbc { .. } => aes::BLOCK_LEN,
+            SuiteKeys::Aead { .. } => AEAD_IV_LEN,
+            SuiteKeys::Cbc { .. } => aes::BLOCK_LEN,
         }
     }
 
     /// Length of the ICV in bytes.
     pub fn icv_len(&self) -> usize {
         match &*self.0 {
-            Inner::Aead { icv_len, .. } => *icv_len,
-            Inner::Cbc { integ, .. } => integ.icv_len(),
+            SuiteKeys::Aead { icv_len, .. } => *icv_len,
+            SuiteKeys::Cbc { integ, .. } => integ.icv_len(),
         }
     }
 
@@ -112,8 +112,8 @@ impl MessageKey {
     /// needs no padding, RFC 5282 section 3).
     pub fn block_len(&self) -> usize {
         match &*self.0 {
-            Inner::Aead { .. } => 1,
-            Inner::Cbc { .. } => aes::BLOCK_LEN,
+            SuiteKeys::Aead { .. } => 1,
+            SuiteKeys::Cbc { .. } => aes::BLOCK_LEN,
         }
     }
 
@@ -124,11 +124,11 @@ impl MessageKey {
     /// message out.
     pub fn seal(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &mut [u8]) {
         wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
-            Inner::Aead { key, icv_len } => {
+            SuiteKeys::Aead { key, icv_len } => {
                 assert_eq!(icv.len(), *icv_len, "room for icv_len bytes");
                 key.seal(aad, iv.try_into().expect("an IV of iv_len bytes"), text, icv);
             }
-            Inner::Cbc { cbc, integ } => {
+            SuiteKeys::Cbc { cbc, integ } => {
                 cbc.encrypt(iv.try_into().expect("an IV of iv_len bytes"), text);
                 assert_eq!(icv.len(), integ.icv_len(), "room for icv_len bytes");
                 integ.sign(&[aad, iv, text], icv);
@@ -140,8 +140,8 @@ impl MessageKey {
     /// is an error. After an error the text is unspecified.
     pub fn open(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &[u8]) -> Result<(), OpenError> {
         let opened = wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
-            Inner::Aead { key, .. } => iv.try_into().is_ok_and(|iv| key.open(aad, iv, text, icv)),
-            Inner::Cbc { cbc, integ } => {
+            SuiteKeys::Aead { key, .. } => iv.try_into().is_ok_and(|iv| key.open(aad, iv, text, icv)),
+            SuiteKeys::Cbc { cbc, integ } => {
                 let Ok(chain) = iv.try_into() else { return false };
                 if text.is_empty() || !text.len().is_multiple_of(aes::BLOCK_LEN) {
                     return false;

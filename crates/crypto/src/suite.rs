@@ -48,10 +48,10 @@ fn gcm(key: &[u8]) -> Option<Aead> {
     }
 }
 
-/// Key of an AEAD, by the engine that computes it.
+/// Key of an AEAD, in the form of the engine that computes it.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
 #[repr(u8)]
-enum Combined {
+enum AeadEngineKey {
     Evp(AeadKey),
     #[cfg(target_arch = "x86_64")]
     Vaes(vaes::GcmKey),
@@ -61,7 +61,7 @@ enum Combined {
     Ccm(CcmKey),
 }
 
-impl Combined {
+impl AeadEngineKey {
     /// AES-GCM by an engine, or by aws-lc where that engine cannot, without a key so far.
     fn gcm(key_len: usize, icv_len: usize, by: EngineId) -> Self {
         let theirs = match by {
@@ -166,7 +166,7 @@ pub(crate) fn is_combined(encr: EncrId) -> bool {
 #[repr(C)]
 pub(crate) struct SaltedKey {
     salt: [u8; MAX_SALT_LEN],
-    key: Combined,
+    key: AeadEngineKey,
 }
 
 impl SaltedKey {
@@ -177,10 +177,10 @@ impl SaltedKey {
         let icv_len = algorithm::encr(encr)?.icv_len;
         let key = match encr {
             EncrId::AES_CCM_8 | EncrId::AES_CCM_12 | EncrId::AES_CCM_16 | EncrId::AES_CCM_8_IIV => {
-                Combined::Ccm(CcmKey::blank(icv_len)?)
+                AeadEngineKey::Ccm(CcmKey::blank(icv_len)?)
             }
-            EncrId::CHACHA20_POLY1305 | EncrId::CHACHA20_POLY1305_IIV => Combined::Evp(AeadKey::blank()),
-            _ => Combined::gcm(usize::from(key_bits / 8), icv_len, engine),
+            EncrId::CHACHA20_POLY1305 | EncrId::CHACHA20_POLY1305_IIV => AeadEngineKey::Evp(AeadKey::blank()),
+            _ => AeadEngineKey::gcm(usize::from(key_bits / 8), icv_len, engine),
         };
         Some(Self { salt: [0; MAX_SALT_LEN], key })
     }
@@ -216,7 +216,7 @@ impl SaltedKey {
     pub(crate) fn hot(&self) -> Option<(usize, Range<usize>)> {
         match &self.key {
             #[cfg(target_arch = "x86_64")]
-            Combined::Vaes(key) => {
+            AeadEngineKey::Vaes(key) => {
                 let at = std::ptr::from_ref(key).addr() - std::ptr::from_ref(self).addr();
                 let (short, used) = key.hot();
                 Some((short, at + used.start..at + used.end))
@@ -265,7 +265,7 @@ fn ccm_nonce(salt: &[u8; MAX_SALT_LEN], iv: &[u8; AEAD_IV_LEN]) -> [u8; 11] {
 /// AES-GMAC (RFC 4543): AES-GCM over nothing but additional data. It needs an IV that never comes
 /// twice with a key.
 pub(crate) struct GmacKey {
-    key: Combined,
+    key: AeadEngineKey,
     salt: [u8; MAX_SALT_LEN],
 }
 
@@ -286,7 +286,7 @@ impl GmacKey {
     /// them so far.
     pub(crate) fn blank(engine: EngineId, keymat_len: usize) -> Self {
         let key_len = keymat_len.saturating_sub(MAX_SALT_LEN);
-        Self { key: Combined::gcm(key_len, MAX_TAG_LEN, engine), salt: [0; MAX_SALT_LEN] }
+        Self { key: AeadEngineKey::gcm(key_len, MAX_TAG_LEN, engine), salt: [0; MAX_SALT_LEN] }
     }
 
     /// Puts `key | salt` in place. `None` for a length that AES has not.

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_wire::sadb::{Rejected, Spi};
+use ironswan_wire::sadb::{RejectedPackets, Spi};
 
 use crate::counters::DropReason;
 use crate::up::UpQueue;
@@ -87,6 +87,14 @@ impl Audit {
         };
         let Sample { spi, sequence, local, remote } = sample();
         let (name, sentence) = (reason.name(), reason.sentence());
-        up.rejected(Rejected { reason: name, sentence, count, spi: Spi(spi), sequence, local, remote });
+        up.rejected(RejectedPackets {
+            reason: name,
+            sentence,
+            count,
+            spi: Spi(spi),
+            sequence,
+            local,
+            remote,
+        });
     }
 }

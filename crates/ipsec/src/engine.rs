@@ -414,7 +414,7 @@ fn add_outbound(
     validate(sa)?;
     let name = SaRef { direction: Direction::Out, spi: sa.spi, reqid: sa.reqid, remote: sa.remote.ip() };
     let mut list = next.outbound.get(sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
-    if list.iter().any(|s| s.is(&name)) {
+    if list.iter().any(|s| s.has_name(&name)) {
         return Err(ApplyError::Exists);
     }
     let mut state = Arc::new(OutState::new(sa, unset_key(sa)?));
@@ -442,10 +442,10 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
         }
         Direction::Out => {
             let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
-            let at = list.iter().position(|s| s.is(sa)).ok_or(ApplyError::NotFound)?;
+            let at = list.iter().position(|s| s.has_name(sa)).ok_or(ApplyError::NotFound)?;
             in_udp(list[at].state.protocol(), path.udp_encap)?;
             let new = SaRef { remote: path.remote.ip(), ..*sa };
-            if new != *sa && list.iter().any(|s| s.is(&new)) {
+            if new != *sa && list.iter().any(|s| s.has_name(&new)) {
                 return Err(ApplyError::Exists);
             }
             let place = list[at].place;
@@ -464,7 +464,7 @@ fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), 
         }
         Direction::Out => {
             let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
-            let at = list.iter().position(|s| s.is(sa)).ok_or(ApplyError::NotFound)?;
+            let at = list.iter().position(|s| s.has_name(sa)).ok_or(ApplyError::NotFound)?;
             let gone = list.remove(at);
             next.places.set(gone.place, None);
             control.free_places.push(gone.place);

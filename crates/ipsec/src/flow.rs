@@ -9,17 +9,17 @@ use ironswan_wire::selector::PacketSelector;
 /// Slots of [`AcceptedFlows`]: a power of two.
 const SLOTS: usize = 4096;
 
-/// In [`FlowKey::rest`]: ports are to be seen.
-const SHOWN: u64 = 1 << 1;
-/// In [`FlowKey::rest`]: a later fragment.
-const HIDDEN: u64 = 1 << 2;
+/// Bit of [`FlowKey::rest`]: the packet shows its ports.
+const PORTS_SHOWN: u64 = 1 << 1;
+/// Bit of [`FlowKey::rest`]: the packet is a later fragment, which shows no ports.
+const PORTS_HIDDEN: u64 = 1 << 2;
 
 /// The selectors of a packet, packed for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FlowKey {
     pub(crate) src: u128,
     pub(crate) dst: u128,
-    /// Ports, protocol, whether ports are to be seen, family.
+    /// Ports, protocol, family, [`PORTS_SHOWN`], [`PORTS_HIDDEN`].
     pub(crate) rest: u64,
 }
 
@@ -41,9 +41,9 @@ impl FlowKey {
         let rest = u64::from(s) << 48
             | u64::from(d) << 32
             | u64::from(info.protocol) << 8
-            | if ports.is_some() { SHOWN } else { 0 }
+            | if ports.is_some() { PORTS_SHOWN } else { 0 }
             | u64::from(info.ipv6)
-            | if info.fragment == Fragment::Later { HIDDEN } else { 0 };
+            | if info.fragment == Fragment::Later { PORTS_HIDDEN } else { 0 };
         Some(Self { src, dst, rest })
     }
 
@@ -54,13 +54,13 @@ impl FlowKey {
     }
 
     /// A key that is no packet's, for its [`Self::slot`].
-    pub(crate) fn of((src, dst): (u128, u128), rest: u64) -> Self {
+    pub(crate) fn from_parts((src, dst): (u128, u128), rest: u64) -> Self {
         Self { src, dst, rest }
     }
 
     /// The key of all later fragments between its addresses, of its protocol.
-    pub(crate) fn hidden(self) -> Self {
-        Self { rest: self.rest & 0xffff_ffff & !SHOWN | HIDDEN, ..self }
+    pub(crate) fn without_ports(self) -> Self {
+        Self { rest: self.rest & 0xffff_ffff & !PORTS_SHOWN | PORTS_HIDDEN, ..self }
     }
 
     /// True for IPv6.
@@ -71,8 +71,8 @@ impl FlowKey {
 
     /// True for later fragments.
     #[inline]
-    pub(crate) fn is_hidden(&self) -> bool {
-        self.rest & HIDDEN != 0
+    pub(crate) fn is_later_fragment(&self) -> bool {
+        self.rest & PORTS_HIDDEN != 0
     }
 
     /// The selectors as the SPD takes them.
@@ -82,7 +82,7 @@ impl FlowKey {
             0 => IpAddr::V4((v as u32).into()),
             _ => IpAddr::V6(v.into()),
         };
-        let shown = self.rest & SHOWN != 0;
+        let shown = self.rest & PORTS_SHOWN != 0;
         PacketSelector {
             src: addr(self.src),
             dst: addr(self.dst),
@@ -102,7 +102,7 @@ impl FlowKey {
 
     /// A hash of 16 bits.
     #[inline]
-    pub(crate) fn short(&self) -> u16 {
+    pub(crate) fn hash16(&self) -> u16 {
         // The upper bits of a product depend on all bits of its factors.
         (self.hash() >> 48) as u16
     }
@@ -110,7 +110,7 @@ impl FlowKey {
     /// A slot of `slots`, a power of two of at most 65,536.
     #[inline]
     pub(crate) fn slot(&self, slots: usize) -> usize {
-        usize::from(self.short()) & (slots - 1)
+        usize::from(self.hash16()) & (slots - 1)
     }
 
     #[inline]
@@ -147,7 +147,7 @@ impl AcceptedFlows {
 
     /// True when this flow was accepted on the SA of this SPI.
     #[inline(always)]
-    pub(crate) fn has(&self, key: &FlowKey, spi: u32) -> bool {
+    pub(crate) fn contains(&self, key: &FlowKey, spi: u32) -> bool {
         let (known, of) = &self.entries[key.slot(SLOTS)];
         // In one go: no branch that depends on which part differs.
         (known.src ^ key.src | known.dst ^ key.dst | u128::from(known.rest ^ key.rest | u64::from(of ^ spi)))

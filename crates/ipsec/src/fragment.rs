@@ -143,7 +143,7 @@ impl FirstFragments {
 
 fn place(packet: &PacketId) -> usize {
     let rest = u64::from(packet.id) << 32 | u64::from(packet.scope);
-    FlowKey::of(packet.addresses, rest ^ u64::from(packet.protocol)).slot(SETS)
+    FlowKey::from_parts(packet.addresses, rest ^ u64::from(packet.protocol)).slot(SETS)
 }
 
 #[cfg(test)]

@@ -34,9 +34,9 @@ pub(crate) struct HeldFrame {
     since: Duration,
 }
 
-/// The frames that wait, in the order in which they came.
+/// Queue of the frames of one worker that wait for an SA, in the order in which they came.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldQueue {
     frames: VecDeque<HeldFrame>,
     bytes: usize,
     count: HashMap<ReqId, u16>,
@@ -49,7 +49,7 @@ pub(crate) struct Held {
     generation: u64,
 }
 
-impl Held {
+impl HeldQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }

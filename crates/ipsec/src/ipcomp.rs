@@ -44,11 +44,11 @@ use libdeflater::{CompressionLvl, Decompressor};
 
 /// Next header, flags, CPI.
 pub(crate) const HEADER: usize = 4;
-/// Longest payload that comes out, in bytes: what an IP packet holds at most.
-const LONGEST: usize = 65_535;
+/// Limits an expanded payload, in bytes: an IP packet holds no more.
+const MAX_EXPANDED: usize = 65_535;
 /// Payloads below this are not worth the attempt, in bytes: text of 64 loses 3 bytes and wins a
 /// header of 4. Linux has the same.
-const SHORTEST: usize = 90;
+const MIN_PAYLOAD: usize = 90;
 /// Payloads above this are not compressed, in bytes. Linux calls zlib's inflate with `windowBits`
 /// 11: what has been written stays within reach as long as it is in the same buffer, which was all
 /// of the packet, but has been a page of it since 2025. A payload that fits into the window cannot
@@ -57,29 +57,29 @@ const WINDOW: usize = 2048;
 /// libdeflate's least level that compresses (at 0 it only stores).
 const LEVEL: i32 = 1;
 
-/// When not to try: the adaptive algorithm that RFC 3173 section 2.2 asks for, since data that has
-/// been compressed or encrypted before does not get shorter. Of an SA; threads may share it, and
-/// may lose a count to each other, which harms nothing.
+/// Decides for one SA which packets are worth an attempt: the adaptive algorithm that RFC 3173
+/// section 2.2 asks for, since data that has been compressed or encrypted before does not get
+/// shorter. Threads may share it, and may lose a count to each other, which harms nothing.
 #[derive(Default)]
 pub(crate) struct Adaptive {
     /// Attempts in a row that gained nothing.
     failed: AtomicU32,
-    /// Packets to go without, from now.
+    /// Packets that are not tried, from now on.
     skip: AtomicU32,
 }
 
 impl Adaptive {
     /// Failures in a row before packets are skipped: text and random data may take turns.
-    const FORGIVEN: u32 = 4;
-    /// Packets that are skipped first; twice as many each time.
-    const FIRST: u32 = 8;
-    /// Packets that are skipped at most. An attempt costs as much as the whole way of 20 to 40
-    /// packets: so rare, it takes a hundredth or two of the time; and text is compressed again
-    /// after so many.
-    const MOST: u32 = 2048;
+    const FAILURES_ALLOWED: u32 = 4;
+    /// Packets that are skipped the first time; the number doubles each time.
+    const FIRST_SKIP: u32 = 8;
+    /// Limits the packets that are skipped at a time. An attempt costs as much as the whole way of
+    /// 20 to 40 packets, so with this pause it takes 1 to 2 % of the time. Text is compressed again
+    /// after at most this number of packets.
+    const MAX_SKIP: u32 = 2048;
 
-    /// True when the next packet is to be tried.
-    fn tries(&self) -> bool {
+    /// True when the next packet is worth an attempt; counts it as skipped when not.
+    fn should_try(&self) -> bool {
         let skip = self.skip.load(Relaxed);
         if skip != 0 {
             self.skip.store(skip - 1, Relaxed);
@@ -90,9 +90,9 @@ impl Adaptive {
     fn note(&self, gained: bool) {
         let failed = if gained { 0 } else { self.failed.load(Relaxed).saturating_add(1) };
         self.failed.store(failed, Relaxed);
-        if let Some(beyond) = failed.checked_sub(Self::FORGIVEN) {
-            let doubled = Self::FIRST.checked_shl(beyond.min(16)).unwrap_or(Self::MOST);
-            self.skip.store(doubled.min(Self::MOST), Relaxed);
+        if let Some(beyond) = failed.checked_sub(Self::FAILURES_ALLOWED) {
+            let doubled = Self::FIRST_SKIP.checked_shl(beyond.min(16)).unwrap_or(Self::MAX_SKIP);
+            self.skip.store(doubled.min(Self::MAX_SKIP), Relaxed);
         }
     }
 }
@@ -126,7 +126,7 @@ impl Compressor {
         next_header: u8,
         payload: &[u8],
     ) -> Option<&[u8]> {
-        if !(SHORTEST..=WINDOW).contains(&payload.len()) || !adaptive.tries() {
+        if !(MIN_PAYLOAD..=WINDOW).contains(&payload.len()) || !adaptive.should_try() {
             return None;
         }
         let Deflate { library, out } = self.deflate.get_or_insert_with(|| Deflate {
@@ -158,9 +158,10 @@ impl Compressor {
         // node" (section 3.3).
         let ([next_header, _, high, low], data) = packet.split_first_chunk::<HEADER>()?;
         (u16::from_be_bytes([*high, *low]) == cpi).then_some(())?;
-        let inflate = self
-            .inflate
-            .get_or_insert_with(|| Inflate { library: Decompressor::new(), out: vec![0; LONGEST].into() });
+        let inflate = self.inflate.get_or_insert_with(|| Inflate {
+            library: Decompressor::new(),
+            out: vec![0; MAX_EXPANDED].into(),
+        });
         let written = inflate.library.deflate_decompress(data, &mut inflate.out).ok()?;
         let from = out.len();
         out.extend_from_slice(&inflate.out[..written]);

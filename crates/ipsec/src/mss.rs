@@ -13,7 +13,7 @@
 use ironswan_wire::ip::{Fragment, IpInfo, checksum, protocol, tcp, v4, v6};
 
 const END: u8 = 0;
-const NOTHING: u8 = 1;
+const NO_OPERATION: u8 = 1;
 const MSS: u8 = 2;
 const MSS_LEN: u8 = 4;
 /// Flags, in a TCP header.
@@ -65,7 +65,7 @@ fn find(options: &[u8]) -> Option<usize> {
     loop {
         match *options.get(at)? {
             END => return None,
-            NOTHING => at += 1,
+            NO_OPERATION => at += 1,
             kind => {
                 let len = *options.get(at + 1)?;
                 if kind == MSS && len == MSS_LEN && at + 4 <= options.len() {

@@ -19,10 +19,10 @@ use ironswan_wire::sadb::{Mode, SaAdd};
 
 /// No sender of IPv6 has to make packets smaller than this: a narrower link must fragment by itself
 /// (RFC 8200 section 5).
-pub const LEAST_V6: usize = 1280;
+pub const MIN_MTU_V6: usize = 1280;
 /// Length of a packet that every IPv4 host takes (RFC 791 section 3.1): no sender is asked for
 /// smaller ones.
-pub const LEAST_V4: usize = 576;
+pub const MIN_MTU_V4: usize = 576;
 /// AH up to the ICV (RFC 4302 section 2).
 const AH_FIXED: usize = 12;
 /// UDP around ESP (RFC 3948).

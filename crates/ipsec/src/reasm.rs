@@ -35,9 +35,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Fragments of one packet; at the least data a link carries, this is more than any packet needs.
 const MAX_FRAGMENTS: usize = 256;
 /// Longest IPv4 packet, and longest payload of an IPv6 packet.
-const LONGEST: usize = 65_535;
+const MAX_PACKET: usize = 65_535;
 /// Buffers that are kept for the next packets.
-const SPARE: usize = 8;
+const MAX_SPARE: usize = 8;
 
 /// Result of [`Reassembler::push`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ impl Reassembler {
     fn recycle(&mut self, at: usize) {
         let partial = self.partial.remove(at);
         self.bytes -= partial.data.capacity();
-        if self.spare.len() < SPARE {
+        if self.spare.len() < MAX_SPARE {
             self.spare.push(partial);
         }
     }
@@ -279,7 +279,7 @@ impl PartialPacket {
             Some(total) => !piece.last && end <= total,
             None => !piece.last || at == self.pieces.len(),
         };
-        if !fits || end > LONGEST || self.pieces.len() == MAX_FRAGMENTS {
+        if !fits || end > MAX_PACKET || self.pieces.len() == MAX_FRAGMENTS {
             return false;
         }
         if piece.last {
@@ -311,7 +311,7 @@ impl PartialPacket {
         whole.extend_from_slice(&self.data);
         let ipv6 = self.key.ipv6;
         let len = whole.len() - if ipv6 { v6::HEADER } else { 0 };
-        if len > LONGEST {
+        if len > MAX_PACKET {
             return false;
         }
         // Congestion that one fragment has met counts for the packet (RFC 3168 section 5.3). A

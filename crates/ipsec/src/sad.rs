@@ -9,8 +9,8 @@ use ironswan_crypto::prefetch;
 
 /// Branches of a node. With 100,000 entries a change copies about as much of a node as of a leaf.
 const FAN: usize = 64;
-/// Slots of the smallest table that is not empty.
-const LEAST: usize = 8;
+/// Slots of the smallest table with entries.
+const MIN_SLOTS: usize = 8;
 
 /// Numbers to values, by open addressing: where an entry is follows from its number, so that it can
 /// be asked for before it is read. Multiplicative hashing: numbers are ours (SPIs that we chose,
@@ -68,7 +68,7 @@ impl<V: Clone> Shard<V> {
 
     fn insert(&mut self, key: u32, value: V) -> Option<V> {
         if 2 * (self.len + 1) > self.slots.len() {
-            let larger = (2 * self.slots.len()).max(LEAST);
+            let larger = (2 * self.slots.len()).max(MIN_SLOTS);
             let old = std::mem::replace(&mut self.slots, vec![None; larger]);
             self.len = 0;
             for (key, value) in old.into_iter().flatten() {

@@ -27,6 +27,6 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// The outbound SA of this name.
     pub(crate) fn outbound_sa(&self, name: &SaRef) -> Option<&Arc<OutSa>> {
-        self.outbound.get(name.reqid.0)?.iter().find(|sa| sa.is(name))
+        self.outbound.get(name.reqid.0)?.iter().find(|sa| sa.has_name(name))
     }
 }

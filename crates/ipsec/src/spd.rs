@@ -30,7 +30,7 @@ mod tree;
 pub(crate) use policy::Policy;
 
 use policy::{Rank, UNSEEN, same};
-use tree::{Area, Item, Node, Point, Value};
+use tree::{Area, Coordinate, Item, Node, Point};
 
 /// A snapshot of the SPD.
 #[derive(Clone, Default)]
@@ -42,19 +42,19 @@ pub(crate) struct Spd {
     version: u64,
 }
 
-/// Coordinate that no packet has: the bounds of a range that contains nothing.
-const NEVER: u32 = UNSEEN + 1;
+/// Coordinate of no packet. A range with this as its bounds contains nothing.
+const NO_COORDINATE: u32 = UNSEEN + 1;
 
 fn ports(ts: &TrafficSelector) -> (u32, u32) {
     match (u32::from(ts.start_port), u32::from(ts.end_port)) {
         (0, 65_535) => (0, UNSEEN),
         (65_535, 0) => (UNSEEN, UNSEEN),
         (start, end) if start <= end => (start, end),
-        _ => (NEVER, NEVER),
+        _ => (NO_COORDINATE, NO_COORDINATE),
     }
 }
 
-fn area<A: Value>(
+fn area<A: Coordinate>(
     remote_ts: &TrafficSelector,
     local_ts: &TrafficSelector,
     of: impl Fn(&AddrRange) -> (A, A),
@@ -66,7 +66,7 @@ fn area<A: Value>(
         (0, 0) => (0, 255),
         (p, 0) | (0, p) => (u32::from(p), u32::from(p)),
         (p, q) if p == q => (u32::from(p), u32::from(p)),
-        _ => (NEVER, NEVER),
+        _ => (NO_COORDINATE, NO_COORDINATE),
     };
     let narrow = |v: (u32, u32)| (A::from(v.0), A::from(v.1));
     let sides = [remote, local, narrow(remote_ports), narrow(local_ports), narrow(protocol)];
@@ -89,7 +89,7 @@ fn area_v6(remote: &TrafficSelector, local: &TrafficSelector) -> Area<u128> {
 }
 
 #[inline]
-fn point<A: Value>(
+fn point<A: Coordinate>(
     remote: A,
     local: A,
     remote_port: Option<u16>,
@@ -104,10 +104,10 @@ fn point<A: Value>(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DependsOnPorts;
 
-/// Nodes that may be read to find out whether it does.
-const HIDDEN_STEPS: u32 = 256;
+/// Limits the nodes that a look-up without ports reads to find out whether ports matter.
+const PORTS_SEARCH_STEPS: u32 = 256;
 
-fn hidden<A: Value>(
+fn find_without_ports<A: Coordinate>(
     tree: Option<&Node<A>>,
     p: &Point<A>,
     known: bool,
@@ -116,38 +116,43 @@ fn hidden<A: Value>(
     let found = tree.find(p);
     // "Carry non-initial fragments in a separate SA" (RFC 4301 section 7.2).
     let separate = found.is_some_and(Item::is_opaque);
-    if !separate && tree.looks_at_ports(p, known, found.map(|i| i.best), &mut { HIDDEN_STEPS }) {
+    if !separate && tree.looks_at_ports(p, known, found.map(|i| i.best), &mut { PORTS_SEARCH_STEPS }) {
         return Err(DependsOnPorts);
     }
     Ok(found.map(|i| i.found().0))
 }
 
-/// Nodes that may be read, for all selectors of an SA together, to find out whether other policies
-/// come before its own.
-const OTHERS_STEPS: u32 = 256;
-/// Pairs of a local and a remote selector of one SA for which that is found out.
+/// Limits the nodes that are read, for all selectors of an SA together, to find out whether other
+/// policies precede its own.
+const OTHERS_SEARCH_STEPS: u32 = 256;
+/// Limits the pairs of a local and a remote selector of one SA for which this is found out.
 const MAX_PAIRS: usize = 64;
 
 /// True when a policy that is not PROTECT by `reqid` covers some packet of `area` before all
 /// policies that are. False also needs a policy of this reqid around the whole of it, unless no
 /// other policy touches it.
-fn others_first<A: Value>(tree: Option<&Node<A>>, area: &Area<A>, reqid: ReqId, steps: &mut u32) -> bool {
+fn is_preceded_by_others<A: Coordinate>(
+    tree: Option<&Node<A>>,
+    area: &Area<A>,
+    reqid: ReqId,
+    steps: &mut u32,
+) -> bool {
     let Some(tree) = tree else { return false };
     let own = tree.rank_of(area, Action::Protect(reqid));
     tree.has_other(area, own, Action::Protect(reqid), steps)
 }
 
 impl Spd {
-    /// Which SPD it is: another after each change.
+    /// Number of changes so far, which identifies a state of the SPD.
     #[inline(always)]
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// True when of the packets that these selectors cover some may have to come by something else
-    /// than an SA of `reqid`: another policy covers them first. False is certain, true is not: then
-    /// each flow has to be looked up.
-    pub(crate) fn others_first(
+    /// False when the policies of `reqid` cover all packets of these selectors before all other
+    /// policies, so that no flow needs a look-up. True when another policy may cover some of them
+    /// first: then each flow has to be looked up.
+    pub(crate) fn is_preceded_by_others(
         &self,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
@@ -157,11 +162,11 @@ impl Spd {
         if local.len() * remote.len() > MAX_PAIRS {
             return true;
         }
-        let mut steps = OTHERS_STEPS;
+        let mut steps = OTHERS_SEARCH_STEPS;
         let pairs = local.iter().flat_map(|l| remote.iter().map(move |r| (r, l)));
         pairs.into_iter().any(|(r, l)| match (r.range.is_ipv6(), l.range.is_ipv6()) {
-            (false, false) => others_first(self.v4.as_ref(), &area_v4(r, l), reqid, &mut steps),
-            (true, true) => others_first(self.v6.as_ref(), &area_v6(r, l), reqid, &mut steps),
+            (false, false) => is_preceded_by_others(self.v4.as_ref(), &area_v4(r, l), reqid, &mut steps),
+            (true, true) => is_preceded_by_others(self.v6.as_ref(), &area_v6(r, l), reqid, &mut steps),
             // No packet is of both families.
             _ => false,
         })
@@ -269,12 +274,12 @@ impl Spd {
     ) -> Result<Option<Action>, DependsOnPorts> {
         match (remote, local) {
             (IpAddr::V4(r), IpAddr::V4(l)) => {
-                hidden(self.v4.as_ref(), &point(r.into(), l.into(), None, None, protocol), true)
+                find_without_ports(self.v4.as_ref(), &point(r.into(), l.into(), None, None, protocol), true)
             }
             (IpAddr::V6(r), IpAddr::V6(l)) => {
                 // The protocol is behind the headers that the first fragment has.
                 let known = !matches!(protocol, ext::HOP_BY_HOP | ext::ROUTING | ext::DEST_OPTIONS);
-                hidden(self.v6.as_ref(), &point(r.into(), l.into(), None, None, protocol), known)
+                find_without_ports(self.v6.as_ref(), &point(r.into(), l.into(), None, None, protocol), known)
             }
             _ => Ok(None),
         }

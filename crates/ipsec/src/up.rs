@@ -9,7 +9,7 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
-use ironswan_wire::sadb::{Rejected, ReqId, SaRef, Spi, Up};
+use ironswan_wire::sadb::{RejectedPackets, ReqId, SaRef, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
 /// Most acquires that wait. Expire and FirstUse are not limited here: there are at most three for
@@ -20,7 +20,7 @@ const MAX_ACQUIRES: usize = 1024;
 type Waker = Box<dyn Fn() + std::marker::Send + Sync>;
 
 #[derive(Default)]
-struct Inner {
+struct QueueState {
     queue: VecDeque<Up>,
     acquires: usize,
     last_acquire: HashMap<ReqId, Duration>,
@@ -28,7 +28,7 @@ struct Inner {
 
 /// The queue.
 pub(crate) struct UpQueue {
-    inner: Mutex<Inner>,
+    inner: Mutex<QueueState>,
     /// True while messages wait, so that an empty queue is asked without its lock.
     pending: AtomicBool,
     interval: Duration,
@@ -40,7 +40,7 @@ impl UpQueue {
         Self { inner: Mutex::default(), pending: AtomicBool::new(false), interval, waker: Mutex::new(None) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -104,7 +104,7 @@ impl UpQueue {
     }
 
     #[cold]
-    pub(crate) fn rejected(&self, rejected: Rejected) {
+    pub(crate) fn rejected(&self, rejected: RejectedPackets) {
         self.lock().queue.push_back(Up::Rejected(rejected));
         self.wake();
     }

@@ -56,7 +56,7 @@ impl Verdict {
 #[inline(never)]
 pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
     let packet = key.selector();
-    let action = match key.is_hidden() {
+    let action = match key.is_later_fragment() {
         false => snap.spd.lookup_out(&packet),
         true => match snap.spd.lookup_out_hidden(&packet) {
             Ok(action) => action,
@@ -73,7 +73,7 @@ pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
             Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(&packet)) {
                 Some(sa) => Verdict::Sa(sa.place),
                 // Narrowed to ports: then its first fragment says.
-                None if key.is_hidden() => Verdict::AsFirstFragment(DropReason::OutStateMismatch),
+                None if key.is_later_fragment() => Verdict::AsFirstFragment(DropReason::OutStateMismatch),
                 None => Verdict::Drop(DropReason::OutStateMismatch),
             },
         },
@@ -82,8 +82,8 @@ pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
 
 /// Words of an entry, a cache line: source, destination, rest, generation, verdict.
 const WORDS: usize = 8;
-/// Most entries of a cache: 32 MiB, taken page by page as flows come.
-const MOST: usize = 1 << 19;
+/// Limits the entries of a cache: 32 MiB, of which pages become resident as flows come.
+const MAX_SLOTS: usize = 1 << 19;
 /// Factor by which the cache grows at once.
 const GROWTH: usize = 8;
 /// Number of policies from which asking the SPD takes longer than a flow cache that exceeds the
@@ -106,10 +106,10 @@ pub(crate) struct FlowCache {
 
 impl FlowCache {
     pub(crate) fn new() -> Self {
-        Self::of(SLOTS)
+        Self::with_slots(SLOTS)
     }
 
-    fn of(slots: usize) -> Self {
+    fn with_slots(slots: usize) -> Self {
         let words = vec![0u64; (slots + 1) * WORDS];
         let first = words.as_ptr().align_offset(WORDS * size_of::<u64>()).min(WORDS);
         Self { words, first, slots, evicted: 0 }
@@ -174,8 +174,8 @@ impl FlowCache {
             let evicted = live(other);
             *other = old;
             self.evicted += usize::from(evicted);
-            if self.evicted > self.slots / 4 && self.slots < MOST && snap.spd.len() >= MANY_POLICIES {
-                *self = Self::of((self.slots * GROWTH).min(MOST));
+            if self.evicted > self.slots / 4 && self.slots < MAX_SLOTS && snap.spd.len() >= MANY_POLICIES {
+                *self = Self::with_slots((self.slots * GROWTH).min(MAX_SLOTS));
             }
         }
         verdict

@@ -8,7 +8,7 @@ use crate::counters::Tally;
 use crate::engine::Engine;
 use crate::flow::AcceptedFlows;
 use crate::fragment::FirstFragments;
-use crate::held::Held;
+use crate::held::HeldQueue;
 use crate::scratch::{InboundScratch, OutboundScratch, PrefetchScratch};
 use crate::snapshot::Snapshot;
 use crate::verdict::FlowCache;
@@ -29,7 +29,7 @@ pub struct Worker {
     pub(crate) accepted: AcceptedFlows,
     pub(crate) fragments_out: FirstFragments,
     pub(crate) fragments_in: FirstFragments,
-    pub(crate) held: Held,
+    pub(crate) held: HeldQueue,
     pub(crate) prefetch_scratch: PrefetchScratch,
     pub(crate) tally: Tally,
     pub(crate) audit: Audit,
@@ -49,7 +49,7 @@ impl Worker {
             accepted: AcceptedFlows::new(),
             fragments_out: FirstFragments::default(),
             fragments_in: FirstFragments::default(),
-            held: Held::default(),
+            held: HeldQueue::default(),
             prefetch_scratch: PrefetchScratch::default(),
             tally: Tally::default(),
             audit: Audit::default(),

@@ -28,9 +28,9 @@ const EPB_FLAGS: u16 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Interface(u32);
 
-/// Which way a packet went, as seen from the machine that captured it.
+/// Direction of a packet, as seen from the machine that captured it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Way {
+pub enum PacketDirection {
     /// Received.
     In,
     /// Sent.
@@ -45,7 +45,7 @@ pub struct Record<'a> {
     /// When, since 1970-01-01 UTC.
     pub time: Duration,
     /// Which way it went.
-    pub way: Way,
+    pub way: PacketDirection,
     /// From its IP header on, perhaps cut short.
     pub bytes: &'a [u8],
     /// Length of the packet before it was cut.
@@ -109,8 +109,8 @@ impl PcapNg {
             w.bytes(record.bytes);
             pad(w, record.bytes.len());
             let way: u32 = match record.way {
-                Way::In => 1,
-                Way::Out => 2,
+                PacketDirection::In => 1,
+                PacketDirection::Out => 2,
             };
             option(w, EPB_FLAGS, &way.to_be_bytes())?;
             if !record.comment.is_empty() {
@@ -131,9 +131,9 @@ fn block(
     let mut w = Writer::new(out);
     let emit = || {
         w.u32(kind);
-        let front = w.hole32();
+        let front = w.reserve32();
         body(&mut w)?;
-        let back = w.hole32();
+        let back = w.reserve32();
         w.patch32(front, start, "pcapng block")?;
         w.patch32(back, start, "pcapng block")
     };
@@ -178,7 +178,7 @@ mod tests {
 
     fn record(interface: Interface, bytes: &[u8]) -> Record<'_> {
         let time = Duration::new(1_700_000_000, 123_456_789);
-        Record { interface, time, way: Way::Out, bytes, original_len: 1400, comment: "replayed" }
+        Record { interface, time, way: PacketDirection::Out, bytes, original_len: 1400, comment: "replayed" }
     }
 
     #[test]

@@ -192,14 +192,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Two zero bytes whose value [`Writer::patch16`] fills in; returns where they are.
-    pub fn hole16(&mut self) -> usize {
+    pub fn reserve16(&mut self) -> usize {
         let at = self.out.len();
         self.u16(0);
         at
     }
 
     /// Four zero bytes whose value [`Writer::patch32`] fills in; returns where they are.
-    pub fn hole32(&mut self) -> usize {
+    pub fn reserve32(&mut self) -> usize {
         let at = self.out.len();
         self.u32(0);
         at
@@ -270,14 +270,14 @@ mod tests {
     fn lengths_are_filled_in_afterwards_and_must_fit() {
         let mut out = vec![9];
         let mut w = Writer::new(&mut out);
-        let hole = w.hole16();
+        let hole = w.reserve16();
         w.bytes(b"abc");
         w.patch16(hole, hole, "thing").unwrap();
         assert_eq!(out, [9, 0, 5, b'a', b'b', b'c']);
 
         let mut out = Vec::new();
         let mut w = Writer::new(&mut out);
-        let hole = w.hole16();
+        let hole = w.reserve16();
         w.zeros(65_534);
         assert_eq!(w.patch16(hole, hole, "thing"), Err(EmitError { what: "thing" }));
         assert_eq!(w.count8(256, "list"), Err(EmitError { what: "list" }));

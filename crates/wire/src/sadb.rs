@@ -274,7 +274,7 @@ pub enum Command {
 /// An auditable event (RFC 4301 section 9): a packet that was dropped on its way in, and how many
 /// more for the same reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rejected {
+pub struct RejectedPackets {
     /// The engine's name of the reason, as its counters have it.
     pub reason: &'static str,
     /// The reason in a sentence.
@@ -314,7 +314,7 @@ pub enum Up {
         spi: Spi,
     },
     /// Packets were dropped on their way in. Rate-limited for each reason.
-    Rejected(Rejected),
+    Rejected(RejectedPackets),
     /// An authenticated packet, newer than every one before, came UDP-encapsulated from another
     /// address or port than the SA's: a NAT has a new mapping (RFC 7296 section 2.23). Only for an
     /// SA with `udp_encap`. Raised once for each new source until the SA is moved by

@@ -127,12 +127,12 @@ fn the_engine_that_is_asked_for_is_the_one_that_works() {
     for (engines, lanes, span) in [
         (Engines::portable(), 0, 0),
         (Engines::only(EngineId::AwsLc), 0, 0),
-        (Engines::only(EngineId::IpsecMb), 1, super::MAX_OTHER),
+        (Engines::only(EngineId::IpsecMb), 1, super::MAX_SECOND_LEN),
         (Engines::by_size(EngineId::IpsecMb, EngineId::AwsLc, 300), 8, 300),
     ] {
         ENGINES.set(engines);
         let key = key(&cbc, 0);
-        assert_eq!((key.shape.lanes, key.shape.other_span), (lanes, span), "{engines:?}");
+        assert_eq!((key.params.lanes, key.params.second_span), (lanes, span), "{engines:?}");
     }
 }
 
@@ -177,12 +177,12 @@ fn of_a_key_of_our_own_engine_no_line_is_fetched_that_a_packet_does_not_need() {
     }
     for (bits, rounds) in [(128, 10), (192, 12), (256, 14)] {
         ENGINES.set(Engines::only(EngineId::Vaes));
-        let hot = key(&suite(EncrId::AES_GCM_16, bits, None, false), 0).hot();
+        let hot = key(&suite(EncrId::AES_GCM_16, bits, None, false), 0).prefetch_range();
         assert_eq!((hot.short_len, hot.short_from), (8 + 8 + 96 + 16, 64 + 128));
         assert_eq!(hot.to, 64 + 256 + 16 * (rounds + 1));
         ENGINES.set(Engines::portable());
-        let hot = key(&suite(EncrId::AES_GCM_16, bits, None, false), 0).hot();
-        assert_eq!((hot.short_len, hot.to), (0, super::HOT_LEN));
+        let hot = key(&suite(EncrId::AES_GCM_16, bits, None, false), 0).prefetch_range();
+        assert_eq!((hot.short_len, hot.to), (0, super::PREFETCH_LEN));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The packets of a batch that an engine works on side by side, whatever their SAs and lengths.
 //!
-//! A few of them are not worth it and go packet by packet (`Shape::lanes`).
+//! A few of them are not worth it and go packet by packet (`KeyParams::lanes`).
 
 use super::{EspKey, Job, packet};
 
@@ -17,7 +17,7 @@ pub(super) fn open(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey], waiting: 
 /// The key of a job that is to be done here.
 fn wanted<'a>(keys: &[&'a EspKey], job: &Job) -> Option<&'a EspKey> {
     let key = *keys.get(usize::from(job.key))?;
-    (key.shape.lanes > 0 && key.shape.is_other(job.len)).then_some(key)
+    (key.params.lanes > 0 && key.params.is_for_second(job.len)).then_some(key)
 }
 
 /// The jobs packet by packet, by the engine that each key has for that.
@@ -41,7 +41,7 @@ fn one(buf: &mut [u8], job: &mut Job, key: &EspKey, seal: bool) {
 /// side by side.
 #[cfg(target_arch = "x86_64")]
 fn alone(key: &EspKey) -> bool {
-    matches!(key.other.as_deref(), Some(super::Other::TripleDes(_)))
+    matches!(key.second.as_deref(), Some(super::SecondEngine::TripleDes(_)))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -51,7 +51,7 @@ fn alone(_: &EspKey) -> bool {
 
 fn run(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey], waiting: usize, seal: bool) {
     let first = jobs.iter().find_map(|job| wanted(keys, job));
-    let least = first.map_or(0, |key| if !seal && alone(key) { 1 } else { key.shape.lanes });
+    let least = first.map_or(0, |key| if !seal && alone(key) { 1 } else { key.params.lanes });
     if waiting < usize::from(least) {
         return one_by_one(buf, jobs, keys, seal);
     }
@@ -70,7 +70,7 @@ pub(super) use with_ipsec_mb::goes_alone;
 /// Opening needs no other packet, since the blocks of one can be decrypted side by side.
 #[cfg(target_arch = "x86_64")]
 mod triple_des {
-    use super::super::{Cipher, Engine, EspKey, Fields, HEADER_LEN, Job, Other, packet};
+    use super::super::{Cipher, Engine, EspKey, Fields, HEADER_LEN, Job, SecondEngine, packet};
     use super::wanted;
     use crate::engine::avx2::{Text, TripleDesKey, encrypt};
     use crate::suite::IntegKey;
@@ -81,8 +81,10 @@ mod triple_des {
         job: &Job,
     ) -> Option<(&'a EspKey, &'a TripleDesKey, &'a Cipher, &'a IntegKey)> {
         let key = wanted(keys, job)?;
-        match (key.other.as_deref(), &key.engine) {
-            (Some(Other::TripleDes(des)), Engine::Both { cipher, integ }) => Some((key, des, cipher, integ)),
+        match (key.second.as_deref(), &key.engine) {
+            (Some(SecondEngine::TripleDes(des)), Engine::Both { cipher, integ }) => {
+                Some((key, des, cipher, integ))
+            }
             _ => None,
         }
     }
@@ -136,7 +138,7 @@ mod with_ipsec_mb {
     use ironswan_wire::proposal::EspSuite;
 
     use super::super::cipher::ctr_block;
-    use super::super::{Cipher, EspKey, Fields, HEADER_LEN, Job, Other, packet};
+    use super::super::{Cipher, EspKey, Fields, HEADER_LEN, Job, SecondEngine, packet};
     use super::{one, one_by_one, wanted};
     use crate::engine::ipsec_mb::lanes::{Batch, Cipher as LaneCipher, LaneKey, Mac, READ_BEHIND, Scratch};
     thread_local! {
@@ -164,24 +166,24 @@ mod with_ipsec_mb {
             IntegId::AES_CMAC_96 => Mac::Cmac,
             _ => return None,
         };
-        let shape = algorithm::encr(suite.encr)?;
+        let params = algorithm::encr(suite.encr)?;
         let keymat_len = algorithm::encr_keymat_len(suite.encr, suite.key_bits)?;
-        LaneKey::blank(cipher, mac, keymat_len - shape.salt_len)
+        LaneKey::blank(cipher, mac, keymat_len - params.salt_len)
     }
 
     /// True when a packet ends so close to the end of the buffer that libipsec-mb might read behind
     /// the buffer.
     pub(in crate::batch) fn goes_alone(buf_len: usize, job: &Job, key: &EspKey) -> bool {
         let behind = buf_len.saturating_sub(job.start as usize + job.len as usize);
-        match key.other.as_deref() {
-            Some(Other::Lanes(lanes)) => lanes.reads_behind() && behind < READ_BEHIND,
+        match key.second.as_deref() {
+            Some(SecondEngine::Lanes(lanes)) => lanes.reads_behind() && behind < READ_BEHIND,
             _ => false,
         }
     }
 
     /// Hands the jobs that are libipsec-mb's to it.
     pub(super) fn run(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey], seal: bool) {
-        let ours = |key: &EspKey| matches!(key.other.as_deref(), Some(Other::Lanes(_)));
+        let ours = |key: &EspKey| matches!(key.second.as_deref(), Some(SecondEngine::Lanes(_)));
         if !jobs.iter().any(|job| wanted(keys, job).is_some_and(ours)) {
             return;
         }
@@ -209,8 +211,8 @@ mod with_ipsec_mb {
 
     /// Adds a job. One whose layout is impossible is not touched and stays not done.
     fn push<'a>(batch: &mut Batch<'a>, key: &'a EspKey, job: &Job, index: usize, seal: bool) -> Option<()> {
-        let (Some(Other::Lanes(lanes)), super::super::Engine::Both { cipher, .. }) =
-            (key.other.as_deref(), &key.engine)
+        let (Some(SecondEngine::Lanes(lanes)), super::super::Engine::Both { cipher, .. }) =
+            (key.second.as_deref(), &key.engine)
         else {
             return None;
         };

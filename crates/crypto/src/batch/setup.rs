@@ -8,7 +8,7 @@ use ironswan_wire::proposal::EspSuite;
 use super::cipher::Cipher;
 #[cfg(ipsec_mb)]
 use super::lanes;
-use super::{COPIES, Engine, EspKey, LANES, MAX_OTHER, Other, Shape, keymat_lens};
+use super::{Engine, EspKey, KeyParams, LANES, LEAVES_COPIES, MAX_SECOND_LEN, SecondEngine, keymat_lens};
 use crate::engines::{EngineId, Engines};
 use crate::rng::Rng;
 #[cfg(ipsec_mb)]
@@ -16,7 +16,7 @@ use crate::suite;
 use crate::suite::{GmacKey, IntegKey, SaltedKey};
 use crate::wipe::{self, KEY_SETUP_STACK};
 
-impl Other {
+impl SecondEngine {
     /// Of another engine, without keys so far, and how many packets it wants at least (0: it works
     /// packet by packet). `None` when it has nothing of its own for this suite.
     fn blank(id: EngineId, suite: &EspSuite, engines: &Engines) -> Option<(Self, u8)> {
@@ -100,7 +100,7 @@ impl EspKey {
         let done =
             wipe::after::<KEY_SETUP_STACK, _>(|| self.expand(suite, encr_key, integ_key, rng, engines));
         if done.is_none() {
-            (self.engine, self.other) = (Engine::Unset, None);
+            (self.engine, self.second) = (Engine::Unset, None);
         }
         done
     }
@@ -140,16 +140,17 @@ impl EspKey {
         let main = if is_aead { choice.large } else { EngineId::AwsLc };
         if let Some(id) = candidates.into_iter().find(|id| *id != main)
             && suite.encr != EncrId::NULL_AES_GMAC
-            && let Some((other, lanes)) = Other::blank(id, suite, engines)
+            && let Some((other, lanes)) = SecondEngine::blank(id, suite, engines)
         {
             let mut other = Box::new(other);
             // The main engine does the suites that this one refuses.
             if other.set(suite, encr_key, integ_key).is_some() {
                 let span = choice.span(id);
-                self.other = Some(other);
-                self.shape.lanes = lanes;
-                self.shape.other_from = span.start;
-                self.shape.other_span = (span.end - span.start).min(MAX_OTHER.saturating_sub(span.start));
+                self.second = Some(other);
+                self.params.lanes = lanes;
+                self.params.second_from = span.start;
+                self.params.second_span =
+                    (span.end - span.start).min(MAX_SECOND_LEN.saturating_sub(span.start));
             }
         }
         let by_engine = match &self.engine {
@@ -157,9 +158,10 @@ impl EspKey {
             Engine::Gmac(key) => key.leaves_copies(),
             _ => false,
         };
-        let by_other = matches!(self.other.as_deref(), Some(Other::Aead(key)) if key.leaves_copies());
-        self.shape.special = if by_engine || by_other { COPIES } else { 0 };
-        self.shape.special |= if self.shape.lanes > 0 { LANES } else { 0 };
+        let by_second =
+            matches!(self.second.as_deref(), Some(SecondEngine::Aead(key)) if key.leaves_copies());
+        self.params.special = if by_engine || by_second { LEAVES_COPIES } else { 0 };
+        self.params.special |= if self.params.lanes > 0 { LANES } else { 0 };
         Some(())
     }
 
@@ -173,7 +175,7 @@ impl EspKey {
             _ => of.icv_len,
         };
         let is_cbc = matches!(suite.encr, EncrId::AES_CBC | EncrId::DES3);
-        let shape = Shape {
+        let params = KeyParams {
             iv_len: u8::try_from(of.iv_len).ok()?,
             icv_len: u8::try_from(icv_len).ok()?,
             block_len: u8::try_from(of.block_len).ok()?,
@@ -182,10 +184,10 @@ impl EspKey {
             implicit_iv: suite.encr.is_aead() && of.iv_len == 0,
             lanes: 0,
             special: 0,
-            other_from: 0,
-            other_span: 0,
+            second_from: 0,
+            second_span: 0,
         };
-        Some(Self { shape, other: None, engine: Engine::Unset })
+        Some(Self { params, second: None, engine: Engine::Unset })
     }
 
     /// Addresses and lengths of the keys in memory, without unused space between them.
@@ -204,12 +206,12 @@ impl EspKey {
             },
             _ => Vec::new(),
         };
-        out.extend(self.other.as_deref().map(|other| match other {
-            Other::Aead(key) => key.place(),
+        out.extend(self.second.as_deref().map(|other| match other {
+            SecondEngine::Aead(key) => key.place(),
             #[cfg(target_arch = "x86_64")]
-            Other::TripleDes(key) => place(key),
+            SecondEngine::TripleDes(key) => place(key),
             #[cfg(ipsec_mb)]
-            Other::Lanes(keys) => keys.place(),
+            SecondEngine::Lanes(keys) => keys.place(),
         }));
         out
     }

@@ -31,7 +31,7 @@ use ironswan_wire::proposal::EspSuite;
 
 mod select;
 
-pub use select::{Measured, Selection, Speed};
+pub use select::{EngineSelection, MeasuredSuite, Speed};
 
 /// An engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,15 +86,17 @@ impl EngineId {
     }
 
     /// True when it has a class of suites, and can be used here.
-    fn has(self, class: Class) -> bool {
-        let gcm = matches!(class, Class::Gcm(_) | Class::Gmac);
+    fn has(self, class: SuiteClass) -> bool {
+        let gcm = matches!(class, SuiteClass::Gcm(_) | SuiteClass::Gmac);
         match self {
             Self::AwsLc => true,
             Self::Vaes => gcm && self.missing().is_none(),
-            Self::Avx2 => matches!(class, Class::Both(CipherClass::TripleDes, _)) && self.missing().is_none(),
+            Self::Avx2 => {
+                matches!(class, SuiteClass::Both(CipherClass::TripleDes, _)) && self.missing().is_none()
+            }
             #[cfg(ipsec_mb)]
             Self::IpsecMb => match class {
-                Class::Both(cipher, _) => crate::engine::ipsec_mb::lanes::has(cipher.lanes()),
+                SuiteClass::Both(cipher, _) => crate::engine::ipsec_mb::lanes::has(cipher.lanes()),
                 _ => gcm && self.missing().is_none(),
             },
             #[cfg(not(ipsec_mb))]
@@ -163,9 +165,10 @@ const INTEGS: [IntegId; 7] = [
     IntegId::AES_CMAC_96,
 ];
 
-/// Suites that one decision is for. Key lengths share one where only the number of rounds differs.
+/// Suites that are measured together and get the same engine. Key lengths share a class where only
+/// the number of rounds differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Class {
+pub(crate) enum SuiteClass {
     /// With the index of the key length: 128, 192, 256.
     Gcm(u8),
     ChaCha,
@@ -177,7 +180,7 @@ pub(crate) enum Class {
 
 const CLASSES: usize = 6 + CipherClass::ALL.len() * INTEGS.len();
 
-impl Class {
+impl SuiteClass {
     /// `None` for suites that no key is made of.
     pub(crate) fn of(suite: &EspSuite) -> Option<Self> {
         let both = |cipher| {
@@ -255,7 +258,7 @@ impl Class {
 
 /// The engines chosen for one suite: one for short packets, one for long ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Choice {
+pub(crate) struct EngineChoice {
     /// For packets shorter than `from`.
     pub(crate) small: EngineId,
     /// For the others.
@@ -264,7 +267,7 @@ pub(crate) struct Choice {
     pub(crate) from: u16,
 }
 
-impl Choice {
+impl EngineChoice {
     pub(crate) const fn one(id: EngineId) -> Self {
         Self { small: id, large: id, from: 0 }
     }
@@ -285,7 +288,7 @@ impl Choice {
 /// made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Engines {
-    choices: [Choice; CLASSES],
+    choices: [EngineChoice; CLASSES],
     /// An engine that works on packets side by side gets them when a batch has so many for it.
     lanes_from: u8,
 }
@@ -298,7 +301,7 @@ pub const WORTH: u8 = 8;
 impl Engines {
     /// aws-lc for everything.
     pub const fn portable() -> Self {
-        Self { choices: [Choice::one(EngineId::AwsLc); CLASSES], lanes_from: WORTH }
+        Self { choices: [EngineChoice::one(EngineId::AwsLc); CLASSES], lanes_from: WORTH }
     }
 
     /// One engine for all that it has, and aws-lc for the rest; whatever the number and size of
@@ -322,22 +325,22 @@ impl Engines {
     #[cfg(test)]
     pub(crate) fn by_size(small: EngineId, large: EngineId, from: u16) -> Self {
         let mut this = Self::portable();
-        for class in Class::all().filter(|class| small.has(*class) && large.has(*class)) {
-            this.choices[class.index()] = Choice { small, large, from };
+        for class in SuiteClass::all().filter(|class| small.has(*class) && large.has(*class)) {
+            this.choices[class.index()] = EngineChoice { small, large, from };
         }
         this
     }
 
     fn forced(id: EngineId) -> Self {
         let mut this = Self::portable();
-        for class in Class::all().filter(|class| id.has(*class)) {
-            this.choices[class.index()] = Choice::one(id);
+        for class in SuiteClass::all().filter(|class| id.has(*class)) {
+            this.choices[class.index()] = EngineChoice::one(id);
         }
         this
     }
 
-    pub(crate) fn choice(&self, suite: &EspSuite) -> Choice {
-        Class::of(suite).map_or(Choice::one(EngineId::AwsLc), |class| self.choices[class.index()])
+    pub(crate) fn choice(&self, suite: &EspSuite) -> EngineChoice {
+        SuiteClass::of(suite).map_or(EngineChoice::one(EngineId::AwsLc), |class| self.choices[class.index()])
     }
 
     /// The engine for packets of this suite, `len` bytes from SPI to ICV.
@@ -360,7 +363,8 @@ impl Default for Engines {
 impl std::fmt::Debug for Engines {
     /// Says what is not aws-lc's.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let others = Class::all().zip(&self.choices).filter(|(_, c)| **c != Choice::one(EngineId::AwsLc));
+        let others =
+            SuiteClass::all().zip(&self.choices).filter(|(_, c)| **c != EngineChoice::one(EngineId::AwsLc));
         f.debug_map().entries(others).finish()
     }
 }

@@ -17,7 +17,7 @@
 
 use ironswan_wire::proposal::EspSuite;
 
-use super::{Choice, CipherClass, Class, EngineId, Engines};
+use super::{CipherClass, EngineChoice, EngineId, Engines, SuiteClass};
 use crate::batch::{self, EspKey, Job};
 use crate::rng::{Rng, Seeded};
 use crate::selftest;
@@ -26,15 +26,15 @@ use crate::selftest;
 const BATCH: usize = 32;
 /// Bytes of text.
 const SIZES: [usize; 2] = [64, 1400];
-/// Runs of which the least counts.
+/// Number of runs; the fastest one counts.
 const RUNS: usize = 3;
-/// An engine must be faster by this part of the other's time to be worth a choice by size.
-const CLEARLY: f64 = 0.1;
+/// Part of the other engine's time that an engine must save to be chosen for one size only.
+const MIN_ADVANTAGE: f64 = 0.1;
 
-/// How long an engine takes.
+/// Measured time of an engine for one suite and size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Speed {
-    /// Which one.
+    /// The engine.
     pub engine: EngineId,
     /// Nanoseconds per packet to seal, in batches of 32.
     pub seal_ns: u32,
@@ -49,9 +49,9 @@ impl Speed {
     }
 }
 
-/// One line for people: a suite, a size, and how fast each engine is.
+/// A line of `ironswan list algs`: a suite, a size, and the time of each engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Measured {
+pub struct MeasuredSuite {
     /// The suite as `swanctl.conf` writes it. AES with other key lengths than 128 goes by the same
     /// choice, except AES-GCM.
     pub suite: String,
@@ -68,11 +68,11 @@ pub struct Measured {
 
 /// Result of the self-test: the engine of each suite and size.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Selection {
+pub struct EngineSelection {
     /// To make keys with.
     pub engines: Engines,
-    /// For people.
-    pub table: Vec<Measured>,
+    /// For `ironswan list algs`.
+    pub table: Vec<MeasuredSuite>,
     /// Engines that answered wrongly, and an engine that was asked for and cannot be used. For the
     /// log.
     pub warnings: Vec<String>,
@@ -81,15 +81,15 @@ pub struct Selection {
 impl Engines {
     /// Tests and times every engine that can be used here. With a wish that one does all it has, if
     /// it answers rightly.
-    pub fn select(stopwatch: &mut dyn FnMut() -> u64, wish: Option<EngineId>) -> Selection {
-        let mut this = Selection { engines: Self::portable(), table: Vec::new(), warnings: Vec::new() };
+    pub fn select(stopwatch: &mut dyn FnMut() -> u64, wish: Option<EngineId>) -> EngineSelection {
+        let mut this = EngineSelection { engines: Self::portable(), table: Vec::new(), warnings: Vec::new() };
         if let Some(id) = wish
             && let Some(why) = id.missing()
         {
             this.warnings.push(format!("engine '{id}' cannot be used: {why}; aws-lc does its work"));
         }
         let mut triple_des = None;
-        for class in Class::all() {
+        for class in SuiteClass::all() {
             let (suite, name) = class.suite();
             let engines: Vec<EngineId> = EngineId::available()
                 .filter(|id| id.has(class))
@@ -103,12 +103,12 @@ impl Engines {
                 })
                 .collect();
             // The other 3DES suites do as the first does.
-            let is_triple_des = matches!(class, Class::Both(CipherClass::TripleDes, _));
+            let is_triple_des = matches!(class, SuiteClass::Both(CipherClass::TripleDes, _));
             let (choice, speeds) = match triple_des {
-                Some(Choice { small, large, from })
+                Some(EngineChoice { small, large, from })
                     if is_triple_des && engines.contains(&small) && engines.contains(&large) =>
                 {
-                    (Choice { small, large, from }, [Vec::new(), Vec::new()])
+                    (EngineChoice { small, large, from }, [Vec::new(), Vec::new()])
                 }
                 _ => {
                     let runs = if is_triple_des { 2 } else { RUNS };
@@ -120,15 +120,15 @@ impl Engines {
                 triple_des.get_or_insert(choice);
             }
             let choice = match wish {
-                Some(id) if engines.contains(&id) => Choice::one(id),
-                Some(_) => Choice::one(EngineId::AwsLc),
+                Some(id) if engines.contains(&id) => EngineChoice::one(id),
+                Some(_) => EngineChoice::one(EngineId::AwsLc),
                 None => choice,
             };
             this.engines.choices[class.index()] = choice;
             for (size, speeds) in SIZES.into_iter().zip(speeds) {
                 let chosen = this.engines.engine(&suite, packet_len(&suite, size));
                 let falls_back = wish.is_some_and(|id| id != chosen);
-                this.table.push(Measured { suite: name.clone(), size, chosen, speeds, falls_back });
+                this.table.push(MeasuredSuite { suite: name.clone(), size, chosen, speeds, falls_back });
             }
         }
         this
@@ -137,18 +137,18 @@ impl Engines {
 
 /// Which engine is the fastest for small packets, which for large ones, and where the one overtakes
 /// the other.
-fn fastest(speeds: &[Vec<Speed>; 2], suite: &EspSuite) -> Choice {
+fn fastest(speeds: &[Vec<Speed>; 2], suite: &EspSuite) -> EngineChoice {
     let best = |list: &[Speed]| list.iter().copied().min_by(|a, b| a.sum().total_cmp(&b.sum()));
     let [Some(small), Some(large)] = [best(&speeds[0]), best(&speeds[1])] else {
-        return Choice::one(EngineId::AwsLc);
+        return EngineChoice::one(EngineId::AwsLc);
     };
     let at = |list: &[Speed], id| list.iter().find(|s| s.engine == id).map_or(f64::INFINITY, Speed::sum);
     // One engine for both, unless it is clearly the slower on one side.
     for id in [large.engine, small.engine] {
-        if at(&speeds[0], id) <= small.sum() * (1.0 + CLEARLY)
-            && at(&speeds[1], id) <= large.sum() * (1.0 + CLEARLY)
+        if at(&speeds[0], id) <= small.sum() * (1.0 + MIN_ADVANTAGE)
+            && at(&speeds[1], id) <= large.sum() * (1.0 + MIN_ADVANTAGE)
         {
-            return Choice::one(id);
+            return EngineChoice::one(id);
         }
     }
     // Both take a + b * length: they meet where the lead of the one is used up.
@@ -156,7 +156,7 @@ fn fastest(speeds: &[Vec<Speed>; 2], suite: &EspSuite) -> Choice {
     let behind = at(&speeds[1], small.engine) - large.sum();
     let (from, to) = (packet_len(suite, SIZES[0]) as f64, packet_len(suite, SIZES[1]) as f64);
     let meet = from + (to - from) * lead / (lead + behind);
-    Choice { small: small.engine, large: large.engine, from: meet as u16 }
+    EngineChoice { small: small.engine, large: large.engine, from: meet as u16 }
 }
 
 /// A key with fixed bytes.
@@ -196,9 +196,9 @@ fn packets(key: &EspKey, texts: impl Iterator<Item = usize>) -> (Vec<u8>, Vec<Jo
 
 /// Known answers, and the same bytes as aws-lc for a batch of mixed lengths, of which some are
 /// damaged before they are opened.
-fn check(id: EngineId, class: Class, suite: &EspSuite) -> Result<(), String> {
+fn check(id: EngineId, class: SuiteClass, suite: &EspSuite) -> Result<(), String> {
     let engines = Engines::only(id);
-    selftest::packets(&engines, |answered| Class::of(answered) == Some(class))?;
+    selftest::packets(&engines, |answered| SuiteClass::of(answered) == Some(class))?;
     if id == EngineId::AwsLc {
         return Ok(());
     }

@@ -10,7 +10,7 @@ fn even() -> impl FnMut() -> u64 {
 }
 
 fn suite(name: &str) -> EspSuite {
-    Class::all().map(Class::suite).find(|(_, n)| n == name).unwrap().0
+    SuiteClass::all().map(SuiteClass::suite).find(|(_, n)| n == name).unwrap().0
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn names_are_read_and_written() {
 #[test]
 fn every_suite_has_its_own_place() {
     let mut seen = std::collections::HashSet::new();
-    for (i, class) in Class::all().enumerate() {
+    for (i, class) in SuiteClass::all().enumerate() {
         assert_eq!(class.index(), i);
         let (suite, name) = class.suite();
-        assert_eq!(Class::of(&suite), Some(class), "{name}");
+        assert_eq!(SuiteClass::of(&suite), Some(class), "{name}");
         assert!(crate::batch::keymat_lens(&suite).is_some(), "{name}");
         assert!(seen.insert(name));
     }
@@ -50,7 +50,7 @@ fn every_engine_here_answers_rightly() {
     assert_eq!(selection.warnings, Vec::<String>::new());
     assert_eq!(selection.table.len(), 2 * CLASSES);
     for line in &selection.table {
-        let has = |id: &EngineId| id.has(Class::of(&suite(&line.suite)).unwrap());
+        let has = |id: &EngineId| id.has(SuiteClass::of(&suite(&line.suite)).unwrap());
         let expected: Vec<_> = EngineId::available().filter(has).collect();
         let timed: Vec<_> = line.speeds.iter().map(|s| s.engine).collect();
         assert!(timed == expected || line.suite.starts_with("3des-"), "{line:?}");
@@ -64,7 +64,7 @@ fn a_wish_is_granted_where_it_can_be_and_the_table_says_where_not() {
         let selection = Engines::select(&mut even(), Some(wish));
         assert_eq!(selection.warnings.len(), usize::from(wish.missing().is_some()));
         for line in &selection.table {
-            let has = wish.has(Class::of(&suite(&line.suite)).unwrap());
+            let has = wish.has(SuiteClass::of(&suite(&line.suite)).unwrap());
             assert_eq!(line.chosen, if has { wish } else { EngineId::AwsLc }, "{line:?}");
             assert_eq!(line.falls_back, !has, "{line:?}");
         }
@@ -77,9 +77,9 @@ fn a_wish_is_granted_where_it_can_be_and_the_table_says_where_not() {
 
 #[test]
 fn a_choice_has_spans_that_meet() {
-    let choice = Choice { small: EngineId::AwsLc, large: EngineId::Vaes, from: 300 };
+    let choice = EngineChoice { small: EngineId::AwsLc, large: EngineId::Vaes, from: 300 };
     assert_eq!(choice.span(EngineId::AwsLc), 0..300);
     assert_eq!(choice.span(EngineId::Vaes), 300..u32::MAX);
     assert_eq!(choice.span(EngineId::IpsecMb), 0..0);
-    assert_eq!(Choice::one(EngineId::Vaes).span(EngineId::Vaes), 0..u32::MAX);
+    assert_eq!(EngineChoice::one(EngineId::Vaes).span(EngineId::Vaes), 0..u32::MAX);
 }

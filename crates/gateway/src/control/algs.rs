@@ -2,14 +2,16 @@
 //! fast each engine was in the self-test at start.
 //!
 //! ```text
-//! get-algorithms     encryption { AES_CBC = aws-lc .. }  integrity {..}  aead {..}  hasher { }  prf {..}  xof { }  kdf {..}
-//!                    drbg { }  dh {..}  rng {..}  nonce-gen {..}           charon's sections; a plugin's name is an engine's
-//! ironswan-engines   engines { vaes = available .. }
-//!                    suites { aes128gcm16-64 { suite = aes128gcm16 size = 64 engine = vaes falls-back = no
+//! get-algorithms     encryption { AES_CBC = aws-lc .. }  integrity {..}  aead {..}  hasher { }
+//! prf {..}  xof { }  kdf {..}
+//!                    drbg { }  dh {..}  rng {..}  nonce-gen {..}           charon's sections; a
+//! plugin's name is an engine's ironswan-engines   engines { vaes = available .. }
+//!                    suites { aes128gcm16-64 { suite = aes128gcm16 size = 64 engine = vaes
+//! falls-back = no
 //!                                              aws-lc { seal-ns = 80 open-ns = 82 } .. } .. }
 //! ```
 
-use ironswan_crypto::engines::{EngineId, Engines, Selection};
+use ironswan_crypto::engines::{EngineId, EngineSelection, Engines};
 use ironswan_wire::iana::{EncrId, IntegId, KeId, PrfId};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::vici::Section;
@@ -71,7 +73,7 @@ fn sections(engines: &Engines) -> Section {
 }
 
 /// The result of the engines' self-test, as a section of the answer.
-fn measured(selection: &Selection) -> Section {
+fn measured(selection: &EngineSelection) -> Section {
     let engines: Section = EngineId::ALL
         .into_iter()
         .map(|id| (id.name().to_owned(), id.missing().unwrap_or("available").to_owned()))
@@ -106,7 +108,8 @@ impl Control {
 
     /// `ironswan-engines`.
     pub(super) fn ironswan_engines(&self) -> Section {
-        let nothing = Selection { engines: Engines::portable(), table: Vec::new(), warnings: Vec::new() };
+        let nothing =
+            EngineSelection { engines: Engines::portable(), table: Vec::new(), warnings: Vec::new() };
         self.driver.plane(|plane| measured(plane.engines().unwrap_or(&nothing)))
     }
 }

@@ -25,7 +25,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use ironswan_config::tuning::Tuning;
-use ironswan_crypto::engines::Selection;
+use ironswan_crypto::engines::EngineSelection;
 use ironswan_io::route::Route;
 use ironswan_ipsec::Stages;
 use ironswan_wire::sadb::{Command, SaRef, SaStats, Up};
@@ -65,7 +65,7 @@ pub trait DataPlane {
     fn report(&self) -> Report;
 
     /// Result of the self-test of the engines; `None` for a data plane without engines of ours.
-    fn engines(&self) -> Option<&Selection> {
+    fn engines(&self) -> Option<&EngineSelection> {
         None
     }
 

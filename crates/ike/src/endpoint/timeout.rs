@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ironswan_wire::sadb::{Direction, Rejected, SaRef, Up};
+use ironswan_wire::sadb::{Direction, RejectedPackets, SaRef, Up};
 
 use super::lifecycle::{queue_rekey_ike, unborn};
 use super::{Close, Endpoint};
@@ -204,14 +204,14 @@ impl Endpoint {
 
     /// An auditable event of the engine: a line for it, under the connection's name if the SPI is
     /// one of ours.
-    fn rejected(&mut self, p: &Rejected) {
+    fn rejected(&mut self, p: &RejectedPackets) {
         let home = self.spis.inbound(p.spi).and_then(|id| self.spis.home(id));
         let conn = home.and_then(|id| self.sas.get(&id)).map(|sa| sa.conn.name.clone());
         let more = match p.count {
             1 => String::new(),
             n => format!(" ({} more since the last such line)", n - 1),
         };
-        let Rejected { reason, sentence, spi, sequence, remote, local, .. } = p;
+        let RejectedPackets { reason, sentence, spi, sequence, remote, local, .. } = p;
         let line = format!(
             "packet {remote} -> {local} with SPI {spi} and sequence number {sequence} dropped, {reason}: {sentence}{more}"
         );

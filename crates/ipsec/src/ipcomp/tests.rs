@@ -119,10 +119,10 @@ fn a_bomb_stops_at_the_longest_packet() {
         out.truncate(n);
         out
     };
-    assert_eq!(inflate(&bomb(LONGEST)).map(|out| out.len()), Some(LONGEST));
-    assert_eq!(inflate(&bomb(LONGEST + 1)), None);
+    assert_eq!(inflate(&bomb(MAX_EXPANDED)).map(|out| out.len()), Some(MAX_EXPANDED));
+    assert_eq!(inflate(&bomb(MAX_EXPANDED + 1)), None);
     let big = bomb(10_000_000);
-    assert!(big.len() < LONGEST);
+    assert!(big.len() < MAX_EXPANDED);
     assert_eq!(inflate(&big), None);
 }
 
@@ -183,10 +183,10 @@ fn random_data_is_hardly_tried_and_text_after_it_is_compressed_soon() {
     }
     assert!(tried.len() < 30, "{}", tried.len());
     let gaps: Vec<_> = tried.windows(2).map(|w| w[1] - w[0]).collect();
-    assert!(gaps.is_sorted() && gaps.last() == Some(&(Adaptive::MOST as usize + 1)), "{gaps:?}");
+    assert!(gaps.is_sorted() && gaps.last() == Some(&(Adaptive::MAX_SKIP as usize + 1)), "{gaps:?}");
     let compressed = |c: &mut Compressor| c.compress(&adaptive, CPI, 6, &letter).is_some();
     let soon = (0..).position(|_| compressed(&mut c)).unwrap();
-    assert!(soon <= Adaptive::MOST as usize, "{soon}");
+    assert!(soon <= Adaptive::MAX_SKIP as usize, "{soon}");
     assert!((0..1_000).all(|_| compressed(&mut c)), "from then on all is compressed");
 }
 
@@ -226,7 +226,7 @@ proptest! {
         let mut out = Vec::new();
         let cpi = bytes.get(2..4).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
         let found = Compressor::default().expand(&bytes, cpi, &mut out);
-        prop_assert!(out.len() <= LONGEST);
+        prop_assert!(out.len() <= MAX_EXPANDED);
         prop_assert_eq!(found.is_some_and(|(_, range)| !range.is_empty()), !out.is_empty());
     }
 }

@@ -25,11 +25,11 @@ pub(super) fn accept<T>(
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
     if info.fragment != Fragment::No
         || !(covered_by_sa(context.snap, &flow, packet, info, sa)
-            || context.accepted.has(&flow, sa.state.spi.0))
+            || context.accepted.contains(&flow, sa.state.spi.0))
     {
         ask_policy(context, packet, info, sa)?;
     }
-    Ok(flow.short())
+    Ok(flow.hash16())
 }
 
 /// True when the SA's own memory shows that the packet may come out of it, as [`check_flow`] would
@@ -91,7 +91,7 @@ fn check_whole<T>(
     if icmp::is_error(packet, info) {
         return check_icmp_error(context.snap, flow, packet, info, sa);
     }
-    if !context.accepted.has(flow, sa.state.spi.0) {
+    if !context.accepted.contains(flow, sa.state.spi.0) {
         check_flow(context.snap, flow, packet, info, sa)?;
         context.accepted.insert(flow, sa.state.spi.0);
     }
@@ -114,7 +114,7 @@ fn check_fragment<T>(
         context.fragments.remember(context.now, packet, info, scope, *flow);
         return Ok(());
     }
-    match check_whole(context, &flow.hidden(), packet, info, sa) {
+    match check_whole(context, &flow.without_ports(), packet, info, sa) {
         Err(DropReason::InStateMismatch) => {
             let first = context.fragments.flow(context.now, packet, info, scope);
             let first = first.ok_or(DropReason::InStateMismatch)?;
@@ -145,7 +145,7 @@ fn check_flow(
     if !sa.state.find_others(&snap.spd) {
         return Ok(());
     }
-    let first = match flow.is_hidden() {
+    let first = match flow.is_later_fragment() {
         false => snap.spd.lookup_in(&selector),
         // Where the answer depends on ports, the first fragment of the packet has to be known.
         true => snap.spd.lookup_in_hidden(&selector).map_err(|_| DropReason::InStateMismatch)?,

@@ -44,7 +44,7 @@ impl Worker {
             self.fragments_out.remember(self.now, packet, info, 0, key);
             return Ok(key);
         }
-        let hidden = key.hidden();
+        let hidden = key.without_ports();
         Ok(match self.flows.get(&self.snap, &hidden) {
             Verdict::AsFirstFragment(_) => {
                 self.fragments_out.flow(self.now, packet, info, 0).unwrap_or(hidden)

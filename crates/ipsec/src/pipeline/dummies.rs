@@ -64,7 +64,7 @@ impl Worker {
         // As long as any other: what padding says, or what every host takes.
         let fits = sa.inner_max().map_or(usize::MAX, |fits| fits as usize);
         let len = match padded(sa) {
-            0 => mtu::LEAST_V4.min(fits),
+            0 => mtu::MIN_MTU_V4.min(fits),
             padded => padded,
         };
         let encapsulator = Encapsulator::dummy(sa);
@@ -73,7 +73,7 @@ impl Worker {
             return tx.is_empty();
         }
         // Another worker has sent meanwhile.
-        if !state.claim(before, self.now) {
+        if !state.claim_dummy(before, self.now) {
             return true;
         }
         let Ok(sequence) = take_numbers(&self.engine, sa, 1, len) else { return true };

@@ -26,7 +26,7 @@ use super::transport_headers::HeaderSplit;
 use crate::ah;
 use crate::batch::{Carrier, TxBatch};
 use crate::counters::DropReason;
-use crate::mtu::{LEAST_V4, LEAST_V6};
+use crate::mtu::{MIN_MTU_V4, MIN_MTU_V6};
 use crate::sa::{OutSa, SaKey};
 
 /// The longest packet with its IP header: IPv4's, and a send's.
@@ -37,7 +37,7 @@ const TTL: u8 = 64;
 
 /// The header in front of ESP or AH in the send buffer.
 #[derive(Clone, Copy)]
-enum Front {
+enum FrontHeader {
     /// Nothing: the kernel writes the IP header.
     None,
     /// The packet's own header.
@@ -49,14 +49,14 @@ enum Front {
 /// Encapsulates the packets of one frame: the choices that are the same for all of its segments.
 pub(super) struct Encapsulator<'a> {
     sa: &'a Arc<OutSa>,
-    front: Front,
+    front: FrontHeader,
     front_len: usize,
     carrier: Carrier,
     tos: u8,
     /// Packets of any length may leave in fragments.
-    always: bool,
+    fragmentable: bool,
     /// Packets of up to this many bytes, before encapsulation, may leave in fragments too.
-    least: usize,
+    fragmentable_len: usize,
     ipv6: bool,
     /// Offset of the payload in a packet, in bytes.
     pub(super) payload: usize,
@@ -93,20 +93,20 @@ impl<'a> Encapsulator<'a> {
         let inner = if info.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
         let mut encapsulator = Self {
             sa,
-            front: Front::None,
+            front: FrontHeader::None,
             front_len: 0,
             carrier: if sa.path.udp_encap { Carrier::Udp } else { Carrier::Esp },
             tos: state.outer_tos(info.tos),
-            always: reassembled || !state.options.copy_df,
-            least: if info.ipv6 { LEAST_V6 } else { LEAST_V4 },
+            fragmentable: reassembled || !state.options.copy_df,
+            fragmentable_len: if info.ipv6 { MIN_MTU_V6 } else { MIN_MTU_V4 },
             ipv6: info.ipv6,
             payload: 0,
             next_header: inner,
         };
         if state.mode == Mode::Transport {
-            encapsulator.keep(packet, info)?;
+            encapsulator.keep_headers(packet, info)?;
         } else if ah {
-            encapsulator.front = Front::Outer;
+            encapsulator.front = FrontHeader::Outer;
             encapsulator.front_len = if sa.path.remote.is_ipv6() { v6::HEADER } else { v4::MIN_HEADER };
             encapsulator.carrier = Carrier::Ip;
         }
@@ -118,19 +118,19 @@ impl<'a> Encapsulator<'a> {
         let options = &sa.state.options;
         Self {
             sa,
-            front: Front::None,
+            front: FrontHeader::None,
             front_len: 0,
             carrier: if sa.path.udp_encap { Carrier::Udp } else { Carrier::Esp },
             tos: sa.state.outer_tos(0),
-            always: !options.copy_df,
-            least: 0,
+            fragmentable: !options.copy_df,
+            fragmentable_len: 0,
             ipv6: false,
             payload: 0,
             next_header: protocol::NONE,
         }
     }
 
-    fn keep(&mut self, packet: &[u8], info: &IpInfo) -> Result<(), DropReason> {
+    fn keep_headers(&mut self, packet: &[u8], info: &IpInfo) -> Result<(), DropReason> {
         let split = HeaderSplit::of(packet, info).ok_or(DropReason::OutTransport)?;
         (self.payload, self.next_header) = (split.payload, split.next_header);
         self.tos = info.tos;
@@ -139,12 +139,12 @@ impl<'a> Encapsulator<'a> {
             // The kernel writes the header around UDP, and would write no other.
             return if split.is_bare() { Ok(()) } else { Err(DropReason::OutTransport) };
         }
-        self.front = Front::Own(split);
+        self.front = FrontHeader::Own(split);
         self.front_len = split.len;
         self.carrier = Carrier::Ip;
         if !info.ipv6 {
             // The header says it.
-            (self.always, self.least) = (!df, 0);
+            (self.fragmentable, self.fragmentable_len) = (!df, 0);
         }
         Ok(())
     }
@@ -177,15 +177,15 @@ impl<'a> Encapsulator<'a> {
         let len = self.front_len + self.protected_len(body);
         let out = tx.buf.get_mut(tx.used..tx.used + len).ok_or(DropReason::OutTooBig)?;
         let (front, rest) = out.split_at_mut(self.front_len);
-        let may = self.always || packet.whole.len() <= self.least;
+        let may = self.fragmentable || packet.whole.len() <= self.fragmentable_len;
         let number = if state.key.ah().is_some() { protocol::AH } else { protocol::ESP };
         match &self.front {
-            Front::None => {}
-            Front::Own(split) => {
+            FrontHeader::None => {}
+            FrontHeader::Own(split) => {
                 front.copy_from_slice(packet.whole.get(..split.len).ok_or(DropReason::OutTransport)?);
                 split.emit(front, len, number, packet.ident);
             }
-            Front::Outer => self.outer(front, len, packet.ident, may),
+            FrontHeader::Outer => self.outer(front, len, packet.ident, may),
         }
         let start = (tx.used + self.front_len) as u32;
         match &state.key {
@@ -226,7 +226,13 @@ impl<'a> Encapsulator<'a> {
             tx.push_whole(len, self.sa, self.tos, if may { len as u16 } else { 0 });
         } else {
             let least = self.sa.state.fragmentable[usize::from(self.ipv6)];
-            tx.push_send((tx.used, len), key, self.sa, self.tos, if self.always { u16::MAX } else { least });
+            tx.push_send(
+                (tx.used, len),
+                key,
+                self.sa,
+                self.tos,
+                if self.fragmentable { u16::MAX } else { least },
+            );
         }
     }
 

@@ -24,7 +24,7 @@ const MAX_UDP_SEGMENTS: u32 = 64;
 const MAX_TCP_SEGMENTS: u32 = 128;
 /// Flows that are followed at a time. A power of two.
 const SLOTS: usize = 64;
-const NONE: u32 = u32::MAX;
+const NO_INDEX: u32 = u32::MAX;
 /// Don't Fragment, in the sixth byte of an IPv4 header.
 const DF: u8 = 0x40;
 
@@ -95,7 +95,7 @@ pub(crate) struct Merger {
 
 impl Default for Merger {
     fn default() -> Self {
-        Self { runs: Vec::new(), pieces: Vec::new(), slots: [NONE; SLOTS], tcp: true, udp: true }
+        Self { runs: Vec::new(), pieces: Vec::new(), slots: [NO_INDEX; SLOTS], tcp: true, udp: true }
     }
 }
 
@@ -135,7 +135,11 @@ impl Merger {
                 && (sum == Checksum::Right || sum == Checksum::Unknown && checksum_ok(packet, info))
             {
                 let piece = self.pieces.len() as u32;
-                self.pieces.push(Piece { offset: start + c.header as u32, len: c.body as u32, next: NONE });
+                self.pieces.push(Piece {
+                    offset: start + c.header as u32,
+                    len: c.body as u32,
+                    next: NO_INDEX,
+                });
                 self.pieces[run.tail as usize].next = piece;
                 run.tail = piece;
                 run.packets += 1;
@@ -170,7 +174,7 @@ impl Merger {
         sum: Checksum,
     ) {
         let piece = self.pieces.len() as u32;
-        self.pieces.push(Piece { offset: start, len: info.total_len as u32, next: NONE });
+        self.pieces.push(Piece { offset: start, len: info.total_len as u32, next: NO_INDEX });
         let (header, body, next_sequence, flags, next_id) = match candidate {
             Some((c, id)) => (c.header, c.body, c.sequence.wrapping_add(c.body as u32), c.flags, id),
             None => (0, 0, 0, 0, 0),
@@ -220,7 +224,7 @@ impl Merger {
         let writes = self.runs.len() as u64;
         self.runs.clear();
         self.pieces.clear();
-        self.slots = [NONE; SLOTS];
+        self.slots = [NO_INDEX; SLOTS];
         writes
     }
 }

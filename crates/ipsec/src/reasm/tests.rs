@@ -107,7 +107,7 @@ impl Desk {
         assert_eq!(c.dropped_out(), dropped);
         assert_eq!(self.pushed, self.whole + c.traffic.out_absorbed + c.held + dropped);
         let r = &self.reassembler;
-        assert!(r.partial.len() <= MAX_PACKETS && r.spare.len() <= SPARE);
+        assert!(r.partial.len() <= MAX_PACKETS && r.spare.len() <= MAX_SPARE);
         assert_eq!(r.bytes, r.partial.iter().map(|p| p.data.capacity()).sum::<usize>());
         assert!(r.bytes <= MAX_BYTES, "{}", r.bytes);
         assert_eq!(c.held, r.partial.iter().map(|p| p.fragments as u64).sum::<u64>());

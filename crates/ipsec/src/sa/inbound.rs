@@ -147,7 +147,7 @@ impl InState {
         if known >> 1 == spd.version() {
             return known & 1 != 0;
         }
-        let others = spd.others_first(&self.selectors.local, &self.selectors.remote, self.reqid);
+        let others = spd.is_preceded_by_others(&self.selectors.local, &self.selectors.remote, self.reqid);
         self.others.store(spd.version() << 1 | u64::from(others), Relaxed);
         others
     }

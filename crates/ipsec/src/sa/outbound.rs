@@ -41,7 +41,7 @@ impl OutSa {
     }
 
     /// True when `name`, of an outbound SA of the same reqid, is the name of this one.
-    pub(crate) fn is(&self, name: &SaRef) -> bool {
+    pub(crate) fn has_name(&self, name: &SaRef) -> bool {
         self.state.spi == name.spi && self.path.remote.ip() == name.remote
     }
 
@@ -79,14 +79,15 @@ pub(crate) struct OutState {
     /// Tunnel mode ESP that needs nothing else: the fast path.
     pub(crate) plain: bool,
     esn: bool,
-    /// Bits of an inner packet's TOS that the outer header copies, and bits that it has beside.
-    tos_kept: u8,
+    /// Bits of an inner packet's TOS that the outer header copies, and bits that the outer header
+    /// has set always.
+    tos_copied: u8,
     tos_set: u8,
     pub(crate) key: SaKey,
     pub(crate) lifetime: Lifetime,
     pub(crate) reqid: ReqId,
-    /// When it sent last, in nanoseconds of the driver's clock. Kept with [`SaOptions::dummies`]
-    /// only.
+    /// Time of the last packet sent, in nanoseconds of the driver's clock. Kept with
+    /// [`SaOptions::dummies`] only.
     sent_at: AtomicU64,
     pub(crate) adaptive: Adaptive,
     pub(crate) mode: Mode,
@@ -104,7 +105,7 @@ impl OutState {
         // "DSCP: copied or mapped", "ECN: constructed" (RFC 4301 section 5.1.2.1); RFC 6040 section
         // 4.1.
         let ecn = if o.copy_ecn { ecn::ECN } else { 0 };
-        let (tos_kept, tos_set) = match o.dscp_out {
+        let (tos_copied, tos_set) = match o.dscp_out {
             Dscp::Copy => (!ecn::ECN | ecn, 0),
             Dscp::Set(dscp) => (ecn, dscp << 2),
         };
@@ -117,7 +118,7 @@ impl OutState {
             lengths: key.lengths(),
             plain,
             esn: sa.suite.esn,
-            tos_kept,
+            tos_copied,
             tos_set,
             reqid: sa.reqid,
             sent_at: AtomicU64::new(0),
@@ -131,8 +132,8 @@ impl OutState {
         };
         state.fragmentable = match sa.mode {
             _ if !o.copy_df => [u16::MAX; 2],
-            Mode::Tunnel => [mtu::LEAST_V4, mtu::LEAST_V6].map(|least| state.esp_len(least) as u16),
-            Mode::Transport => [mtu::LEAST_V4 - v4::MIN_HEADER, mtu::LEAST_V6 - v6::HEADER]
+            Mode::Tunnel => [mtu::MIN_MTU_V4, mtu::MIN_MTU_V6].map(|least| state.esp_len(least) as u16),
+            Mode::Transport => [mtu::MIN_MTU_V4 - v4::MIN_HEADER, mtu::MIN_MTU_V6 - v6::HEADER]
                 .map(|least| state.esp_len(least) as u16),
         };
         state
@@ -146,7 +147,7 @@ impl OutState {
     /// TOS or traffic class of a tunnel's outer header.
     #[inline]
     pub(crate) fn outer_tos(&self, inner: u8) -> u8 {
-        inner & self.tos_kept | self.tos_set
+        inner & self.tos_copied | self.tos_set
     }
 
     /// Bytes of the path to the peer; `None` as long as it is not known.
@@ -159,18 +160,18 @@ impl OutState {
         self.path_mtu.store(mtu, Relaxed);
     }
 
-    /// When it sent last, of an SA with dummy packets.
+    /// Time of the last packet sent. Only an SA with dummy packets keeps it.
     pub(crate) fn sent_at(&self) -> Duration {
         Duration::from_nanos(self.sent_at.load(Relaxed))
     }
 
-    /// Notes that it has sent.
+    /// Notes the time of a packet that is sent.
     pub(crate) fn set_sent_at(&self, now: Duration) {
         self.sent_at.store(now.as_nanos() as u64, Relaxed);
     }
 
-    /// Notes that the SA sends now, unless it has sent since `before`: then false.
-    pub(crate) fn claim(&self, before: Duration, now: Duration) -> bool {
+    /// Claims the sending of a dummy packet now. Returns false when the SA has sent since `before`.
+    pub(crate) fn claim_dummy(&self, before: Duration, now: Duration) -> bool {
         let (before, now) = (before.as_nanos() as u64, now.as_nanos() as u64);
         self.sent_at.compare_exchange(before, now, Relaxed, Relaxed).is_ok()
     }

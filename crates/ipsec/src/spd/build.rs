@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::tree::{Area, ChangeCount, Cut, DIMS, FAN, GROUP, Group, Item, LEAF, Member, Node, Value};
+use super::tree::{Area, ChangeCount, Coordinate, Cut, DIMS, FAN, GROUP, Group, Item, LEAF, Member, Node};
 
 /// Items looked at to choose a cut.
 const SAMPLE: usize = 512;
 
 /// A tree of these items, whose boxes are all different; `None` of none.
-pub(super) fn build<A: Value>(mut items: Vec<Item<A>>) -> Option<Node<A>> {
+pub(super) fn build<A: Coordinate>(mut items: Vec<Item<A>>) -> Option<Node<A>> {
     if items.is_empty() {
         return None;
     }
@@ -24,7 +24,7 @@ pub(super) fn build<A: Value>(mut items: Vec<Item<A>>) -> Option<Node<A>> {
 
 /// The dimension that divides best and the first values of all children but one; `None` when none
 /// divides well.
-fn choose<A: Value>(items: &[Item<A>]) -> Option<(usize, Vec<A>)> {
+fn choose<A: Coordinate>(items: &[Item<A>]) -> Option<(usize, Vec<A>)> {
     let step = items.len().div_ceil(SAMPLE);
     let sample: Vec<&Area<A>> = items.iter().step_by(step).map(|i| &i.area).collect();
     // Leaves that are about half full.
@@ -50,7 +50,7 @@ fn choose<A: Value>(items: &[Item<A>]) -> Option<(usize, Vec<A>)> {
 }
 
 /// Values to cut at, which leave about as many boxes in each interval and few across.
-fn cuts<A: Value>(sample: &[&Area<A>], dim: usize, fan: usize) -> Vec<A> {
+fn cuts<A: Coordinate>(sample: &[&Area<A>], dim: usize, fan: usize) -> Vec<A> {
     let mut lo: Vec<A> = sample.iter().map(|a| a.lo[dim]).collect();
     let mut hi: Vec<A> = sample.iter().map(|a| a.hi[dim]).collect();
     lo.sort_unstable();
@@ -72,7 +72,7 @@ fn cuts<A: Value>(sample: &[&Area<A>], dim: usize, fan: usize) -> Vec<A> {
     cuts
 }
 
-fn cut<A: Value>(items: Vec<Item<A>>, dim: usize, values: &[A]) -> Option<Node<A>> {
+fn cut<A: Coordinate>(items: Vec<Item<A>>, dim: usize, values: &[A]) -> Option<Node<A>> {
     let mut cuts = [A::MAX; FAN - 1];
     cuts[..values.len()].copy_from_slice(values);
     let changes = ChangeCount::new(items.len());
@@ -103,7 +103,7 @@ fn cut<A: Value>(items: Vec<Item<A>>, dim: usize, values: &[A]) -> Option<Node<A
 
 /// Divides by the coordinate that has the most values; there is one with two, since no two boxes
 /// are the same.
-fn group<A: Value>(mut items: Vec<Item<A>>) -> Node<A> {
+fn group<A: Coordinate>(mut items: Vec<Item<A>>) -> Node<A> {
     let changes = ChangeCount::new(items.len());
     let values = |by: usize| {
         let mut values: Vec<A> = items.iter().map(|i| i.area.coordinate(by)).collect();

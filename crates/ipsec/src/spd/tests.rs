@@ -218,7 +218,7 @@ fn others_agree(
     reqid: ReqId,
     packets: &[PacketSelector],
 ) {
-    if spd.others_first(local, remote, reqid) {
+    if spd.is_preceded_by_others(local, remote, reqid) {
         return;
     }
     for p in packets {
@@ -278,7 +278,7 @@ fn who_is_alone_is_said_to_be() {
         add(&mut spd, policy(here, spoke(k), protect(k), 0));
     }
     add(&mut spd, policy(here, spoke(7), protect(9_999), 0));
-    let others = |spd: &Spd, local, remote, n| spd.others_first(&[local], &[remote], ReqId(n));
+    let others = |spd: &Spd, local, remote, n| spd.is_preceded_by_others(&[local], &[remote], ReqId(n));
     for k in [2, 7, 4_999] {
         assert!(!others(&spd, here, spoke(k), k), "{k}");
     }
@@ -296,7 +296,8 @@ fn who_is_alone_is_said_to_be() {
     assert!(!others(&spd, v6, v6, 77) && !others(&spd, here, v6, 77));
     let many: Vec<_> = (0..65).map(spoke).collect();
     assert!(
-        spd.others_first(&[here], &many, ReqId(77)) && Spd::default().others_first(&[here], &many, ReqId(77))
+        spd.is_preceded_by_others(&[here], &many, ReqId(77))
+            && Spd::default().is_preceded_by_others(&[here], &many, ReqId(77))
     );
 }
 

@@ -32,16 +32,16 @@ pub(super) const GROUP: usize = 8;
 pub(super) const LEAF: usize = 8;
 
 /// One value of a dimension: wide enough for an address of the family.
-pub(super) trait Value: Copy + Ord + From<u32> {
+pub(super) trait Coordinate: Copy + Ord + From<u32> {
     /// The largest.
     const MAX: Self;
 }
 
-impl Value for u32 {
+impl Coordinate for u32 {
     const MAX: Self = u32::MAX;
 }
 
-impl Value for u128 {
+impl Coordinate for u128 {
     const MAX: Self = u128::MAX;
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Area<A> {
     pub(super) hi: Point<A>,
 }
 
-impl<A: Value> Area<A> {
+impl<A: Coordinate> Area<A> {
     #[inline]
     fn contains(&self, p: &Point<A>) -> bool {
         // Without branches: which dimension says no is not predictable.
@@ -66,7 +66,7 @@ impl<A: Value> Area<A> {
         inside
     }
 
-    fn meets(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         (0..DIMS).all(|d| self.lo[d] <= other.hi[d] && other.lo[d] <= self.hi[d])
     }
 
@@ -109,7 +109,7 @@ impl<A> Item<A> {
     /// True when it contains some ports, but not those that cannot be seen.
     fn looks_at_ports(&self) -> bool
     where
-        A: Value,
+        A: Coordinate,
     {
         let unseen = A::from(UNSEEN);
         let (lo, hi) = (&self.area.lo, &self.area.hi);
@@ -121,7 +121,7 @@ impl<A> Item<A> {
     /// True when it is for ports that cannot be seen, and no others.
     pub(super) fn is_opaque(&self) -> bool
     where
-        A: Value,
+        A: Coordinate,
     {
         let unseen = A::from(UNSEEN);
         self.area.lo[REMOTE_PORT] == unseen || self.area.lo[LOCAL_PORT] == unseen
@@ -196,7 +196,7 @@ impl ChangeCount {
     }
 }
 
-impl<A: Value> Cut<A> {
+impl<A: Coordinate> Cut<A> {
     /// The child for a value.
     #[inline]
     pub(super) fn child(&self, value: A) -> usize {
@@ -212,7 +212,7 @@ impl<A: Value> Cut<A> {
     }
 }
 
-impl<A: Value> Node<A> {
+impl<A: Coordinate> Node<A> {
     /// The item of lowest rank around a point.
     #[inline]
     pub(super) fn find(&self, p: &Point<A>) -> Option<&Item<A>> {
@@ -334,7 +334,7 @@ impl<A: Value> Node<A> {
             Self::Leaf(items) => {
                 let other = |p: &Arc<Policy>| first(p.rank) && p.policy.action != own;
                 let items = items.iter().take_while(|i| first(i.best));
-                items.filter(|i| i.area.meets(area)).any(|i| i.policies.iter().any(other))
+                items.filter(|i| i.area.overlaps(area)).any(|i| i.policies.iter().any(other))
             }
             Self::Cut(cut) => {
                 let (from, to) = (cut.child(area.lo[cut.dim]), cut.child(area.hi[cut.dim]));
@@ -346,7 +346,7 @@ impl<A: Value> Node<A> {
                 .members
                 .iter()
                 .take_while(|m| first(m.best))
-                .filter(|m| m.around.meets(area))
+                .filter(|m| m.around.overlaps(area))
                 .flat_map(|m| &m.node)
                 .any(|n| n.has_other(area, before, own, steps)),
         }
@@ -440,7 +440,7 @@ impl<A: Value> Node<A> {
     }
 }
 
-impl<A: Value> Group<A> {
+impl<A: Coordinate> Group<A> {
     /// The member for a box: the last that begins not behind it, or the first of all.
     pub(super) fn place(&self, area: &Area<A>) -> usize {
         let at = area.coordinate(self.by);
@@ -452,10 +452,10 @@ impl<A: Value> Group<A> {
 }
 
 #[cfg(test)]
-impl<A: Value> Node<A> {
+impl<A: Coordinate> Node<A> {
     /// Boxes compared to find the item of a point.
     pub(super) fn steps(&self, p: &Point<A>) -> usize {
-        fn walk<'a, A: Value>(node: &'a Node<A>, p: &Point<A>, best: &mut Option<&'a Item<A>>) -> usize {
+        fn walk<'a, A: Coordinate>(node: &'a Node<A>, p: &Point<A>, best: &mut Option<&'a Item<A>>) -> usize {
             let mut n = 0;
             match node {
                 Node::Leaf(items) => {

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use ironswan_ipsec::DropReason::{self, InNoStates, InStateMismatch, InStateProtoError, InStateSeqDuplicate};
-use ironswan_wire::sadb::{Rejected, Spi, Up};
+use ironswan_wire::sadb::{RejectedPackets, Spi, Up};
 
 use crate::common::*;
 
-fn told(pair: &Pair) -> Vec<Rejected> {
+fn told(pair: &Pair) -> Vec<RejectedPackets> {
     let rejected = |up| match up {
         Up::Rejected(r) => Some(r),
         _ => None,
@@ -16,10 +16,10 @@ fn told(pair: &Pair) -> Vec<Rejected> {
     pair.b.take_up().into_iter().filter_map(rejected).collect()
 }
 
-fn event(pair: &Pair, reason: DropReason, count: u64, spi: u32, sequence: u64) -> Rejected {
+fn event(pair: &Pair, reason: DropReason, count: u64, spi: u32, sequence: u64) -> RejectedPackets {
     let (remote, local) = pair.options.outer();
     let (name, sentence) = (reason.name(), reason.sentence());
-    Rejected {
+    RejectedPackets {
         reason: name,
         sentence,
         count,

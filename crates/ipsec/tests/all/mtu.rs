@@ -1,6 +1,6 @@
 //! What `inner_max` says is what the engine does, for every suite, outer family and encapsulation.
 
-use ironswan_ipsec::mtu::{Encapsulation, LEAST_V4, LEAST_V6};
+use ironswan_ipsec::mtu::{Encapsulation, MIN_MTU_V4, MIN_MTU_V6};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::Mode;
@@ -45,9 +45,10 @@ fn a_send_says_up_to_which_length_its_packets_may_be_fragmented() {
         let mut pair = Pair::new(Options { algorithm, ..Options::default() });
         let v6 = |len: usize| Spec::udp(len - 48).over_v6().build();
         let v4 = |len: usize| Spec::udp(len - 28).build();
-        for (least, longer, frame) in
-            [(LEAST_V4, LEAST_V4 + 16, &v4 as &dyn Fn(usize) -> Vec<u8>), (LEAST_V6, LEAST_V6 + 16, &v6)]
-        {
+        for (least, longer, frame) in [
+            (MIN_MTU_V4, MIN_MTU_V4 + 16, &v4 as &dyn Fn(usize) -> Vec<u8>),
+            (MIN_MTU_V6, MIN_MTU_V6 + 16, &v6),
+        ] {
             let esp = pair.seal_one(&frame(least));
             assert_eq!(esp.len(), usize::from(pair.tx.sends[0].fragmentable), "{}", algorithm.name);
             let esp = pair.seal_one(&frame(longer));

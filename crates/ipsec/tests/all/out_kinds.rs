@@ -1,7 +1,7 @@
 //! Every kind of packet that leaves, taken apart field by field: protocol, mode, families,
 //! encapsulation, options.
 
-use ironswan_ipsec::mtu::{LEAST_V4, LEAST_V6};
+use ironswan_ipsec::mtu::{MIN_MTU_V4, MIN_MTU_V6};
 use ironswan_ipsec::{Carrier, DropReason};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::ip::v4;
@@ -29,7 +29,7 @@ fn ah_in_tunnel_mode_has_a_header_of_our_own() {
                 let seq = first + 1 + i as u64;
                 let inside = open_ah(&s.sa, p, if outer_v6 { 40 } else { 20 }, seq);
                 assert_eq!((inside.next_header, &inside.body), (inner_protocol(inner_v6), &packet));
-                let may = packet.len() <= if inner_v6 { LEAST_V6 } else { LEAST_V4 };
+                let may = packet.len() <= if inner_v6 { MIN_MTU_V6 } else { MIN_MTU_V4 };
                 if outer_v6 {
                     // Version, class, no flow label; AH; hop limit.
                     assert_eq!((&p[..4], p[6], p[7]), (&[0x6b, 0x90, 0, 0][..], AH, 64));
@@ -107,7 +107,7 @@ fn transport_esp_keeps_the_packets_own_header() {
                 assert_eq!((sent.send.carrier, sent.send.segments), (Carrier::Ip, 1));
                 // What its own header allows; an IPv6 host is told of a narrow path and cuts by
                 // itself.
-                let may = if v6 { packet.len() <= LEAST_V6 } else { !df };
+                let may = if v6 { packet.len() <= MIN_MTU_V6 } else { !df };
                 assert_eq!(usize::from(sent.send.fragmentable), if may { p.len() } else { 0 });
             }
         }

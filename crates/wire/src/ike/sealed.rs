@@ -109,7 +109,7 @@ impl SealedDraft {
         let start = w.len();
         w.u8(first_inner.0);
         w.u8(0);
-        let length = w.hole16();
+        let length = w.reserve16();
         if let Some(fragment) = fragment {
             w.u16(fragment.number);
             w.u16(fragment.total);

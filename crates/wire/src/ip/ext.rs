@@ -15,9 +15,9 @@ pub const DEST_OPTIONS: u8 = 60;
 /// RFC 8200 section 4.1 lists six at most in one packet.
 const MAX_HEADERS: usize = 8;
 
-/// The end of the walk.
+/// The upper-layer header behind the extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Upper {
+pub struct UpperLayer {
     /// Offset of the upper-layer header in the packet.
     pub upper: usize,
     /// Protocol number of the upper-layer header.
@@ -27,7 +27,7 @@ pub struct Upper {
 }
 
 /// Walks from `at`, where a header of kind `next` begins, to the upper-layer header.
-pub fn walk(packet: &[u8], mut at: usize, mut next: u8) -> Result<Upper, IpError> {
+pub fn walk(packet: &[u8], mut at: usize, mut next: u8) -> Result<UpperLayer, IpError> {
     let mut fragment = Fragment::No;
     for _ in 0..MAX_HEADERS {
         match next {
@@ -46,13 +46,13 @@ pub fn walk(packet: &[u8], mut at: usize, mut next: u8) -> Result<Upper, IpError
                 let bits = u16::from_be_bytes([h[2], h[3]]);
                 if bits & 0xfff8 != 0 {
                     // The middle of a fragmented packet follows: there are no more headers to read.
-                    return Ok(Upper { upper: at, protocol: next, fragment: Fragment::Later });
+                    return Ok(UpperLayer { upper: at, protocol: next, fragment: Fragment::Later });
                 }
                 if bits & 1 != 0 {
                     fragment = Fragment::First;
                 }
             }
-            _ => return Ok(Upper { upper: at, protocol: next, fragment }),
+            _ => return Ok(UpperLayer { upper: at, protocol: next, fragment }),
         }
     }
     Err(IpError::Extensions)

@@ -116,7 +116,7 @@ fn header(packet: &[u8], ipv6: bool) -> Option<IpInfo> {
         if first >> 4 != 6 {
             return None;
         }
-        let ext::Upper { upper, protocol, fragment } = ext::walk(packet, v6::HEADER, fixed[6]).ok()?;
+        let ext::UpperLayer { upper, protocol, fragment } = ext::walk(packet, v6::HEADER, fixed[6]).ok()?;
         return Some(IpInfo { ipv6, tos: 0, total_len: packet.len(), upper, protocol, fragment });
     }
     let fixed = packet.first_chunk::<{ v4::MIN_HEADER }>()?;

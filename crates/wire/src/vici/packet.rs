@@ -62,7 +62,7 @@ impl Packet {
     pub fn emit(&self) -> Result<Vec<u8>, EmitError> {
         let mut out = Vec::with_capacity(256);
         let mut w = Writer::new(&mut out);
-        let length = w.hole32();
+        let length = w.reserve32();
         let (kind, name, message) = match self {
             Self::CmdRequest { name, message } => (0, Some(name), Some(message)),
             Self::CmdResponse(message) => (1, None, Some(message)),

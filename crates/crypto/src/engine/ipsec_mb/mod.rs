@@ -116,15 +116,15 @@ fn with_managers<R>(work: impl FnOnce(&mut Managers) -> R) -> Option<R> {
 
 /// Instruction sets that the library can use on this processor.
 #[derive(Clone, Copy)]
-struct Abilities {
+struct InstructionSets {
     avx512: bool,
     narrow: bool,
 }
 
-fn abilities() -> Option<Abilities> {
-    static FOUND: OnceLock<Option<Abilities>> = OnceLock::new();
+fn abilities() -> Option<InstructionSets> {
+    static FOUND: OnceLock<Option<InstructionSets>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        let found = with_managers(|managers| Abilities {
+        let found = with_managers(|managers| InstructionSets {
             // SAFETY: a manager of ours; its features are only read.
             avx512: unsafe { isw_has_avx512(managers.wide.0.as_ptr()) != 0 },
             narrow: managers.narrow.is_some(),

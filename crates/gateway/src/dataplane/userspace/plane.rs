@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ironswan_config::Daemon;
 use ironswan_config::tuning::Tuning;
-use ironswan_crypto::engines::{Engines, Selection};
+use ironswan_crypto::engines::{EngineSelection, Engines};
 use ironswan_crypto::rng::System;
 use ironswan_io::clock;
 use ironswan_io::route::{Netlink, Route};
@@ -51,7 +51,7 @@ pub struct UserSpace {
     netlink: Netlink,
     notices: mpsc::UnboundedReceiver<WorkerNotice>,
     datagrams: IkeQueue,
-    selection: Selection,
+    selection: EngineSelection,
     /// Interfaces that kernel threads poll, and when to look at them again.
     threaded: Threaded,
     threaded_at: Option<Pin<Box<Sleep>>>,
@@ -207,7 +207,7 @@ impl DataPlane for UserSpace {
         report::of(&self.workers, &self.engine, &self.selection, self.threaded.names(), &self.slower)
     }
 
-    fn engines(&self) -> Option<&Selection> {
+    fn engines(&self) -> Option<&EngineSelection> {
         Some(&self.selection)
     }
 

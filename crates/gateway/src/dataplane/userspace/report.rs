@@ -1,6 +1,6 @@
 //! Properties and counters of the user-space data plane.
 
-use ironswan_crypto::engines::{EngineId, Selection};
+use ironswan_crypto::engines::{EngineId, EngineSelection};
 use ironswan_ipsec::Engine;
 
 use super::workers::Workers;
@@ -11,7 +11,7 @@ use crate::dataplane::{Property, Report};
 pub(super) fn of(
     workers: &Workers,
     engine: &Engine,
-    selection: &Selection,
+    selection: &EngineSelection,
     threaded_napi: Vec<String>,
     slower: &[String],
 ) -> Report {

@@ -139,7 +139,12 @@ impl Payload {
         }
     }
 
-    fn parse(kind: PayloadType, critical: bool, next: PayloadType, mut r: Reader<'_>) -> Result<Self, Cause> {
+    fn parse(
+        kind: PayloadType,
+        critical: bool,
+        next: PayloadType,
+        mut r: Reader<'_>,
+    ) -> Result<Self, PayloadFault> {
         let r = &mut r;
         let payload = match kind {
             PayloadType::SA => Self::Sa(sa::parse(r)?),
@@ -163,7 +168,7 @@ impl Payload {
             // entire message if it does not understand the payload type. MUST be ignored by the
             // recipient if the recipient understands the payload type code" (RFC 7296 section 3.2):
             // so it is looked at here only.
-            _ if critical => return Err(Cause::Critical),
+            _ if critical => return Err(PayloadFault::Critical),
             _ => Self::Other { kind, critical, body: r.rest().to_vec() },
         };
         if r.any_left() { Err(Fault::Trailing(r.left()).into()) } else { Ok(payload) }
@@ -205,13 +210,13 @@ pub fn notifies(payloads: &[Payload]) -> impl Iterator<Item = &Notify> {
     })
 }
 
-/// Why one payload was not understood, before it is known where it stood.
-enum Cause {
+/// Fault in one payload, before the caller adds the place of the payload in the message.
+enum PayloadFault {
     Fault(Fault),
     Critical,
 }
 
-impl<T: Into<Fault>> From<T> for Cause {
+impl<T: Into<Fault>> From<T> for PayloadFault {
     fn from(fault: T) -> Self {
         Self::Fault(fault.into())
     }
@@ -271,8 +276,8 @@ pub(super) fn parse_from(
         }
         let payload =
             Payload::parse(kind, flags & CRITICAL != 0, next, body).map_err(|cause| match cause {
-                Cause::Fault(fault) => syntax(fault),
-                Cause::Critical => ParseError::UnsupportedCritical(kind),
+                PayloadFault::Fault(fault) => syntax(fault),
+                PayloadFault::Critical => ParseError::UnsupportedCritical(kind),
             })?;
         payloads.push(payload);
         // "The Encrypted payload, if present in a message, MUST be the last payload in the message"
@@ -350,7 +355,7 @@ pub(super) fn append(payloads: &[Payload], after: PayloadType, w: &mut Writer<'_
         };
         w.u8(next.0);
         w.u8(if matches!(payload, Payload::Other { critical: true, .. }) { CRITICAL } else { 0 });
-        let length = w.hole16();
+        let length = w.reserve16();
         payload.emit_body(w)?;
         w.patch16(length, start, "payload")?;
     }

@@ -133,7 +133,7 @@ pub(super) fn emit(proposals: &[Proposal], w: &mut Writer<'_>) -> Result<(), Emi
         let start = w.len();
         w.u8(if i + 1 == proposals.len() { LAST } else { MORE_PROPOSALS });
         w.u8(0);
-        let length = w.hole16();
+        let length = w.reserve16();
         w.u8(proposal.number);
         w.u8(proposal.protocol.0);
         w.count8(proposal.spi.len(), "SPI")?;
@@ -159,7 +159,7 @@ fn emit_transform(transform: &Transform, last: bool, w: &mut Writer<'_>) -> Resu
     let start = w.len();
     w.u8(if last { LAST } else { MORE_TRANSFORMS });
     w.u8(0);
-    let length = w.hole16();
+    let length = w.reserve16();
     w.u8(transform.kind().0);
     w.u8(0);
     w.u16(id);
