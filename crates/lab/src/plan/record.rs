@@ -464,7 +464,7 @@ mod tests {
     fn sound(record: &Record) -> String {
         assert_eq!(breaches(&serde_json::to_value(record).expect("JSON")), [""; 0]);
         assert_eq!(record.faults(), [""; 0]);
-        let files = rendered(record);
+        let files = rendered(record).expect("drawn");
         assert!(files.iter().any(|(name, _)| name.ends_with(".svg")), "no plot");
         files.into_iter().find(|(name, _)| name == "index.html").expect("a page").1
     }

@@ -20,7 +20,7 @@
 //! | `grid` | tables of a record as cells |
 //! | `text` | tables and numbers for terminals |
 //! | `page` | a record as one page of HTML |
-//! | `svg/` | plots |
+//! | `plot/` | plots |
 //! | `publish` | the plots, the page and the record in a run's folder |
 //! | `compare` | two runs side by side |
 //! | `history` | published figures that experiments repeat |
@@ -43,6 +43,7 @@ pub mod history;
 mod line;
 mod number;
 mod page;
+mod plot;
 mod progress;
 mod publish;
 mod record_text;
@@ -53,7 +54,6 @@ mod schema;
 #[cfg(test)]
 mod schema_test;
 mod stored;
-mod svg;
 mod text;
 mod warning;
 

@@ -7,24 +7,20 @@ use std::fmt::Write;
 use super::doubts_text::by_kind;
 use super::grid::{Cell, Grid, titled};
 use super::number::number;
-use super::svg::{self, escape};
+use super::plot::Drawing;
 use crate::process::quoted;
 use crate::record::{Historical, Record, View, WarningRecord, factors_text};
 
 const STYLE: &str = include_str!("page.css");
-/// From this width on a plot is moved sideways on a narrow screen rather than made smaller.
-const BROAD: usize = 1000;
-
-/// The page of a record.
-pub(super) fn page(record: &Record) -> String {
+/// The page of a record, with its plots in their order.
+pub(super) fn page(record: &Record, plots: &[Drawing]) -> String {
     let mut p = Page::default();
     let title = format!("{} {}", record.number, record.experiment);
     p.add(&format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} - IronSwan laboratory</title>\n\
-         <style>\n{STYLE}{}</style>\n</head>\n<body>\n",
-        escape(&title),
-        svg::STYLE
+         <style>\n{STYLE}</style>\n</head>\n<body>\n",
+        escape(&title)
     ));
     p.add(&format!("<header>\n<p class=\"dim\">IronSwan laboratory, experiment {}</p>\n", escape(&title)));
     p.add(&format!("<h1>{}</h1>\n", escape(&record.question)));
@@ -36,7 +32,7 @@ pub(super) fn page(record: &Record) -> String {
     ));
     p.warnings(record);
     p.add("<main>\n");
-    p.views(record);
+    p.views(record, plots);
     p.history(&record.history);
     p.measures(record);
     p.facts(record);
@@ -49,6 +45,24 @@ pub(super) fn page(record: &Record) -> String {
         escape(&record.schema)
     ));
     p.out
+}
+
+/// Escapes text for XML and HTML.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no other control characters.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// A length of time for people.
@@ -90,7 +104,7 @@ impl Page {
         self.add("</ul>\n</section>\n");
     }
 
-    fn views(&mut self, record: &Record) {
+    fn views(&mut self, record: &Record, plots: &[Drawing]) {
         if record.views.is_empty() {
             return;
         }
@@ -100,6 +114,7 @@ impl Page {
                 "<p class=\"dim\">Medians; below each, the smallest and the largest of the repeats.</p>\n",
             );
         }
+        let mut plots = plots.iter();
         for view in &record.views {
             match view {
                 View::Table(table) => self.table(&titled(record, table), &Grid::of(record, table)),
@@ -115,15 +130,14 @@ impl Page {
                     }
                     self.add(&format!("<p class=\"dim\">{}.</p>\n", escape(&how.join("; "))));
                 }
-                View::Plot(plot) => {
-                    let drawing = svg::draw(record, plot);
-                    let class = if drawing.width() > BROAD { " class=\"broad\"" } else { "" };
-                    let file = format!("{}.svg", plot.name);
-                    self.add(&format!("<figure{class}>\n{}", drawing.inline()));
-                    self.add(&format!(
-                        "<figcaption><a href=\"{0}\">{0}</a></figcaption>\n</figure>\n",
-                        escape(&file)
-                    ));
+                View::Plot(_) => {
+                    if let Some(plot) = plots.next() {
+                        self.add(&format!("<figure>\n{}", plot.inline()));
+                        self.add(&format!(
+                            "<figcaption><a href=\"{0}\">{0}</a></figcaption>\n</figure>\n",
+                            escape(&plot.file_name())
+                        ));
+                    }
                 }
             }
         }
@@ -275,5 +289,15 @@ impl Page {
             }
         }
         self.add("</table></div>\n</details>\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_can_become_markup() {
+        assert_eq!(escape("a<b>&\"c\" 'd'\u{7}"), "a&lt;b&gt;&amp;&quot;c&quot; &#39;d&#39; ");
     }
 }

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::page::page;
-use super::svg;
+use super::plot;
 use super::{RunFolder, stored::Stored};
 use crate::error::LabError;
 use crate::record::{Record, View};
@@ -14,7 +14,7 @@ use crate::record::{Record, View};
 pub(crate) fn publish(run: &impl Serialize, record: &Record, folder: &RunFolder) -> Result<(), LabError> {
     let json = serde_json::to_vec_pretty(run)
         .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
-    rendered(record).into_iter().try_for_each(|(name, text)| folder.put(&name, text.as_bytes()))?;
+    rendered(record)?.into_iter().try_for_each(|(name, text)| folder.put(&name, text.as_bytes()))?;
     folder.put("run.json", &json)
 }
 
@@ -31,16 +31,21 @@ pub(crate) fn publish_with(
 /// Writes plots and page of a stored run again; returns the page's path.
 pub(crate) fn republish(stored: &Stored) -> Result<std::path::PathBuf, LabError> {
     let folder = RunFolder::existing(stored.folder());
-    let files = rendered(&stored.record());
+    let files = rendered(&stored.record())?;
     files.into_iter().try_for_each(|(name, text)| folder.put(&name, text.as_bytes()))?;
     Ok(folder.path().join("index.html"))
 }
 
 /// The files that are made from a record: name and contents, the page last.
-pub fn rendered(record: &Record) -> Vec<(String, String)> {
+///
+/// # Errors
+/// A plot that cannot be drawn.
+pub fn rendered(record: &Record) -> Result<Vec<(String, String)>, LabError> {
     let plots = record.views.iter().filter_map(|view| match view {
-        View::Plot(plot) => Some((format!("{}.svg", plot.name), svg::draw(record, plot).file())),
+        View::Plot(plot) => Some(plot::draw(record, plot)),
         View::Table(_) | View::Derived { .. } => None,
     });
-    plots.chain([("index.html".to_string(), page(record))]).collect()
+    let plots = plots.collect::<Result<Vec<_>, _>>()?;
+    let page = ("index.html".to_string(), page(record, &plots));
+    Ok(plots.iter().map(|plot| (plot.file_name(), plot.file())).chain([page]).collect())
 }

@@ -54,7 +54,7 @@ fn reports_pages_and_plots_of_stored_runs_are_what_they_were() {
     let update = std::env::var("IRONSWAN_SNAPSHOTS").is_ok_and(|v| v == "update");
     for name in RUNS {
         let run = Stored::read(&stored(name)).expect("a run");
-        let mut files = report::rendered(&run.record());
+        let mut files = report::rendered(&run.record()).expect("drawn");
         let width = 100;
         // The folder's path is not the same everywhere.
         let text = run.text(width).replace(&stored(name).display().to_string(), name);
@@ -77,7 +77,7 @@ fn reports_pages_and_plots_of_stored_runs_are_what_they_were() {
 #[test]
 fn a_page_needs_nothing_but_itself_and_shows_everything() {
     let record = Stored::read(&stored("sizes")).expect("a run").record();
-    let files = report::rendered(&record);
+    let files = report::rendered(&record).expect("drawn");
     let page = &files.iter().find(|(name, _)| name == "index.html").expect("the page").1;
     for outside in ["src=", "http://", "https://", "@import", "url(", "<script", "<link"] {
         assert!(!page.contains(outside), "the page asks for {outside}");
@@ -135,7 +135,7 @@ fn records_of_older_shapes_hold_in_the_shape_of_all_experiments() {
 #[test]
 fn every_tag_of_a_page_and_a_plot_is_closed() {
     let records = RUNS.map(|name| Stored::read(&stored(name)).expect("a run").record());
-    for (name, text) in records.iter().flat_map(report::rendered) {
+    for (name, text) in records.iter().flat_map(|r| report::rendered(r).expect("drawn")) {
         let mut open: Vec<&str> = Vec::new();
         for tag in text.split('<').skip(1) {
             let tag = tag.split('>').next().expect("a tag");
@@ -377,7 +377,8 @@ fn plots_that_documents_show_are_made_again_from_their_runs() {
         let file = shown.file_name().expect("a name").to_string_lossy().into_owned();
         let Some((name, plot)) = file.split_once('-').filter(|_| file.ends_with(".svg")) else { continue };
         let record = Stored::read(&published.run(name)).expect(name).record();
-        let (_, made) = report::rendered(&record).into_iter().find(|(f, _)| f == plot).expect(plot);
+        let (_, made) =
+            report::rendered(&record).expect("drawn").into_iter().find(|(f, _)| f == plot).expect(plot);
         assert!(
             made == fs::read_to_string(&shown).expect("a plot"),
             "{file} is not what is made from the run"

@@ -1,8 +1,7 @@
 //! Series and points of a plot, from the record. Pure.
 
-use super::canvas::SHAPES;
+use super::style::COLOURS;
 use crate::record::{Figure, Plot, Record, Which, hidden_factors};
-use crate::report::number::{extremes, number};
 
 /// A point of a series.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +11,6 @@ pub(super) struct Point {
     pub(super) y: f64,
     /// The extremes of the repeats.
     pub(super) range: Option<(f64, f64)>,
-    /// Text that appears when the reader points at it.
-    pub(super) says: String,
 }
 
 /// A line, or bars of one colour.
@@ -56,8 +53,6 @@ impl Data {
         let known: Vec<&str> = plot.series.iter().chain([&plot.x]).map(String::as_str).collect();
         let mut names = plot.series.clone();
         names.extend(hidden_factors(&figures, &known));
-        let unit = record.measure(&plot.y).map_or("", |m| m.unit.as_str());
-        let unit = plot.which.unit(unit, record);
         let mut series: Vec<Series> = Vec::new();
         for figure in figures {
             let Some(y) = figure.number(&plot.y, plot.which).filter(|y| y.is_finite()) else { continue };
@@ -66,15 +61,7 @@ impl Data {
             let label = label(figure, &names);
             let summary = figure.measures.get(&plot.y).map(|q| q.summary);
             let summary = summary.filter(|_| plot.which == Which::Median);
-            let spread = summary.as_ref().and_then(extremes).map_or_else(String::new, |s| format!(" ({s})"));
-            let at = format!("{} {}", plot.x, places[place]);
-            let who = if label.is_empty() { at } else { format!("{label}, {at}") };
-            let point = Point {
-                place,
-                y,
-                range: summary.filter(|s| s.n > 1).map(|s| (s.min, s.max)),
-                says: format!("{who}: {}{spread} {unit}", number(y)).trim_end().into(),
-            };
+            let point = Point { place, y, range: summary.filter(|s| s.n > 1).map(|s| (s.min, s.max)) };
             match series.iter_mut().find(|s| s.label == label) {
                 Some(own) => own.points.push(point),
                 None => series.push(Series { style: series.len(), label, points: vec![point] }),
@@ -89,7 +76,7 @@ impl Data {
                 all.push(label);
             }
         }
-        if all.len() <= SHAPES {
+        if all.len() <= COLOURS.len() {
             for own in &mut series {
                 own.style = all.iter().position(|l| *l == own.label).unwrap_or(own.style);
             }
