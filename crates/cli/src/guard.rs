@@ -1,7 +1,7 @@
 //! `guard`: what stands in the kernel, with a daemon or without.
 
+use ironswan_gateway::guard::Count;
 use ironswan_gateway::guard::offline::{self, Line, Report};
-use ironswan_gateway::guard::{Count, GuardError};
 use serde_json::json;
 
 use crate::args::Guard;
@@ -22,7 +22,7 @@ pub(crate) fn guard(a: &Guard) -> Result<(), Failure> {
     }
 }
 
-fn refused(e: GuardError) -> Failure {
+fn refused(e: impl std::fmt::Display) -> Failure {
     Failure::usage(e.to_string())
 }
 

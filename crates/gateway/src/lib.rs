@@ -9,10 +9,12 @@
 //! | [`network`] | the kernel's routing, or a stand-in of tests |
 //! | [`guard`] | keeps protected packets from travelling in clear: rules, routes, nft table, programs at the ingress |
 //! | [`control`] | the VICI server |
+//! | [`diagnosis`] | errors of the kernel as entries of the one list of reasons |
 //! | [`observe`] | log lines and key tables |
 
 pub mod control;
 pub mod dataplane;
+pub mod diagnosis;
 pub mod driver;
 pub mod guard;
 pub mod network;

@@ -32,6 +32,8 @@ pub(crate) struct Table {
     pub(crate) done: Vec<String>,
     /// Answers about routes (links, where `path_mtu` is 0) are not understood.
     pub(crate) puzzles: bool,
+    /// Rules are not listed.
+    pub(crate) silent: bool,
     /// Lines about objects that the lists lack.
     pub(crate) left_out: Vec<String>,
     /// Changes whose text contains this are refused.
@@ -122,7 +124,11 @@ impl Kernel for Fake {
         Ok(self.0.borrow().routes.clone())
     }
     fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
-        Ok(self.0.borrow().rules.clone())
+        let t = self.0.borrow();
+        if t.silent {
+            return Err(IoError::Answer { what: "list the rules".to_owned() });
+        }
+        Ok(t.rules.clone())
     }
     fn left_out(&mut self) -> Vec<String> {
         std::mem::take(&mut self.0.borrow_mut().left_out)

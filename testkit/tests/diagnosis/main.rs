@@ -16,13 +16,16 @@ fn happens(entry: Entry) -> Vec<Diagnosis> {
         Entry::Configuration(entry) => configuration::happens(entry),
         Entry::KeyExchange(entry) => key_exchange::happens(entry),
         Entry::Selectors(entry) => selectors::happens(entry),
+        // The tests of the gateway make these happen, since this crate does not know it.
+        Entry::Guard(_) | Entry::Machine(_) => Vec::new(),
     }
 }
 
 #[test]
 fn every_entry_happens_and_its_sentence_is_one_line() {
     let mut missing = Vec::new();
-    for entry in Entry::all() {
+    let here = |entry: &Entry| !matches!(entry, Entry::Guard(_) | Entry::Machine(_));
+    for entry in Entry::all().filter(here) {
         let found = happens(entry);
         match found.iter().find(|diagnosis| diagnosis.entry() == entry) {
             Some(diagnosis) => {

@@ -58,7 +58,7 @@ impl Control {
         let stands = tokio::time::timeout(SETTLE, self.driver.guarded()).await;
         let problem = match stands {
             Ok(Ok(())) => None,
-            Ok(Err(why)) => Some(why),
+            Ok(Err(why)) => Some(why.to_string()),
             Err(_) => Some("the kernel is not done yet".to_owned()),
         };
         let routes = self.driver.plane(|plane| plane.routes());
@@ -99,7 +99,7 @@ impl Control {
         if let Some(counters) = self.guard_counters().await {
             let (at, problem) = self.driver.guard(|g| {
                 let (at, problem) = g.ingress();
-                (at, problem.map(str::to_owned))
+                (at, problem.map(ToString::to_string))
             });
             answer.put("guard", counters);
             answer.put("ingress", at);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ironswan_io::clock;
+use ironswan_keying::diagnosis::{Machine, SocketFault};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -70,36 +71,32 @@ impl Listener {
     /// Binds the path. Call it on the runtime.
     ///
     /// # Errors
-    /// A sentence that says what is in the way and what to do.
-    pub fn bind(path: &Path) -> Result<Self, String> {
-        let name = path.display();
+    /// The reason, with the remedy.
+    pub fn bind(path: &Path) -> Result<Self, Machine> {
+        let fault = |why| Machine::ViciSocket { path: path.to_owned(), why };
         if let Ok(meta) = std::fs::symlink_metadata(path) {
             if !meta.file_type().is_socket() {
-                return Err(format!("{name} exists and is not a socket; remove it, or give another --vici"));
+                return Err(fault(SocketFault::NoSocket));
             }
             if is_alive(path) {
-                return Err(format!(
-                    "VICI at {name}: already running; stop the other daemon, or give another --vici"
-                ));
+                return Err(fault(SocketFault::Alive));
             }
             // Nobody listens: a daemon that was killed left it.
-            std::fs::remove_file(path).map_err(|e| format!("cannot remove the stale socket {name}: {e}"))?;
+            std::fs::remove_file(path).map_err(|e| fault(SocketFault::Stale(e.to_string())))?;
         }
         // The mode must be right from the first moment on, not only after a chmod.
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
-        let socket = bound.map_err(|e| match e.kind() {
-            ErrorKind::NotFound => format!(
-                "cannot make the VICI socket {name}: there is no such folder; make it, or give another --vici"
-            ),
-            ErrorKind::PermissionDenied => {
-                format!("cannot make the VICI socket {name}: {e}; run as root, or give another --vici")
-            }
-            _ => format!("cannot make the VICI socket {name}: {e}"),
+        let socket = bound.map_err(|e| {
+            fault(match e.kind() {
+                ErrorKind::NotFound => SocketFault::NoFolder,
+                ErrorKind::PermissionDenied => SocketFault::Denied(e.to_string()),
+                _ => SocketFault::System(e.to_string()),
+            })
         })?;
         let meta =
-            std::fs::symlink_metadata(path).map_err(|e| format!("the VICI socket {name} vanished: {e}"))?;
+            std::fs::symlink_metadata(path).map_err(|e| fault(SocketFault::Vanished(e.to_string())))?;
         Ok(Self { socket, path: path.to_owned(), file: (meta.dev(), meta.ino()) })
     }
 
@@ -163,13 +160,13 @@ mod tests {
         assert!(path.exists());
         let listener = Listener::bind(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let e = Listener::bind(&path).unwrap_err();
+        let e = Listener::bind(&path).unwrap_err().to_string();
         assert!(e.contains("already running"), "{e}");
         drop(listener);
         assert!(!path.exists());
         std::fs::write(&path, "x").unwrap();
-        assert!(Listener::bind(&path).unwrap_err().contains("not a socket"));
-        let e = Listener::bind(&dir.path().join("no/such/x.vici")).unwrap_err();
+        assert!(Listener::bind(&path).unwrap_err().to_string().contains("not a socket"));
+        let e = Listener::bind(&dir.path().join("no/such/x.vici")).unwrap_err().to_string();
         assert!(e.contains("no such folder"), "{e}");
     }
 }

@@ -185,7 +185,7 @@ impl Driver {
     /// Logs the guard's new lines, and wakes the task that runs its passes when a change is wanted.
     fn steered(&self) {
         let (lines, wanted) = self.0.guard.change(|guard, _| (guard.take_log(), guard.progress().0));
-        lines.iter().for_each(|l| log::line(Level::Warn, None, l));
+        lines.iter().for_each(|line| log::diagnosis(Level::Warn, None, line));
         self.0.passes.wanted(wanted);
     }
 

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_io::clock;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Guard;
 
 use super::ingress::thread::KeeperThread;
 use super::nft::Counters;
@@ -39,8 +41,13 @@ const COMMAND_WAIT_REGROWTH: u32 = 10;
 /// How many commands may wait for the counters of the nft table.
 const MAX_READERS: usize = 64;
 
+/// The entry for a run of `nft` that was not begun, or of which nobody knows the end.
+fn no_run(why: impl std::fmt::Display) -> Guard {
+    Guard::NftBroken { program: "nft".to_owned(), why: why.to_string() }
+}
+
 /// Replaces the nft table by this text. Blocks; called by one thread at a time.
-pub type Replace = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+pub type Replace = Arc<dyn Fn(&str) -> Result<(), Guard> + Send + Sync>;
 
 impl Driver {
     /// Repeats passes whenever a change is wanted, until the future is dropped. From the call on,
@@ -65,8 +72,10 @@ impl Driver {
                 let shared = text.clone();
                 self.guard_passes().replacing.set(true);
                 let result = match self.pools().nft.run(Turn::First, usize::MAX, move || replace(&shared)) {
-                    Ok(replaced) => replaced.await.unwrap_or_else(|_| Err("nft ended badly".to_owned())),
-                    Err(why) => Err(why.to_string()),
+                    Ok(replaced) => {
+                        replaced.await.unwrap_or_else(|_| Err(no_run("the thread of the run has failed")))
+                    }
+                    Err(why) => Err(no_run(why)),
                 };
                 self.guard_passes().replacing.set(false);
                 self.change_guard(|g, _| g.table_replaced(&text, result));
@@ -93,7 +102,7 @@ impl Driver {
     ///
     /// # Errors
     /// The first thing that the kernel refused.
-    pub fn guard_pass_now(&self, replace: &Replace, loaded: Configured) -> Result<(), String> {
+    pub fn guard_pass_now(&self, replace: &Replace, loaded: Configured) -> Result<(), Diagnosis> {
         let generation = self.replan(loaded);
         let table = self.change_guard(|g, _| g.begin_table());
         if let Some(text) = table {
@@ -105,7 +114,7 @@ impl Driver {
             g.ingress_kept();
         });
         self.open(generation);
-        self.guard(|g| g.problem().map_or(Ok(()), |p| Err(p.to_owned())))
+        self.guard(|g| g.problem().map_or(Ok(()), |p| Err(p.clone())))
     }
 
     fn close(&self) -> (u64, Option<String>) {
@@ -169,12 +178,12 @@ impl Driver {
     ///
     /// # Errors
     /// The reason why a pass has failed to set it.
-    pub async fn guarded(&self) -> Result<(), String> {
+    pub async fn guarded(&self) -> Result<(), Diagnosis> {
         let passes = self.guard_passes();
         let wanted = self.guard(|g| g.progress().0);
         while passes.running.get() {
             let pass = passes.pass.notified();
-            let (stands, problem) = self.guard(|g| (g.progress().1, g.problem().map(str::to_owned)));
+            let (stands, problem) = self.guard(|g| (g.progress().1, g.problem().cloned()));
             match problem {
                 _ if stands >= wanted => break,
                 Some(why) if passes.passed.get() >= wanted => return Err(why),

@@ -36,7 +36,7 @@ impl Program {
             program.at_once.fetch_sub(1, Relaxed);
             program.runs.fetch_add(1, Relaxed);
             if program.broken.load(Relaxed) {
-                return Err("nft refused".to_owned());
+                return Err(Guard::NftRefused { request: "install the guard", why: "refused".to_owned() });
             }
             *program.last.lock().unwrap() = text.to_owned();
             Ok(())
@@ -126,7 +126,7 @@ async fn unloading_takes_the_table_first_and_then_what_closes() {
             driver.guarded().await.unwrap();
             program.broken.store(true, Relaxed);
             assert!(driver.unload_connection("net"));
-            assert_eq!(driver.guarded().await, Err("nft refused".to_owned()));
+            assert_eq!(driver.guarded().await.unwrap_err().entry().name(), "nft-refused");
             assert!(has(&kept, "unreachable 10.2.0.0/24"), "closed until the table is replaced");
             assert_eq!(kept.borrow().rules.len(), 2);
             program.broken.store(false, Relaxed);
@@ -150,7 +150,7 @@ async fn a_table_that_cannot_be_replaced_is_said_to_whoever_asks_and_closes_all_
             driver.guarded().await.unwrap();
             program.broken.store(true, Relaxed);
             driver.load_connection(other(&driver, 1));
-            assert_eq!(driver.guarded().await, Err("nft refused".to_owned()));
+            assert_eq!(driver.guarded().await.unwrap_err().entry().name(), "nft-refused");
             assert!(has(&kept, "unreachable 11.0.2.0/24"));
             driver.guarded_soon().await;
         })

@@ -19,6 +19,8 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
 use ironswan_io::listener;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{Guard, Machine};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::socket_peercred;
@@ -36,47 +38,51 @@ const AT_ONCE: usize = 500;
 
 /// The claim. This process is the namespace's gateway for as long as it holds the claim.
 #[derive(Debug)]
-pub struct Claim(Option<UnixListener>);
+pub struct Claim {
+    /// `None`: nothing was claimed, and this gateway goes on without.
+    listener: Option<UnixListener>,
+    /// Reason why nothing was claimed. `None` also for a kernel without abstract sockets.
+    doubt: Option<Guard>,
+}
 
 impl Claim {
     /// Claims the namespace of the calling thread.
     ///
     /// # Errors
     /// Another gateway holds the claim; the message says which process, and what to do.
-    pub fn take() -> Result<Self, String> {
+    pub fn take() -> Result<Self, Diagnosis> {
         match name().and_then(|n| UnixListener::bind_addr(&n)) {
             Ok(listener) => {
-                listener
-                    .set_nonblocking(true)
-                    .map_err(|e| format!("cannot claim this network namespace: {e}"))?;
-                Ok(Self(Some(listener)))
+                listener.set_nonblocking(true).map_err(|e| Machine::SystemCall {
+                    action: "claiming this network namespace".to_owned(),
+                    why: e.to_string(),
+                })?;
+                Ok(Self { listener: Some(listener), doubt: None })
             }
             Err(e) if e.kind() == ErrorKind::AddrInUse => match holder() {
-                Some(holder) => Err(format!(
-                    "another gateway ({holder}) runs in this network namespace, and both would claim table 220 and the \
-                     guard: stop it, or run this one in a namespace of its own"
-                )),
+                Some(holder) => Err(Guard::OtherGateway { holder: holder.to_string() }.into()),
                 None => {
-                    tracing::warn!(
-                        "the name @{} is held by a process that is not root's, or that takes no connections (`ss -xlp`); \
-                         that is taken for no gateway, going on",
-                        String::from_utf8_lossy(NAME)
-                    );
-                    Ok(Self(None))
+                    let name = String::from_utf8_lossy(NAME).into_owned();
+                    Ok(Self { listener: None, doubt: Some(Guard::NameHeld { name }) })
                 }
             },
             // This kernel has no abstract sockets. Two gateways then collide at their UDP ports.
-            Err(_) => Ok(Self(None)),
+            Err(_) => Ok(Self { listener: None, doubt: None }),
         }
+    }
+
+    /// Reason why the namespace could not be claimed although no gateway is known to hold it.
+    pub fn doubt(&self) -> Option<&Guard> {
+        self.doubt.as_ref()
     }
 
     /// Takes connections out of the queue for as long as this process is the gateway. Costs nothing
     /// while nobody connects.
     pub async fn keep_free(&self) {
-        if self.0.is_none() {
+        if self.listener.is_none() {
             return;
         }
-        let listener = self.0.as_ref().and_then(|l| l.try_clone().ok());
+        let listener = self.listener.as_ref().and_then(|l| l.try_clone().ok());
         let listener = listener.and_then(|l| tokio::net::UnixListener::from_std(l).ok());
         loop {
             // Without a descriptor for waiting, the queue is looked at after each pause.
@@ -89,7 +95,7 @@ impl Claim {
     }
 
     fn take_out(&self) {
-        if let Some(listener) = &self.0 {
+        if let Some(listener) = &self.listener {
             (0..AT_ONCE).take_while(|_| listener.accept().is_ok()).for_each(drop);
         }
     }

@@ -14,6 +14,7 @@
 //! as many comparisons.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -25,10 +26,13 @@ use ironswan_io::clock;
 use ironswan_io::nft::{NftWatch, TableChange};
 use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::route::{NetworkChange, Watch};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Guard;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 
 use crate::dataplane::Restored;
+use crate::diagnosis::{Diagnosed, of_kernel};
 use crate::driver::Driver;
 use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::table::Table;
@@ -50,6 +54,8 @@ const QUIET: Duration = Duration::from_millis(200);
 const RESTLESS: Duration = Duration::from_secs(2);
 /// How long to wait before making the device again, when that failed.
 const RETRY: Duration = Duration::from_millis(500);
+/// Limits how many restored parts one line of the log names.
+const MAX_NAMED: usize = 3;
 /// A kind of line is logged at most five times within this time.
 const SAY: Duration = Duration::from_secs(10);
 
@@ -85,12 +91,12 @@ impl Watcher {
         driver: Driver,
         table: Option<Arc<Table>>,
         [routing, programs]: [u32; 2],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Diagnosis> {
         let open = || {
             let nft = table.as_ref().map(|_| NftWatch::open(crate::guard::NAME)).transpose()?;
             Listener::start(Watch::open()?.ignore_own_routing(routing).ignore_own_filters(programs), nft)
         };
-        let listener = open().map_err(|e: IoError| e.to_string())?;
+        let listener = open().diagnosed()?;
         // Nobody heard the changes between the first plan and this moment.
         let ingress = driver.guard(|g| {
             let thread = g.keeper_thread()?;
@@ -202,17 +208,17 @@ impl Watcher {
                 0..=3 => String::new(),
                 n => format!(" and {} more", n - 3),
             };
-            self.say(
-                "ingress",
-                format!("somebody removed or changed: the program at the ingress of {at}{more}; restored"),
-            );
+            let parts =
+                format!("somebody removed or changed: the program at the ingress of {at}{more}; restored");
+            self.say("ingress", &Guard::Disturbed { parts });
         }
     }
 
     /// The nft table stands again.
     fn restored(&mut self) {
         for why in std::mem::take(&mut self.lost) {
-            self.say("nft", format!("the nft table inet {} was {why}; restored", crate::guard::NAME));
+            let parts = format!("the nft table inet {} was {why}; restored", crate::guard::NAME);
+            self.say("nft", &Guard::Disturbed { parts });
         }
     }
 
@@ -225,15 +231,10 @@ impl Watcher {
         match restored {
             Ok(missing) if missing.is_empty() => {}
             Ok(missing) => {
-                let more = match missing.len() {
-                    0..=3 => String::new(),
-                    n => format!(" and {} more", n - 3),
-                };
-                let shown = missing[..missing.len().min(3)].join(", ");
-                self.say("routes", format!("somebody removed or changed: {shown}{more}; restored"));
+                self.say("routes", &disturbed("", &missing));
             }
             Err(e) => {
-                self.say("look", format!("rules and routes cannot be looked at: {e}"));
+                self.say("look", &unseen(&e));
                 self.compare_at = Some(now + RETRY);
             }
         }
@@ -249,7 +250,7 @@ impl Watcher {
                 line
             }
         };
-        self.say("device", line);
+        self.say("device", &line);
         self.compare_at = Some(now);
     }
 
@@ -259,7 +260,7 @@ impl Watcher {
     }
 
     /// Logs, unless the same kind of thing has just been said.
-    fn say(&mut self, kind: &str, text: String) {
+    fn say(&mut self, kind: &str, what: &impl fmt::Display) {
         let now = clock::now();
         let (at, n) = self.said.get(kind).copied().unwrap_or((now, 0));
         if n > 0 && now.saturating_duration_since(at) < SAY && n >= 5 {
@@ -271,8 +272,23 @@ impl Watcher {
         let more =
             if n == 0 && held > 0 { format!(" (and {held} times more before)") } else { String::new() };
         self.said.insert(kind.to_owned(), (at, n + 1));
-        log::line(Level::Warn, None, &(text + &more));
+        log::line(Level::Warn, None, &format!("{what}{more}"));
     }
+}
+
+/// The entry for parts of the guard that another program removed, and that stand again.
+pub(crate) fn disturbed(of: &str, parts: &[String]) -> Guard {
+    let more = match parts.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let shown = parts[..parts.len().min(MAX_NAMED)].join(", ");
+    Guard::Disturbed { parts: format!("somebody removed or changed: {of}{shown}{more}; restored") }
+}
+
+/// The entry for rules and routes that the kernel does not show.
+pub(crate) fn unseen(e: &IoError) -> Guard {
+    Guard::Unseen { why: e.to_string() }
 }
 
 /// Tells the endpoint which addresses are ours.
@@ -281,7 +297,7 @@ pub fn tell_network(driver: &Driver) {
         Ok(addresses) => driver.act(|e, now| e.network_changed(now, &addresses)),
         Err(e) => {
             static LINES: Repeated = Repeated::new();
-            LINES.line(Level::Warn, || e.to_string());
+            LINES.line(Level::Warn, || of_kernel(&e).to_string());
         }
     }
 }

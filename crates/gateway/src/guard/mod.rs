@@ -40,50 +40,16 @@ pub(crate) mod start_and_end;
 pub mod table;
 
 use std::collections::HashSet;
-use std::fmt;
 
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
+use ironswan_keying::Diagnosis;
 
 pub use claim::{Claim, Holder, holder};
-pub use nft::{Count, Counters, NAME, NEEDED, Nft, NftError, Version};
+pub use nft::{Count, Counters, NAME, NEEDED, Nft, Version};
 
+use crate::diagnosis::Diagnosed;
 use crate::guard::plan::{Plan, Way};
-
-/// Why the guard could not be shown, installed or removed.
-#[derive(Debug)]
-pub enum GuardError {
-    /// `nft` is missing, or refused.
-    Nft(NftError),
-    /// rtnetlink refused.
-    Kernel(IoError),
-    /// A program at the ingress cannot be removed.
-    Ingress(String),
-}
-
-impl From<NftError> for GuardError {
-    fn from(e: NftError) -> Self {
-        Self::Nft(e)
-    }
-}
-
-impl From<IoError> for GuardError {
-    fn from(e: IoError) -> Self {
-        Self::Kernel(e)
-    }
-}
-
-impl fmt::Display for GuardError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nft(e) => e.fmt(f),
-            Self::Kernel(e) => e.fmt(f),
-            Self::Ingress(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for GuardError {}
 
 /// The routes of a plan that stand without a device: an unreachable route for each destination that
 /// leads into the tunnel, and the throw routes.
@@ -111,32 +77,32 @@ pub fn install(
     netlink: &mut Netlink,
     plan: &Plan,
     device: &str,
-) -> Result<ingress::KeepOutcome, GuardError> {
-    let mut keeper = ingress::Keeper::open(device)?;
+) -> Result<ingress::KeepOutcome, Diagnosis> {
+    let mut keeper = ingress::Keeper::open(device).diagnosed()?;
     // The table first: what it refuses changes nothing, and it closes at once what the plan does.
     match (nft, &plan.nft) {
         (Some(nft), Some(text)) => drop(nft.apply(text)?),
         (None, Some(_)) => {}
         // A table of an earlier configuration would go on dropping.
-        (_, None) => drop(delete_table()?),
+        (_, None) => drop(delete_table().diagnosed()?),
     }
     let kept = keeper.keep(&plan.ingress);
     let routes = standing_routes(plan);
     for route in &routes {
-        unless_absent(netlink.set_route(route))?;
+        unless_absent(netlink.set_route(route)).diagnosed()?;
     }
     // IPv6 names the default metric.
     let of = |r: &Route| (r.destination, r.kind);
     let wanted: HashSet<_> = routes.iter().map(of).collect();
-    for route in netlink.routes(TABLE)? {
+    for route in netlink.routes(TABLE).diagnosed()? {
         if route.protocol == PROTOCOL && !wanted.contains(&of(&route)) {
-            netlink.delete_route(&route)?;
+            netlink.delete_route(&route).diagnosed()?;
         }
     }
     set_rules(netlink, &plan.rules)?;
     if let Some(rule) = renewing(&plan.rules) {
-        unless_absent(netlink.add_rule(&rule))?;
-        unless_absent(netlink.delete_rule(&rule).map(|_| ()))?;
+        unless_absent(netlink.add_rule(&rule)).diagnosed()?;
+        unless_absent(netlink.delete_rule(&rule).map(|_| ())).diagnosed()?;
     }
     Ok(kept)
 }
@@ -181,13 +147,13 @@ pub fn renewing(rules: &[Rule]) -> Option<Rule> {
 ///
 /// # Errors
 /// The kernel refuses one.
-pub fn set_rules(netlink: &mut Netlink, rules: &[Rule]) -> Result<(), GuardError> {
+pub fn set_rules(netlink: &mut Netlink, rules: &[Rule]) -> Result<(), Diagnosis> {
     for rule in rules {
-        unless_absent(netlink.add_rule(rule))?;
+        unless_absent(netlink.add_rule(rule)).diagnosed()?;
     }
-    for rule in netlink.rules()? {
+    for rule in netlink.rules().diagnosed()? {
         if rule.protocol == PROTOCOL && !rules.contains(&rule) {
-            netlink.delete_rule(&rule)?;
+            netlink.delete_rule(&rule).diagnosed()?;
         }
     }
     Ok(())
@@ -213,7 +179,7 @@ pub struct Removed {
 ///
 /// # Errors
 /// The first part that was refused.
-pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, GuardError> {
+pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, Diagnosis> {
     let mut removed = Removed::default();
     let steps = [
         remove_rules(netlink, &mut removed),
@@ -224,25 +190,25 @@ pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, Guard
     steps.into_iter().collect::<Result<(), _>>().map(|()| removed)
 }
 
-fn remove_rules(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
-    for rule in netlink.rules()?.iter().filter(|r| r.protocol == PROTOCOL) {
-        removed.rules += netlink.delete_rule(rule)?;
+fn remove_rules(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), Diagnosis> {
+    for rule in netlink.rules().diagnosed()?.iter().filter(|r| r.protocol == PROTOCOL) {
+        removed.rules += netlink.delete_rule(rule).diagnosed()?;
     }
     Ok(())
 }
 
-fn remove_routes(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
-    for route in netlink.routes(TABLE)?.iter().filter(|r| r.protocol == PROTOCOL) {
-        netlink.delete_route(route)?;
+fn remove_routes(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), Diagnosis> {
+    for route in netlink.routes(TABLE).diagnosed()?.iter().filter(|r| r.protocol == PROTOCOL) {
+        netlink.delete_route(route).diagnosed()?;
         removed.routes += 1;
     }
     Ok(())
 }
 
-fn remove_table(nft: Option<&Nft>, removed: &mut Removed) -> Result<(), GuardError> {
+fn remove_table(nft: Option<&Nft>, removed: &mut Removed) -> Result<(), Diagnosis> {
     removed.table = match nft {
         Some(nft) => nft.present()?,
-        None => delete_table()?,
+        None => delete_table().diagnosed()?,
     };
     match nft {
         Some(nft) if removed.table => Ok(nft.remove().map(drop)?),
@@ -250,8 +216,8 @@ fn remove_table(nft: Option<&Nft>, removed: &mut Removed) -> Result<(), GuardErr
     }
 }
 
-fn remove_programs(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
-    removed.programs = ingress::remove(&netlink.links()?).map_err(GuardError::Ingress)?;
+fn remove_programs(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), Diagnosis> {
+    removed.programs = ingress::remove(&netlink.links().diagnosed()?)?;
     Ok(())
 }
 
@@ -273,12 +239,12 @@ impl Snapshot {
     ///
     /// # Errors
     /// The first part that the kernel or `nft` refused to show.
-    pub fn read(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Self, GuardError> {
+    pub fn read(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Self, Diagnosis> {
         let table = nft.map_or(Ok(None), Nft::listing)?;
-        let mut rules = netlink.rules()?;
+        let mut rules = netlink.rules().diagnosed()?;
         rules.retain(|r| r.protocol == PROTOCOL);
         let counters = table.as_deref().map(nft::counters).unwrap_or_default();
-        Ok(Self { table, counters, rules, routes: netlink.routes(TABLE)? })
+        Ok(Self { table, counters, rules, routes: netlink.routes(TABLE).diagnosed()? })
     }
 }
 

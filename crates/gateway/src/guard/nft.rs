@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use ironswan_keying::diagnosis::Guard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -35,74 +36,6 @@ impl fmt::Display for Version {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }
 }
-
-/// Why nftables cannot be used, or did not do what it was told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum NftError {
-    /// There is no such program.
-    Missing,
-    /// The program is older than [`NEEDED`].
-    TooOld {
-        /// Path of the program.
-        program: PathBuf,
-        /// Version that the program reports.
-        found: Version,
-    },
-    /// The program could not be run, or did not end.
-    Broken {
-        /// Path of the program.
-        program: PathBuf,
-        /// Description of the failure.
-        why: String,
-    },
-    /// The program ended with an error; the table that stood before is unchanged.
-    Refused {
-        /// Completes "nft refused to ...".
-        what: &'static str,
-        /// The program's error message, shortened.
-        why: String,
-    },
-}
-
-impl fmt::Display for NftError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const WITHOUT: &str = "set guard = no in ironswan.conf to run without it";
-        match self {
-            Self::Missing => write!(
-                f,
-                "`nft` is neither in PATH nor in {}: install the package nftables, or {WITHOUT}",
-                PLACES.join(", ")
-            ),
-            Self::TooOld { program, found } => write!(
-                f,
-                "{} is nftables {found}, and the guard needs {NEEDED} or newer: upgrade the package nftables, or {WITHOUT}",
-                program.display()
-            ),
-            Self::Broken { program, why } => {
-                write!(f, "{}: {why}: repair the package nftables, or {WITHOUT}", program.display())
-            }
-            Self::Refused { what, why } => {
-                write!(f, "nft refused to {what}: {why}")?;
-                if why.contains("Operation not permitted") {
-                    f.write_str(" (this needs root or CAP_NET_ADMIN)")
-                } else if ["not supported", "No such file", "Invalid argument"]
-                    .iter()
-                    .any(|w| why.contains(w))
-                {
-                    write!(
-                        f,
-                        " (the kernel may lack a part of nftables: load nf_tables and nft_fib_inet; or {WITHOUT})"
-                    )
-                } else {
-                    Ok(())
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for NftError {}
 
 /// Packets that the guard has dropped in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -151,25 +84,30 @@ impl Nft {
     /// Looks for `nft` in PATH and where it usually is, and asks for its version.
     ///
     /// # Errors
-    /// [`NftError::Missing`], [`NftError::TooOld`], [`NftError::Broken`].
-    pub fn find() -> Result<Self, NftError> {
+    /// [`Guard::NftMissing`], [`Guard::NftTooOld`], [`Guard::NftBroken`].
+    pub fn find() -> Result<Self, Guard> {
         Self::find_in(std::env::var_os("PATH"))
     }
 
-    pub(crate) fn find_in(path: Option<OsString>) -> Result<Self, NftError> {
+    pub(crate) fn find_in(path: Option<OsString>) -> Result<Self, Guard> {
         let path = path.unwrap_or_default();
         // An empty entry of PATH, or a relative one, means whatever folder the daemon happens to be
         // in.
         let folders =
             std::env::split_paths(&path).filter(|f| f.is_absolute()).chain(PLACES.map(PathBuf::from));
-        let program = folders.map(|f| f.join("nft")).find(|p| is_program(p)).ok_or(NftError::Missing)?;
+        Self::find_among(folders)
+    }
+
+    pub(crate) fn find_among(folders: impl Iterator<Item = PathBuf>) -> Result<Self, Guard> {
+        let program = folders.map(|f| f.join("nft")).find(|p| is_program(p)).ok_or_else(missing)?;
         let mut nft = Self { program, version: NEEDED };
         let run = nft.run(&["--version"], None)?;
         let Some(found) = run.ok.then(|| version(&run.stdout)).flatten() else {
             return Err(nft.broken(format!("does not tell its version ({})", complaint(&run))));
         };
         if found < NEEDED {
-            return Err(NftError::TooOld { program: nft.program, found });
+            let program = nft.program.display().to_string();
+            return Err(Guard::NftTooOld { program, found: found.to_string(), needed: NEEDED.to_string() });
         }
         nft.version = found;
         Ok(nft)
@@ -191,12 +129,12 @@ impl Nft {
     /// name ([`ironswan_io::nft::TableChange::is_by`]).
     ///
     /// # Errors
-    /// [`NftError::Refused`] with what `nft` says, [`NftError::Broken`].
-    pub fn apply(&self, text: &str) -> Result<u32, NftError> {
+    /// [`Guard::NftRefused`] with what `nft` says, [`Guard::NftBroken`].
+    pub fn apply(&self, text: &str) -> Result<u32, Guard> {
         let text = match self.counters() {
             Ok(Some(counters)) => with_counters(text, &counters),
             // The guard matters more than its counters: it is installed although they begin at 0.
-            Ok(None) | Err(NftError::Refused { .. }) => text.to_owned(),
+            Ok(None) | Err(Guard::NftRefused { .. }) => text.to_owned(),
             Err(e) => return Err(e),
         };
         let run = self.run(&["-f", "-"], Some(text))?;
@@ -207,7 +145,7 @@ impl Nft {
     ///
     /// # Errors
     /// As for [`Nft::apply`].
-    pub fn counters(&self) -> Result<Option<Counters>, NftError> {
+    pub fn counters(&self) -> Result<Option<Counters>, Guard> {
         // The program reads every rule first, so the kernel is asked directly. If the kernel does
         // not answer, the program is asked, and its error says why.
         if let Ok(known) = ask_counters() {
@@ -217,7 +155,7 @@ impl Nft {
     }
 
     /// Reads the counters by the program.
-    pub(super) fn counters_listed(&self) -> Result<Option<Counters>, NftError> {
+    pub(super) fn counters_listed(&self) -> Result<Option<Counters>, Guard> {
         let run = self.run(&["list", "counters", "table", "inet", NAME], None)?;
         match run.ok {
             true => Ok(Some(counters(&run.stdout))),
@@ -230,7 +168,7 @@ impl Nft {
     ///
     /// # Errors
     /// As for [`Nft::apply`].
-    pub fn present(&self) -> Result<bool, NftError> {
+    pub fn present(&self) -> Result<bool, Guard> {
         if let Ok(there) = ironswan_io::nft::has_table(NAME) {
             return Ok(there);
         }
@@ -246,7 +184,7 @@ impl Nft {
     ///
     /// # Errors
     /// As for [`Nft::apply`].
-    pub fn ruleset(&self) -> Result<String, NftError> {
+    pub fn ruleset(&self) -> Result<String, Guard> {
         let run = self.run_within(RULESET_TIMEOUT, &["-t", "-n", "list", "ruleset"], None)?;
         if run.ok { Ok(run.stdout) } else { Err(refused("list the rules", &run)) }
     }
@@ -255,7 +193,7 @@ impl Nft {
     ///
     /// # Errors
     /// As for [`Nft::apply`].
-    pub fn listing(&self) -> Result<Option<String>, NftError> {
+    pub fn listing(&self) -> Result<Option<String>, Guard> {
         let run = self.run(&["list", "table", "inet", NAME], None)?;
         match run.ok {
             true => Ok(Some(run.stdout)),
@@ -269,21 +207,21 @@ impl Nft {
     ///
     /// # Errors
     /// As for [`Nft::apply`].
-    pub fn remove(&self) -> Result<u32, NftError> {
+    pub fn remove(&self) -> Result<u32, Guard> {
         let text = format!("table inet {NAME} {{ }}\ndelete table inet {NAME}\n");
         let run = self.run(&["-f", "-"], Some(text))?;
         if run.ok { Ok(run.pid) } else { Err(refused("remove the guard", &run)) }
     }
 
-    fn broken(&self, why: impl Into<String>) -> NftError {
-        NftError::Broken { program: self.program.clone(), why: why.into() }
+    fn broken(&self, why: impl Into<String>) -> Guard {
+        Guard::NftBroken { program: self.program.display().to_string(), why: why.into() }
     }
 
-    fn run(&self, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
+    fn run(&self, args: &[&str], input: Option<String>) -> Result<Run, Guard> {
         self.run_within(NFT_TIMEOUT, args, input)
     }
 
-    fn run_within(&self, timeout: Duration, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
+    fn run_within(&self, timeout: Duration, args: &[&str], input: Option<String>) -> Result<Run, Guard> {
         let mut child = Command::new(&self.program)
             .args(args)
             // The messages are parsed, so they have to be English.
@@ -348,13 +286,18 @@ fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
+/// `nft` is in none of the folders.
+fn missing() -> Guard {
+    Guard::NftMissing { folders: PLACES.join(", ") }
+}
+
 /// There is no such table.
 fn gone(run: &Run) -> bool {
     run.stderr.contains("No such file or directory")
 }
 
-fn refused(what: &'static str, run: &Run) -> NftError {
-    NftError::Refused { what, why: complaint(run) }
+fn refused(what: &'static str, run: &Run) -> Guard {
+    Guard::NftRefused { request: what, why: complaint(run) }
 }
 
 /// The error message of `nft` on one line, without control characters, at most [`COMPLAINT`] long.

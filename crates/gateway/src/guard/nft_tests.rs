@@ -34,8 +34,8 @@ fn one_that_is_too_old_or_broken_is_named_with_the_remedy() {
     let (_dir, path) = fake("echo 'error while loading shared libraries: libnftables.so.1' >&2; exit 127");
     let text = Nft::find_in(Some(path)).unwrap_err().to_string();
     assert!(text.contains("libnftables.so.1") && text.contains("guard = no"), "{text}");
-    assert!(NftError::Missing.to_string().contains("install the package nftables"));
-    assert!(NftError::Missing.to_string().contains("guard = no"));
+    assert!(missing().to_string().contains("install the package nftables"));
+    assert!(missing().to_string().contains("guard = no"));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_long_plan_and_a_long_complaint_do_not_stop_each_other() {
     ));
     let nft = Nft::find_in(Some(path)).unwrap();
     let error = nft.apply(&"#\n".repeat(1_000_000)).unwrap_err();
-    assert_eq!(error, NftError::Refused { what: "install the guard", why: "1; 2; 3; 4".into() });
+    assert_eq!(error, Guard::NftRefused { request: "install the guard", why: "1; 2; 3; 4".into() });
     assert!(nft.remove().is_err());
 }
 
@@ -70,7 +70,7 @@ fn a_relative_entry_of_path_is_not_looked_at() {
     let relative = OsString::from(".:");
     let mut both = relative.clone();
     both.push(path);
-    assert!(matches!(Nft::find_in(Some(both)), Err(NftError::TooOld { .. })), "the absolute one is found");
+    assert!(matches!(Nft::find_in(Some(both)), Err(Guard::NftTooOld { .. })), "the absolute one is found");
 }
 
 #[test]

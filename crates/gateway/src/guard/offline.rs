@@ -7,20 +7,22 @@ use std::path::{Path, PathBuf};
 use ironswan_io::route::{Link, Netlink, PROTOCOL, Route, RouteKind};
 
 use super::ingress::Report as Ingress;
-use super::{Counters, GuardError, Nft, NftError, Removed, Snapshot, Version, holder};
+use super::{Counters, Nft, Removed, Snapshot, Version, holder};
 use crate::control::is_alive;
+use crate::diagnosis::Diagnosed;
 use crate::guard::plan::{self, from_config};
 use crate::start::reload;
 use crate::start::run::DEFAULT_VICI;
 use ironswan_config::diag::Diagnostics;
 use ironswan_config::{self as config, Daemon, vici_uri};
-use ironswan_keying::diagnosis::Configuration;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{Configuration, Guard};
 
 /// The guard as it stands in the kernel, in words for the operator.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     /// The version of `nft`, or why it cannot be used.
-    pub nft: Option<Result<Version, NftError>>,
+    pub nft: Option<Result<Version, Guard>>,
     /// True when the nft table stands.
     pub table: bool,
     /// Packets that the table and the programs at the ingress have dropped.
@@ -95,11 +97,11 @@ pub fn daemon(paths: &[PathBuf]) -> Option<String> {
 ///
 /// # Errors
 /// The kernel or `nft` does not tell.
-pub fn look() -> Result<Report, GuardError> {
+pub fn look() -> Result<Report, Diagnosis> {
     let nft = Nft::find();
-    let mut netlink = Netlink::open()?;
+    let mut netlink = Netlink::open().diagnosed()?;
     let snapshot = Snapshot::read(nft.as_ref().ok(), &mut netlink)?;
-    let links = netlink.links()?;
+    let links = netlink.links().diagnosed()?;
     let (ours, foreign): (Vec<&Route>, Vec<&Route>) =
         snapshot.routes.iter().partition(|r| r.protocol == PROTOCOL);
     let words = |routes: Vec<&Route>| routes.into_iter().map(|r| route(r, &links)).collect();
@@ -121,8 +123,8 @@ pub fn look() -> Result<Report, GuardError> {
 ///
 /// # Errors
 /// The first part that the kernel or `nft` refused to remove.
-pub fn remove() -> Result<Removed, GuardError> {
-    super::remove(Nft::find().ok().as_ref(), &mut Netlink::open()?)
+pub fn remove() -> Result<Removed, Diagnosis> {
+    super::remove(Nft::find().ok().as_ref(), &mut Netlink::open().diagnosed()?)
 }
 
 /// Reads the configuration and installs the guard that stands without a daemon. If the
@@ -165,27 +167,23 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         routes: plan.routes.len(),
         table: settings.nft && !plan.routes.is_empty(),
         warnings: {
-            let ingress = kept.problem.map(|why| without_ingress(&why)).into_iter().chain(kept.stricter);
-            plan.warnings.into_iter().chain(ingress).chain(kept.said).collect()
+            let ingress = kept.problem.into_iter().chain(kept.stricter).map(|d| d.to_string());
+            plan.warnings
+                .into_iter()
+                .chain(ingress)
+                .chain(kept.said.iter().map(ToString::to_string))
+                .collect()
         },
     })
-}
-
-/// The warning for a kernel in which the programs at the ingress do not stand.
-pub(crate) fn without_ingress(why: &str) -> String {
-    format!(
-        "packets that come in clear and may not are held back by nftables alone, and no longer where somebody flushes it, as no \
-         program stands at the ingress: {why}"
-    )
 }
 
 /// True when a part of the guard stands, or when that cannot be told.
 fn stands() -> bool {
     let look = || {
-        let mut netlink = Netlink::open()?;
+        let mut netlink = Netlink::open().diagnosed()?;
         let snapshot = Snapshot::read(Nft::find().ok().as_ref(), &mut netlink)?;
-        let programs = super::ingress::stands(&netlink.links()?);
-        Ok::<_, GuardError>(snapshot.table.is_some() || !snapshot.rules.is_empty() || programs)
+        let programs = super::ingress::stands(&netlink.links().diagnosed()?);
+        Ok::<_, Diagnosis>(snapshot.table.is_some() || !snapshot.rules.is_empty() || programs)
     };
     look().unwrap_or(true)
 }

@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Address, NextHop, Route};
+use ironswan_keying::diagnosis::Guard;
 
+use crate::guard::ingress::left_out;
 use crate::guard::standing::StandingGuard;
 use crate::network::Kernel;
 
@@ -56,7 +58,8 @@ impl SharedGuard {
     pub fn no_answer(&self, e: &IoError) {
         let shared = &mut *self.0.borrow_mut();
         if shared.unanswered.insert(e.errno()) {
-            shared.guard.say(format!("{e}; until it is, what was known of the way holds (said once)"));
+            let unknown = Guard::WayUnknown { why: e.to_string() };
+            shared.guard.say(unknown);
         }
     }
 
@@ -85,7 +88,8 @@ impl SharedGuard {
     pub fn restore(&self) -> Result<(Vec<String>, Vec<Route>), IoError> {
         self.change(|guard, kernel| {
             let (rules, routes) = (kernel.rules()?, kernel.routes()?);
-            kernel.left_out().into_iter().for_each(|line| guard.say(line + " (said once)"));
+            let said = left_out(kernel.left_out());
+            said.into_iter().for_each(|d| guard.say(d));
             let missing = guard.compare(&rules, &routes);
             guard.close(kernel);
             Ok((missing, routes))

@@ -10,7 +10,10 @@
 use std::sync::Arc;
 
 use ironswan_ike::event::Level;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Guard;
 
+use crate::diagnosis::{Diagnosed, no_thread};
 use crate::driver::Driver;
 use crate::guard::apply::Replace;
 use crate::guard::ingress::Keeper;
@@ -79,18 +82,18 @@ impl DaemonGuard {
     ///
     /// # Errors
     /// `nft` is missing or too old, and the message has the remedy; or the kernel refuses.
-    pub(crate) fn new(driver: Driver, guard: bool) -> Result<Self, String> {
-        let nft = if guard { Some(Nft::find().map_err(|e| e.to_string())?) } else { None };
+    pub(crate) fn new(driver: Driver, guard: bool) -> Result<Self, Diagnosis> {
+        let nft = if guard { Some(Nft::find()?) } else { None };
         let table_stood = match &nft {
             Some(nft) => nft.present().ok(),
-            None => Some(delete_table().map_err(|e| e.to_string())?),
+            None => Some(delete_table().diagnosed()?),
         };
         let device = driver.guard(|g| g.settings().device.clone());
-        let mut keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
+        let mut keeper = Keeper::open(&device).diagnosed()?;
         let interfaces = keeper.found();
-        let port = keeper.port().map_err(|e| e.to_string())?;
+        let port = keeper.port().diagnosed()?;
         // The thread runs without the guard as well: it removes the programs of an earlier start.
-        let thread = KeeperThread::start(keeper).map_err(|e| format!("starting a thread: {e}"))?;
+        let thread = KeeperThread::start(keeper).map_err(no_thread("keeps the program at the ingress"))?;
         driver.change_guard(|g, _| g.set_keeper_thread(thread));
         let table = nft.map(Table::new);
         table.iter().for_each(|t| driver.set_guard_table(t.clone()));
@@ -116,33 +119,29 @@ impl DaemonGuard {
     /// # Errors
     /// The kernel refuses a part. Then all that was set here has been removed, unless a guard stood
     /// before.
-    pub(crate) fn install(&self, config: &Config) -> Result<(), String> {
-        self.adopt_and_apply(config).inspect_err(|_| self.undo_start())
+    pub(crate) fn install(&self, config: &Config) -> Result<(), Diagnosis> {
+        let removed = self.adopt_and_apply(config).inspect_err(|_| self.undo_start())?;
+        removed.iter().for_each(|removed| log::diagnosis(Level::Warn, None, removed));
+        Ok(())
     }
 
-    fn adopt_and_apply(&self, config: &Config) -> Result<(), String> {
-        self.driver.change_guard(|guard, kernel| guard.adopt(kernel)).map_err(|e| e.to_string())?;
+    /// Returns an entry about the guard of an earlier start when that was removed.
+    pub(crate) fn adopt_and_apply(&self, config: &Config) -> Result<Option<Guard>, Diagnosis> {
+        self.driver.change_guard(|guard, kernel| guard.adopt(kernel)).diagnosed()?;
         let (rules, routes) = self.driver.guard(|g| g.in_kernel());
         self.driver.guard_pass_now(&self.replace(), from_config::configured(&config.connections))?;
         if !self.driver.guard(|g| g.plan().ingress.is_empty()) {
-            return Ok(());
+            return Ok(None);
         }
         let (rules_now, routes_now) = self.driver.guard(|g| g.in_kernel());
         let rules = rules.iter().filter(|rule| !rules_now.contains(rule)).count();
         let routes = routes.difference(&routes_now).count();
-        if let Some(parts) = (Former { rules, routes, ..self.former }).in_words() {
-            let why = if self.table.is_some() {
-                "no loaded child is guarded"
-            } else {
-                "guard = no in ironswan.conf"
-            };
-            log::line(Level::Warn, None, &format!("{why}: removed the guard of an earlier start: {parts}"));
-        }
-        Ok(())
+        let parts = (Former { rules, routes, ..self.former }).in_words();
+        Ok(parts.map(|parts| Guard::FormerRemoved { switched_off: self.table.is_none(), parts }))
     }
 
     /// Begins to watch. `routing`: the netlink address from which our rules and routes are set.
-    pub(crate) fn watch(&self, routing: u32) -> Result<Watcher, String> {
+    pub(crate) fn watch(&self, routing: u32) -> Result<Watcher, Diagnosis> {
         Watcher::new(self.driver.clone(), self.table.clone(), [routing, self.port])
     }
 
@@ -163,7 +162,7 @@ impl DaemonGuard {
         self.driver.change_plane(|plane| plane.remove_routes());
         let last: Replace = Arc::new(move |text| table.replace_last(text));
         if let Err(e) = self.driver.guard_pass_now(&last, loaded) {
-            log::line(Level::Error, None, &e);
+            log::diagnosis(Level::Error, None, &e);
         }
     }
 
@@ -171,7 +170,7 @@ impl DaemonGuard {
         self.driver.change_plane(|plane| plane.remove_routes());
         self.driver.change_guard(|guard, kernel| guard.clear(kernel));
         if let Some(Err(e)) = self.table.as_ref().map(|t| t.remove()) {
-            log::line(Level::Error, None, &e);
+            log::diagnosis(Level::Error, None, &e);
         }
     }
 }

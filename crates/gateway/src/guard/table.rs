@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ironswan_io::nft::TableChange;
+use ironswan_keying::diagnosis::Guard;
 
 use super::nft::{Counters, Nft};
 
@@ -32,10 +33,10 @@ impl Table {
     ///
     /// # Errors
     /// `nft` refused the text, or the daemon's last table has been written or is being written.
-    pub fn replace(&self, text: &str) -> Result<(), String> {
+    pub fn replace(&self, text: &str) -> Result<(), Guard> {
         let own = self.own();
         match self.ended.load(SeqCst) {
-            true => Err("the gateway has put its last table there".to_owned()),
+            true => Err(Guard::Ended),
             false => self.apply(own, text),
         }
     }
@@ -45,7 +46,7 @@ impl Table {
     ///
     /// # Errors
     /// The error of `nft`.
-    pub fn replace_last(&self, text: &str) -> Result<(), String> {
+    pub fn replace_last(&self, text: &str) -> Result<(), Guard> {
         self.end();
         self.apply(self.own(), text)
     }
@@ -60,8 +61,8 @@ impl Table {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn apply(&self, mut own: MutexGuard<'_, VecDeque<u32>>, text: &str) -> Result<(), String> {
-        let pid = self.nft.apply(text).map_err(|e| e.to_string())?;
+    fn apply(&self, mut own: MutexGuard<'_, VecDeque<u32>>, text: &str) -> Result<(), Guard> {
+        let pid = self.nft.apply(text)?;
         own.push_back(pid);
         if own.len() > MAX_OWN_RUNS {
             own.pop_front();
@@ -96,9 +97,9 @@ impl Table {
     ///
     /// # Errors
     /// `nft` refused.
-    pub fn remove(&self) -> Result<(), String> {
+    pub fn remove(&self) -> Result<(), Guard> {
         self.end();
         let _own = self.own();
-        self.nft.remove().map(|_| ()).map_err(|e| e.to_string())
+        self.nft.remove().map(drop)
     }
 }

@@ -153,7 +153,7 @@ fn a_namespace_has_one_gateway_and_is_free_when_that_ends() {
         assert_eq!(holder(), None);
         let claim = Claim::take().unwrap();
         assert_eq!(holder(), i32::try_from(std::process::id()).ok().map(Holder::Process));
-        let text = Claim::take().unwrap_err();
+        let text = Claim::take().unwrap_err().to_string();
         assert!(
             text.contains(&format!("process {}", std::process::id())) && text.contains("stop it"),
             "{text}"
@@ -175,7 +175,7 @@ fn nobody_waits_for_a_holder_of_the_name_who_takes_no_connections() {
         assert!(looks < 100_000);
         // A gateway whose queue is full still counts as the gateway.
         assert_eq!(holder(), Some(Holder::Full));
-        let text = Claim::take().unwrap_err();
+        let text = Claim::take().unwrap_err().to_string();
         assert!(text.contains("@ironswan-gateway") && text.contains("stop it"), "{text}");
         // The gateway takes them out, again and again while there are more.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

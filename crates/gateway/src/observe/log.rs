@@ -14,12 +14,13 @@
 mod queue;
 mod repeated;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use ironswan_ike::event::Level;
+use ironswan_keying::Diagnosis;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -31,6 +32,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
+use crate::diagnosis::no_thread;
 use ironswan_config::LogFormat;
 use queue::{Queue, StandardError};
 pub use repeated::{Repeated, RepeatedBy};
@@ -42,7 +44,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// There can be no thread that writes.
-pub fn init(level: Level, format: LogFormat) -> Result<(), String> {
+pub fn init(level: Level, format: LogFormat) -> Result<(), Diagnosis> {
     let json = format == LogFormat::Json;
     let (filter, handle) = reload::Layer::new(filter(level));
     let queue = open(json)?;
@@ -83,12 +85,12 @@ pub fn last_words(lines: &[String]) {
 }
 
 /// The queue of the process. Its form is that of the first call.
-fn open(json: bool) -> Result<&'static Queue, String> {
+fn open(json: bool) -> Result<&'static Queue, Diagnosis> {
     if let Some(queue) = QUEUE.get() {
         return Ok(queue);
     }
     let queue = Queue::start(StandardError, if json { lost_json } else { lost_text })
-        .map_err(|e| format!("cannot start the thread that writes the log: {e}"))?;
+        .map_err(no_thread("writes the log"))?;
     Ok(QUEUE.get_or_init(|| queue))
 }
 
@@ -154,6 +156,11 @@ fn filter(level: Level) -> LevelFilter {
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
     }
+}
+
+/// Logs a failure: sentence and remedy of the entry.
+pub fn diagnosis(level: Level, conn: Option<&str>, entry: &impl fmt::Display) {
+    line(level, conn, &entry.to_string());
 }
 
 /// A line of the endpoint's.

@@ -13,15 +13,18 @@ use std::time::Duration;
 use ironswan_config::{Config, Daemon, files, vici_uri};
 use ironswan_crypto::rng::System;
 use ironswan_crypto::selftest;
+use ironswan_ike::event::Level;
 use ironswan_ike::{Endpoint, Options};
 use ironswan_io::clock;
 use ironswan_io::route::Netlink;
-use ironswan_keying::Ports;
+use ironswan_keying::diagnosis::{Machine, SocketFault};
+use ironswan_keying::{Diagnosis, Ports};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, LocalSet};
 
 use crate::control::{Control, Listener, is_alive};
 use crate::dataplane::choose;
+use crate::diagnosis::Diagnosed;
 use crate::driver::Driver;
 use crate::guard::Claim;
 use crate::guard::keep::tell_network;
@@ -30,6 +33,7 @@ use crate::guard::shared::SharedGuard;
 use crate::guard::standing::StandingGuard;
 use crate::guard::start_and_end::DaemonGuard;
 use crate::observe::keylog::KeyLogger;
+use crate::observe::log;
 use crate::start::fitness;
 use crate::start::notify::notify;
 use crate::start::reload::{Loaded, load, report};
@@ -73,6 +77,12 @@ impl RunError {
     }
 }
 
+impl From<Diagnosis> for RunError {
+    fn from(why: Diagnosis) -> Self {
+        why.to_string().into()
+    }
+}
+
 impl From<String> for RunError {
     fn from(line: String) -> Self {
         Self { lines: vec![line], started: false, passes: false }
@@ -93,18 +103,15 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
     let sockets = vici_paths(options, &config.daemon)?;
     for path in &sockets {
         if is_alive(path) {
-            let name = path.display();
-            return Err(format!(
-                "VICI at {name}: already running; stop the other daemon, or give another --vici"
-            )
-            .into());
+            let running = Machine::ViciSocket { path: path.clone(), why: SocketFault::Alive };
+            return Err(Diagnosis::from(running).into());
         }
     }
     // Blocking work has pools of its own: the runtime would wait for its own threads at the end.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| format!("cannot start the control thread: {e}"))?;
+        .map_err(|e| Diagnosis::from(system("starting the control thread", &e)))?;
     let ended = LocalSet::new().block_on(&runtime, daemon(options, config, sockets));
     crate::observe::log::flush();
     ended
@@ -150,8 +157,8 @@ fn open_keylog(settings: &Daemon) -> Result<Option<KeyLogger>, RunError> {
 /// Starts the data plane and a driver over it. Returns also the netlink address from which our
 /// rules and routes are set.
 fn start_driver(settings: &Daemon, keylog: Option<KeyLogger>) -> Result<(Driver, u32), RunError> {
-    let kernel = Netlink::open().map_err(|e| e.to_string())?;
-    let routing = kernel.port().map_err(|e| e.to_string())?;
+    let kernel = Netlink::open().diagnosed()?;
+    let routing = kernel.port().diagnosed()?;
     let standing = StandingGuard::new(from_config::settings(settings));
     let guard = SharedGuard::new(standing, Box::new(kernel));
     let plane = choose::start(settings, guard.clone()).map_err(|e| e.to_string())?;
@@ -188,6 +195,7 @@ impl Running {
         hangup: Signal,
     ) -> Result<Self, RunError> {
         let claim = Claim::take()?;
+        claim.doubt().into_iter().for_each(|doubt| log::diagnosis(Level::Warn, None, doubt));
         tokio::task::spawn_local(async move { claim.keep_free().await });
         let settings = config.daemon.clone();
         let guard = DaemonGuard::new(driver.clone(), settings.guard)?;
@@ -230,7 +238,7 @@ impl Running {
             }),
         );
         for path in sockets {
-            let listener = Listener::bind(path)?;
+            let listener = Listener::bind(path).map_err(Diagnosis::from)?;
             self.servers.push(tokio::task::spawn_local(control.clone().serve(listener)));
         }
         let watcher = guard.watch(routing)?;
@@ -322,6 +330,10 @@ async fn reload_at(mut hangup: Signal, driver: Driver, loaded: Rc<Loaded>) {
     }
 }
 
+fn system(action: &str, e: &std::io::Error) -> Machine {
+    Machine::SystemCall { action: action.to_owned(), why: e.to_string() }
+}
+
 fn on(kind: SignalKind) -> Result<Signal, RunError> {
-    signal(kind).map_err(|e| format!("cannot catch signals: {e}").into())
+    signal(kind).map_err(|e| Diagnosis::from(system("catching signals", &e)).into())
 }

@@ -20,6 +20,8 @@
 //! | `entry` | fault, words, and the macro that makes the enums of an area |
 //! | `key_exchange` | entries of key exchange: proposals, key exchange values, messages |
 //! | `negotiation` | details of a negotiation: the nearest proposals, lists |
+//! | `guard` | entries of the guard: nft, rules, table 220, ingress |
+//! | `machine` | entries of this machine: kernel, capabilities, threads, sockets |
 //! | `reading` | details of files, syntax and inheritance |
 //! | `selectors` | entries of traffic selectors |
 //! | `value` | details of values, secrets and proposals |
@@ -27,7 +29,9 @@
 mod configuration;
 mod configuration_words;
 mod entry;
+mod guard;
 mod key_exchange;
+mod machine;
 mod negotiation;
 mod reading;
 mod selectors;
@@ -37,7 +41,9 @@ use std::fmt;
 
 pub use configuration::{Configuration, ConfigurationEntry};
 pub use entry::Fault;
+pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{KeyExchange, KeyExchangeEntry};
+pub use machine::{Machine, MachineEntry, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};
 pub use selectors::{Pair, Selectors, SelectorsEntry};
@@ -56,6 +62,10 @@ pub enum Area {
     KeyExchange,
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors,
+    /// The guard, which keeps protected packets from travelling in clear.
+    Guard,
+    /// The machine that the gateway runs on.
+    Machine,
 }
 
 impl Area {
@@ -65,6 +75,8 @@ impl Area {
             Self::Configuration => "configuration",
             Self::KeyExchange => "key exchange",
             Self::Selectors => "selectors",
+            Self::Guard => "guard",
+            Self::Machine => "this machine",
         }
     }
 }
@@ -159,6 +171,10 @@ areas! {
     KeyExchange, KeyExchangeEntry;
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors, SelectorsEntry;
+    /// The guard, which keeps protected packets from travelling in clear.
+    Guard, GuardEntry;
+    /// The machine that the gateway runs on: kernel, capabilities, threads, sockets.
+    Machine, MachineEntry;
 }
 
 impl Diagnosis {

@@ -62,7 +62,7 @@ impl Installer {
     }
 
     fn log(&self) -> Vec<String> {
-        self.guard.change(|guard, _| guard.take_log())
+        self.guard.change(|guard, _| guard.take_log()).iter().map(ToString::to_string).collect()
     }
 
     /// Whether the guard has something to do, and whether the kernel refused something.

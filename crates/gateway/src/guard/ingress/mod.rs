@@ -20,7 +20,11 @@ use ironswan_io::Error as IoError;
 use ironswan_io::ingress::{Counter, Filter, Ingress, Interface};
 use ironswan_io::route::{Link, Netlink};
 
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{Guard, Machine};
+
 use super::Count;
+use crate::diagnosis::{Diagnosed, of_kernel};
 
 /// Limits how many interfaces one line of the log names.
 const MAX_NAMED: usize = 4;
@@ -43,11 +47,11 @@ pub struct KeepOutcome {
     /// Interfaces that had lost the program, and have it again.
     pub restored: Vec<String>,
     /// Reason why the program does not stand at every interface.
-    pub problem: Option<String>,
+    pub problem: Option<Guard>,
     /// Lists that the program closes, because they have more policies than it has room for.
-    pub stricter: Option<String>,
+    pub stricter: Option<Guard>,
     /// Further lines for the log, about lists of the kernel that were not understood.
-    pub said: Vec<String>,
+    pub said: Vec<Machine>,
 }
 
 impl Keeper {
@@ -75,17 +79,18 @@ impl Keeper {
             return kept;
         }
         let seen = self.netlink.links().and_then(|links| Ok((links, self.netlink.addresses()?)));
-        kept.said = self.netlink.left_out();
+        kept.said = left_out(self.netlink.left_out());
         let (links, addresses) = match seen {
             Ok(seen) => seen,
-            Err(e) => return KeepOutcome { problem: Some(e.to_string()), ..kept },
+            Err(e) => return KeepOutcome { problem: Some(incomplete(of_kernel(&e))), ..kept },
         };
         let (with, without) = interfaces(&links, &self.device);
         let own = addresses.iter().filter(|a| !a.tentative && !a.ip.is_loopback()).map(|a| a.ip).collect();
         if let Err(e) = self.ingress.set_filter(lists, &own, &with) {
-            kept.problem = Some(e.to_string());
+            kept.problem = Some(incomplete(e));
         }
-        kept.stricter = self.ingress.stricter().map(str::to_owned);
+        kept.stricter =
+            self.ingress.stricter().map(|lists| Guard::IngressStricter { lists: lists.to_owned() });
         let done = self.ingress.reconcile(&with, &without);
         self.nowhere = lists.is_empty() && done.failed.is_empty();
         let was = std::mem::take(&mut self.stands);
@@ -101,7 +106,7 @@ impl Keeper {
             let names: Vec<&str> = done.failed.iter().take(MAX_NAMED).map(|(n, _)| n.as_str()).collect();
             let more = done.failed.len() - names.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            kept.problem.get_or_insert(format!("{}{more}: {why}", names.join(", ")));
+            kept.problem.get_or_insert_with(|| incomplete(format_args!("{}{more}: {why}", names.join(", "))));
         }
         kept
     }
@@ -130,6 +135,16 @@ impl Keeper {
     pub fn stands(&self) -> Vec<String> {
         self.stands.values().cloned().collect()
     }
+}
+
+/// The entry for a program that does not stand everywhere.
+pub(crate) fn incomplete(why: impl std::fmt::Display) -> Guard {
+    Guard::IngressIncomplete { why: why.to_string() }
+}
+
+/// The entries for lists of the kernel that were not understood.
+pub(crate) fn left_out(lines: Vec<String>) -> Vec<Machine> {
+    lines.into_iter().map(|lacks| Machine::AnswerIncomplete { lacks }).collect()
 }
 
 /// Kinds of interfaces that take in all packets of their parts.
@@ -217,12 +232,12 @@ impl Report {
 ///
 /// # Errors
 /// The first interface where the kernel refused, and why.
-pub(super) fn remove(links: &[Link]) -> Result<usize, String> {
+pub(crate) fn remove(links: &[Link]) -> Result<usize, Diagnosis> {
     let all: Vec<Interface<'_>> = links.iter().map(|l| (l.index, l.name.as_str())).collect();
-    let mut ingress = Ingress::open().map_err(|e| e.to_string())?;
+    let mut ingress = Ingress::open().diagnosed()?;
     let done = ingress.reconcile(&[], &all);
     match done.failed.into_iter().next() {
-        Some((name, e)) => Err(format!("{name}: {e}")),
+        Some((interface, e)) => Err(Guard::IngressStays { interface, why: e.to_string() }.into()),
         None => Ok(done.removed.len()),
     }
 }

@@ -17,7 +17,7 @@ use ironswan_io::ingress::{Counter, Filter};
 use tokio::sync::watch;
 
 use super::super::Count;
-use super::{KeepOutcome, Keeper};
+use super::{KeepOutcome, Keeper, incomplete};
 
 /// After work that took t the thread pauses for this many times t, unless somebody waits.
 const PAUSE_SHARE: u32 = 4;
@@ -216,7 +216,7 @@ fn work(shared: &Shared, mut keeper: impl KeepIngress, tell: &watch::Sender<u64>
         drop(state);
         let began = clock::now();
         let kept = catch_unwind(AssertUnwindSafe(|| keeper.keep(&lists))).unwrap_or_else(|_| KeepOutcome {
-            problem: Some("an error of the program itself".into()),
+            problem: Some(incomplete("an error of the program itself")),
             ..KeepOutcome::default()
         });
         let cost = clock::now().saturating_duration_since(began);

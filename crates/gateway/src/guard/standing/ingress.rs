@@ -1,9 +1,10 @@
 //! The state of the programs at the ingress, as their thread tells it.
 
-use super::StandingGuard;
+use ironswan_keying::diagnosis::Guard;
+
+use super::{LogLine, StandingGuard};
 use crate::guard::Count;
 use crate::guard::ingress::thread::KeeperThread;
-use crate::guard::offline::without_ingress;
 
 impl StandingGuard {
     /// Gives the thread that keeps the plan's program at the ingress of interfaces, from the next
@@ -19,8 +20,8 @@ impl StandingGuard {
 
     /// Interfaces at whose ingress the program stands, and the reason why it does not stand at all
     /// of them.
-    pub fn ingress(&self) -> (Vec<String>, Option<&str>) {
-        (self.ingress.as_ref().map(KeeperThread::stands).unwrap_or_default(), self.without_ingress.as_deref())
+    pub fn ingress(&self) -> (Vec<String>, Option<&Guard>) {
+        (self.ingress.as_ref().map(KeeperThread::stands).unwrap_or_default(), self.without_ingress.as_ref())
     }
 
     /// Counts the packets that the programs have dropped.
@@ -33,18 +34,21 @@ impl StandingGuard {
     pub fn ingress_kept(&mut self) -> Vec<String> {
         let Some(thread) = &self.ingress else { return Vec::new() };
         let kept = thread.take();
-        kept.said.into_iter().for_each(|line| self.problems.say(line + " (said once)"));
+        kept.said.into_iter().for_each(|d| self.problems.say(d));
         if kept.problem != self.without_ingress {
             match &kept.problem {
-                Some(why) => self.problems.say(without_ingress(why)),
+                Some(why) => self.problems.say(why.clone()),
                 // Without anything to drop, the program stands nowhere.
                 None if self.plan.ingress.is_empty() => {}
-                None => self.problems.say("the program at the ingress stands at all interfaces".to_owned()),
+                None => {
+                    let text = "the program at the ingress stands at all interfaces";
+                    self.problems.say(LogLine::Text(text.to_owned()));
+                }
             }
             self.without_ingress = kept.problem;
         }
         if kept.stricter != self.stricter {
-            kept.stricter.iter().for_each(|line| self.problems.say(line.clone()));
+            kept.stricter.iter().for_each(|d| self.problems.say(d.clone()));
             self.stricter = kept.stricter;
         }
         kept.restored

@@ -9,6 +9,7 @@ use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
 
 use super::StandingGuard;
+use crate::diagnosis::of_kernel;
 use crate::guard::plan::Way;
 use crate::guard::{has_vrf, no_such_family, renewing, standing_route};
 use crate::network::Kernel;
@@ -87,12 +88,12 @@ impl StandingGuard {
     pub fn clear(&mut self, kernel: &mut dyn Kernel) {
         for rule in std::mem::take(&mut self.rules) {
             if let Err(e) = kernel.delete_rule(&rule) {
-                self.problems.say(e.to_string());
+                self.problems.say(of_kernel(&e));
             }
         }
         for (to, way) in std::mem::take(&mut self.routes) {
             if let Err(e) = kernel.delete_route(&standing_route(to, way)) {
-                self.problems.say(e.to_string());
+                self.problems.say(of_kernel(&e));
             }
         }
         self.plan.ingress = Arc::default();

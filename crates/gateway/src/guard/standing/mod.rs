@@ -30,14 +30,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, Rule};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Guard;
 use ironswan_wire::sadb::PolicyAdd;
 
+use crate::diagnosis::of_kernel;
 use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::plan::from_config::Configured;
 use crate::guard::plan::{self, Negotiated, Plan, Policy, Serving, Settings, Way};
 use crate::network::Kernel;
 pub(crate) use kernel::default_metric;
 use policies::{PlanInput, Policies, PolicyKey};
+pub use problems::LogLine;
 use problems::Problems;
 
 /// The record of rules, routes and nft table in the kernel, beside the plan that they should
@@ -58,9 +62,9 @@ pub struct StandingGuard {
     /// The thread that keeps the programs at the ingress.
     ingress: Option<KeeperThread>,
     /// The reason why a program does not stand at every interface.
-    without_ingress: Option<String>,
+    without_ingress: Option<Guard>,
     /// The interfaces and addresses for which the program drops more than the policies say.
-    stricter: Option<String>,
+    stricter: Option<Guard>,
     /// Routes of ours that the kernel has, as far as is known.
     routes: BTreeSet<(Destination, Way)>,
     /// Rules of ours that the kernel has, as far as is known.
@@ -143,7 +147,7 @@ impl StandingGuard {
     }
 
     /// Why it does not stand: the first of what could not be done.
-    pub fn problem(&self) -> Option<&str> {
+    pub fn problem(&self) -> Option<&Diagnosis> {
         self.problems.first()
     }
 
@@ -153,12 +157,12 @@ impl StandingGuard {
     }
 
     /// Lines for the log since the last call.
-    pub fn take_log(&mut self) -> Vec<String> {
+    pub fn take_log(&mut self) -> Vec<LogLine> {
         self.problems.take_log()
     }
 
     /// Adds a line to the log.
-    pub(crate) fn say(&mut self, line: String) {
+    pub(crate) fn say(&mut self, line: impl Into<LogLine>) {
         self.problems.say(line);
     }
 
@@ -221,7 +225,7 @@ impl StandingGuard {
         let plan = plan_of(&self.settings, &input);
         for warning in &plan.warnings {
             if !self.plan.warnings.contains(warning) {
-                self.problems.say(warning.clone());
+                self.problems.say(LogLine::Text(warning.clone()));
             }
         }
         self.ways = plan.routes.iter().copied().collect();
@@ -280,7 +284,7 @@ impl StandingGuard {
     }
 
     /// The table of this text stands now, or why it does not.
-    pub fn table_replaced(&mut self, text: &str, result: Result<(), String>) {
+    pub fn table_replaced(&mut self, text: &str, result: Result<(), Guard>) {
         match result {
             Ok(()) => {
                 // Who touched it meanwhile may have come before or after.
@@ -291,7 +295,7 @@ impl StandingGuard {
                 // Replaced as a whole or not at all; but which one stands is not certain when the
                 // program was killed.
                 self.table = None;
-                self.failed("nft table".to_owned(), e);
+                self.failed("nft table".to_owned(), e.into());
             }
         }
     }
@@ -343,7 +347,7 @@ impl StandingGuard {
                 true
             }
             Err(e) => {
-                self.failed(step, e.to_string());
+                self.failed(step, of_kernel(&e));
                 false
             }
         }
@@ -351,7 +355,7 @@ impl StandingGuard {
 
     /// Records that a step was refused. A new refusal is a change of its own, so that the step is
     /// tried again.
-    fn failed(&mut self, step: String, why: String) {
+    fn failed(&mut self, step: String, why: Diagnosis) {
         if self.problems.failed(step, why) {
             self.wanted += 1;
         }

@@ -2,23 +2,51 @@
 //! when the step succeeds.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Guard;
+
+/// A line for the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogLine {
+    /// Something failed.
+    Failure(Diagnosis),
+    /// Anything else.
+    Text(String),
+}
+
+impl fmt::Display for LogLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failure(why) => why.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl<D: Into<Diagnosis>> From<D> for LogLine {
+    fn from(why: D) -> Self {
+        Self::Failure(why.into())
+    }
+}
 
 /// Refused steps by name.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     /// Refusals since the last plan.
-    open: BTreeMap<String, String>,
+    open: BTreeMap<String, Diagnosis>,
     /// Refusals from before the last plan. Their steps are tried again where the plan still wants
     /// them.
-    before: BTreeMap<String, String>,
+    before: BTreeMap<String, Diagnosis>,
     /// Lines for the log that nobody has taken yet.
-    log: Vec<String>,
+    log: Vec<LogLine>,
 }
 
 impl Problems {
     /// The reason of the first refusal.
-    pub(super) fn first(&self) -> Option<&str> {
-        self.open.values().next().map(String::as_str)
+    pub(super) fn first(&self) -> Option<&Diagnosis> {
+        self.open.values().next()
     }
 
     /// A new plan begins: refused steps that it does not want any more are forgotten.
@@ -34,26 +62,27 @@ impl Problems {
         self.open.is_empty()
     }
 
-    pub(super) fn say(&mut self, line: String) {
-        self.log.push(line);
+    pub(super) fn say(&mut self, line: impl Into<LogLine>) {
+        self.log.push(line.into());
     }
 
-    pub(super) fn take_log(&mut self) -> Vec<String> {
+    pub(super) fn take_log(&mut self) -> Vec<LogLine> {
         std::mem::take(&mut self.log)
     }
 
     /// The step has succeeded.
     pub(super) fn solved(&mut self, step: &str) {
         if self.open.remove(step).or(self.before.remove(step)).is_some() {
-            self.log.push(format!("{step}: done at last"));
+            self.log.push(LogLine::Text(format!("{step}: done at last")));
         }
     }
 
     /// The step was refused. Returns whether it had not been refused before.
-    pub(super) fn failed(&mut self, step: String, why: String) -> bool {
+    pub(super) fn failed(&mut self, step: String, why: Diagnosis) -> bool {
         let before = self.open.get(&step).or(self.before.get(&step)).cloned();
         if before.as_ref() != Some(&why) {
-            self.log.push(format!("{step}: {why}; what it protects goes nowhere until it succeeds"));
+            let refused = Guard::StepRefused { step: step.clone(), why: why.to_string() };
+            self.log.push(refused.into());
         }
         self.open.insert(step, why);
         before.is_none()

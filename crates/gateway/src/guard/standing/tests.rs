@@ -48,6 +48,10 @@ fn pass_with(s: &mut StandingGuard, kernel: &mut Fake, loaded: Configured) {
     s.open(kernel, generation);
 }
 
+fn log(s: &mut StandingGuard) -> Vec<String> {
+    s.take_log().iter().map(ToString::to_string).collect()
+}
+
 fn routes(kept: &Rc<RefCell<KernelState>>) -> Vec<String> {
     let mut all: Vec<String> =
         kept.borrow().routes.iter().map(|r| r.to_string().replace(" table 220", "")).collect();
@@ -91,14 +95,17 @@ fn what_a_predecessor_left_stays_until_the_plan_stands_and_goes_then() {
     kept.borrow_mut().routes.retain(|r| *r != foreign);
     let generation = next.replan(&mut kernel, only(&[protect([10, 4, 0, 0], 16)]));
     let text = next.begin_table().unwrap();
-    next.table_replaced(&text, Err("nft hangs".into()));
+    next.table_replaced(&text, Err(Guard::Ended));
     next.open(&mut kernel, generation);
     assert_eq!(routes(&kept).len(), 3, "nothing is opened before the table stands: {:?}", routes(&kept));
     pass(&mut next, &mut kernel, &[protect([10, 4, 0, 0], 16)]);
     assert_eq!(routes(&kept), ["unreachable 10.4.0.0/16 metric 4278198272"]);
     assert_eq!(
-        next.take_log(),
-        ["nft table: nft hangs; what it protects goes nowhere until it succeeds", "nft table: done at last"]
+        log(&mut next),
+        [
+            "nft table: the gateway has put its last table there; what it protects goes nowhere until it succeeds",
+            "nft table: done at last"
+        ]
     );
 }
 
@@ -363,7 +370,7 @@ fn a_program_that_is_wanted_nowhere_is_not_said_to_stand() {
     let mut left = 1;
     s.set_keeper_thread(
         KeeperThread::with(move |_: &std::sync::Arc<_>| {
-            let problem = (left > 0).then(|| "this kernel has none".to_owned());
+            let problem = (left > 0).then(|| crate::guard::ingress::incomplete("this kernel has none"));
             left -= i32::from(left > 0);
             crate::guard::ingress::KeepOutcome { problem, ..Default::default() }
         })
@@ -373,7 +380,7 @@ fn a_program_that_is_wanted_nowhere_is_not_said_to_stand() {
         pass(s, &mut kernel, loaded);
         s.keeper_thread().unwrap().settle();
         s.ingress_kept();
-        s.take_log().join(" ")
+        log(s).join(" ")
     };
     let said = kept(&mut s, &[protect([10, 2, 0, 0], 16)]);
     assert!(said.contains("this kernel has none"), "{said}");
