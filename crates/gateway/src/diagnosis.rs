@@ -1,6 +1,5 @@
-//! Failures of kernel objects as entries of the one list of reasons ([`ironswan_keying::Diagnosis`]).
-//! Errors of `ironswan-io` become entries of the area this machine here, because that crate does
-//! not know the list.
+//! Errors of kernel objects as entries of the one list of reasons ([`Diagnosis`]). `ironswan-io`
+//! does not know the list, so its errors become entries of the area this machine here.
 
 use ironswan_io::Error as IoError;
 use ironswan_keying::Diagnosis;

@@ -7,7 +7,7 @@
 //! | [`driver`] | the control plane: the loop around `ike::Endpoint`, and threads for what blocks |
 //! | [`dataplane`] | holds SAs and policies, moves packets |
 //! | [`network`] | the kernel's routing, or a stand-in of tests |
-//! | [`guard`] | keeps protected packets from travelling in clear: rules, routes, nft table, programs at the ingress |
+//! | [`guard`] | keeps protected packets from travelling in clear, by routes, nft and programs |
 //! | [`control`] | the VICI server |
 //! | [`diagnosis`] | errors of the kernel as entries of the one list of reasons |
 //! | [`observe`] | log lines and key tables |

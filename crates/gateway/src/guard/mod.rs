@@ -6,15 +6,15 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `plan/` | makes of policies the plan: routes, rules, the text of the nft table, the lists for the ingress; pure |
-//! | `standing/` | records what of the plan stands in the kernel, and sets or removes the difference |
+//! | `plan/` | makes the plan from policies: routes, rules, nft table, ingress lists; pure |
+//! | `standing/` | records what of the plan stands in the kernel; sets and removes the rest |
 //! | `shared` | the record and the kernel's routing, for driver and data plane |
 //! | `passes` | state of the passes of the daemon |
 //! | `apply` | runs the passes: at most one replacement of the table at a time |
 //! | `table` | the nft table as the daemon replaces it |
-//! | `keep` | listens to the kernel, and restores what other programs remove; tells IKE of a changed network |
+//! | `keep` | restores what other programs remove; tells IKE of a changed network |
 //! | `start_and_end` | the guard at the daemon's start and end |
-//! | `ingress/` | the program at the ingress of every interface, and the thread that keeps it there |
+//! | `ingress/` | the program at the ingress of every interface, and its thread |
 //! | `nft` | runs the program `nft` |
 //! | `offline` | `ironswan guard`: shows, installs and removes without a daemon |
 //! | `claim` | allows one gateway per network namespace |

@@ -4,7 +4,7 @@
 //! start:  adopt what stands ─▶ plan of the configuration ─▶ kernel ─▶ VICI, connections
 //! failed: nothing stood before: all of it goes; else it stays
 //! end:    device routes go, dynamic policies go; what the configuration protects stays guarded
-//! no guard: with `guard = no`, or without a guarded child, the guard of an earlier start is removed, and the log says so
+//! no guard: `guard = no`, or no guarded child: the guard of an earlier start goes, and is logged
 //! ```
 
 use std::sync::Arc;
