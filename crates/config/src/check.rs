@@ -172,10 +172,12 @@ fn reqids(config: &Config, diags: &mut Diagnostics) {
 fn twins(config: &Config, diags: &mut Diagnostics) {
     let text = |addrs: &[AddrSpec]| format!("{addrs:?}");
     // The identities themselves: their texts are cut where they are long.
-    let mut seen: BTreeMap<(String, String, Option<Identity>, IdPattern), &Connection> = BTreeMap::new();
+    let mut seen: BTreeMap<_, &Connection> = BTreeMap::new();
     for conn in &config.connections {
         let us = conn.local_id.as_ref().map(Identity::folded);
-        let key = (text(&conn.local_addrs), text(&conn.remote_addrs), us, conn.remote_id.folded());
+        // The method by which the peer proves itself tells connections apart, too.
+        let psk = conn.remote_auth == Auth::Psk;
+        let key = (text(&conn.local_addrs), text(&conn.remote_addrs), us, conn.remote_id.folded(), psk);
         if let Some(first) = seen.insert(key, conn) {
             let path = format!("connections.{}", conn.name);
             let twins = Configuration::Twins { other: first.name.clone() };

@@ -274,6 +274,25 @@ fn private_keys_that_cannot_be_used_are_named() {
 }
 
 #[test]
+fn connections_that_differ_in_the_method_of_the_peer_are_no_twins() {
+    let dir = good();
+    let conn = &CONF["connections {".len()..CONF.trim_end().len() - 1];
+    let other = conn.replace(" c {", " d {").replace("10.2", "10.3");
+    let psk = other.replace("auth = ike:ed25519\n pubkeys = g2.pem, 'g 3.der'", "auth = psk");
+    let secret = "secrets { ike-1 { secret = 0123456789abcdef0 } }\n";
+    for (second, twins) in [(other, true), (psk, false)] {
+        dir.write("swanctl.conf", &format!("connections {{ {conn} {second} }}\n{secret}"));
+        let found = findings(&dir);
+        assert_eq!(
+            found.iter().any(|line| line.contains("same addresses and identities")),
+            twins,
+            "{found:?}"
+        );
+        assert_eq!(found.len(), usize::from(twins), "{found:?}");
+    }
+}
+
+#[test]
 fn an_identity_may_name_our_key_by_its_fingerprint() {
     let dir = good();
     let id: String = private_key(&pair(1).0).unwrap().id.iter().map(|b| format!("{b:02x}")).collect();
