@@ -3,9 +3,9 @@
 use ironswan_keying::diagnosis::KeyExchangeEntry as E;
 use ironswan_keying::{Diagnosis, Limits};
 use ironswan_testkit::config;
-use ironswan_wire::iana::{ExchangeType, KeId, PayloadType, PrfId};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId};
 use ironswan_wire::ike::Payload;
-use ironswan_wire::ike::payload::{Ke, Nonce};
+use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
 use ironswan_wire::proposal::{Proposal, Transform};
 
 use crate::story::{MS, Pair, failures, ike_with, tried};
@@ -39,6 +39,12 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             pair.ask_child(|p| p[1] = Payload::Nonce(Nonce(vec![1; 16])))
         }
         E::MissingPayload => Pair::up(|_| {}).ask_child(|p| p.truncate(3)),
+        E::NeverOffered => {
+            let mut pair = Pair::up(|_| {});
+            let mut answer = pair.child(0xc222_2222);
+            answer[0] = Payload::Sa(vec![Proposal { spi: vec![0xc2, 2, 2, 2], ..config::ah_proposal(&[]) }]);
+            pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &answer)
+        }
         E::BadSpi => {
             let mut pair = Pair::up(|_| {});
             let in_use = pair.w.child(0).spi_in;
@@ -56,6 +62,11 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             failures(&pair.w)
         }
         E::OutOfPlace => Pair::up(|_| {}).ask(ExchangeType::IKE_AUTH, &[]),
+        E::PeerError => {
+            let mut pair = Pair::up(|_| {});
+            let refusal = [Payload::Notify(Notify::new(NotifyType::NO_ADDITIONAL_SAS, []))];
+            pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &refusal)
+        }
         E::ChildLimit => {
             let limits = Limits { child_sa_max: 1, ..Limits::default() };
             Pair::limited(limits, |_| {}).ask_child(|_| {})

@@ -1,6 +1,7 @@
 //! Every entry of the list of diagnoses happens. The match from entry to case is exhaustive, so that an entry
 //! without a case does not compile.
 
+mod authentication;
 mod configuration;
 mod key_exchange;
 mod selectors;
@@ -15,6 +16,7 @@ fn happens(entry: Entry) -> Vec<Diagnosis> {
     match entry {
         Entry::Configuration(entry) => configuration::happens(entry),
         Entry::KeyExchange(entry) => key_exchange::happens(entry),
+        Entry::Authentication(entry) => authentication::happens(entry),
         Entry::Selectors(entry) => selectors::happens(entry),
         // The tests of the gateway make these happen, since this crate does not know it.
         Entry::Guard(_) | Entry::Machine(_) => Vec::new(),

@@ -1,30 +1,16 @@
 //! Cases of the area selectors.
 
 use ironswan_keying::diagnosis::SelectorsEntry as E;
-use ironswan_keying::{AddrSpec, ChildConfig, Diagnosis, Limits, Unique};
+use ironswan_keying::{AddrSpec, ChildConfig, Diagnosis, Unique};
 use ironswan_testkit::net::Nat;
-use ironswan_testkit::{Node, World, config};
-use ironswan_wire::iana::{KeId, NotifyType, ProtocolId};
-use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_testkit::{World, config};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, ProtocolId};
+use ironswan_wire::id::IdPattern;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
-use crate::story::{Pair, S, a, b, failures, tried};
-
-/// A third gateway at this address with this identity and the connection of node 0.
-fn third(w: &mut World, at: &str, id: &str) {
-    let now = w.now();
-    let mut node = Node::seeded(vec![config::ip(at)], 90 + w.nodes.len() as u64, Limits::default());
-    let mut conn = w.nodes[0].endpoint.connection("gw").expect("a connection").clone();
-    conn.local_addrs = vec![];
-    conn.local_id = Identity::parse(id);
-    for n in [&mut node, &mut w.nodes[1]] {
-        n.endpoint.load_shared(config::psk("any", "a secret of all", &[]));
-    }
-    node.endpoint.load_connection(now, conn);
-    w.nodes.push(node);
-}
+use crate::story::{Pair, S, a, b, failures, third, tried};
 
 /// Two hosts behind one NAT ask one host for transport mode.
 fn two_hosts_behind_one_nat() -> Vec<Diagnosis> {
@@ -60,11 +46,6 @@ fn many_pieces() -> Vec<Diagnosis> {
         child.remote_ts = (0..4).map(|i| config::net(&format!("10.8.{}.0/18", 64 * i))).collect();
         let mut conn = w.nodes[node].endpoint.connection("gw").expect("a connection").clone();
         conn.children.push(child);
-        w.nodes[node].endpoint.load_shared(config::psk(
-            "ike-gw",
-            "a secret of both",
-            &["g1.example", "g2.example"],
-        ));
         w.nodes[node].endpoint.load_connection(now, conn);
         w.establish(node).expect("an IKE_SA");
     }
@@ -92,6 +73,13 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
                 p[2] = Payload::TsI(vec![TrafficSelector { protocol: 17, ..old.local_ts[0] }]);
                 p.insert(0, Payload::Notify(rekey));
             })
+        }
+        E::BadAnswer => {
+            let mut pair = Pair::up(|_| {});
+            let mut answer = pair.child(0xc222_2222);
+            let everywhere = AddrRange::prefix(config::ip("0.0.0.0"), 0).expect("a prefix");
+            answer[2] = Payload::TsI(vec![TrafficSelector::addresses(everywhere)]);
+            pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &answer)
         }
         E::SameHost => two_hosts_behind_one_nat(),
         E::TooManyPieces => many_pieces(),

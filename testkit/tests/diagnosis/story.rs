@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironswan_keying::{Connection, Diagnosis, Limits};
-use ironswan_testkit::{Forger, World, config};
+use ironswan_testkit::{Forger, Node, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
+use ironswan_wire::id::Identity;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::Nonce;
 use ironswan_wire::proposal::Proposal;
@@ -89,9 +90,43 @@ impl Pair {
             Payload::TsR(child.remote_ts),
         ]
     }
+
+    /// Node 0 asks for something by `begin`, and these payloads come in answer. All failures.
+    pub fn answer(
+        &mut self,
+        exchange: ExchangeType,
+        begin: impl FnOnce(&mut World),
+        payloads: &[Payload],
+    ) -> Vec<Diagnosis> {
+        self.w.net.rules.push(Box::new(move |s| match s.node == 0 && s.exchange == exchange {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }));
+        begin(&mut self.w);
+        self.w.run(10 * MS);
+        let bytes = self.f.message(false, exchange, true, self.mid, payloads);
+        self.w.inject(b(), a(), bytes);
+        self.w.run(100 * MS);
+        failures(&self.w)
+    }
 }
 
 /// IKE proposals with this method alone.
 pub fn ike_with(c: &mut Connection, ke: KeId) {
     c.proposals = vec![config::ike_proposal(&[ke])];
+}
+
+/// A third gateway at this address with this identity and the connection of node 0.
+pub fn third(w: &mut World, at: &str, id: &str) {
+    let now = w.now();
+    let mut node = Node::seeded(vec![config::ip(at)], 90 + w.nodes.len() as u64, Limits::default());
+    let mut conn = w.nodes[0].endpoint.connection("gw").expect("a connection").clone();
+    conn.local_addrs = vec![];
+    conn.local_id = Identity::parse(id);
+    node.endpoint.load_shared(config::psk("ike-gw", "a secret of both", &["g1.example", "g2.example"]));
+    for n in [&mut node, &mut w.nodes[1]] {
+        n.endpoint.load_shared(config::psk("any", "a secret of all", &[]));
+    }
+    node.endpoint.load_connection(now, conn);
+    w.nodes.push(node);
 }

@@ -15,6 +15,7 @@ pub(crate) mod psk;
 pub(crate) mod signature;
 
 use ironswan_crypto::prf::Prf;
+use ironswan_keying::diagnosis::ProofFault;
 use ironswan_wire::ike::payload::Auth;
 use ironswan_wire::secret::Secret;
 
@@ -44,8 +45,8 @@ pub(crate) enum Step<T> {
     Done(T),
     /// The method goes on with the answer to this request.
     Ask(Request),
-    /// The proof cannot be made, or is none. The text says why.
-    Failed(String),
+    /// The proof is none. A [`Prover`] gives `None`: our private key does not sign.
+    Failed(Option<ProofFault>),
 }
 
 /// A method of authentication that proves who we are.
@@ -58,7 +59,7 @@ pub(crate) trait Prover: Send {
 
     /// Goes on with the answer to the request of the last step.
     fn resume(&self, _answer: Completion) -> Step<Auth> {
-        Step::Failed("nothing was asked for".to_owned())
+        Step::Failed(None)
     }
 }
 
@@ -74,6 +75,6 @@ pub(crate) trait Verifier: Send {
 
     /// Goes on with the answer to the request of the last step.
     fn resume(&self, _answer: Completion) -> Step<()> {
-        Step::Failed("nothing was asked for".to_owned())
+        Step::Failed(None)
     }
 }

@@ -4,6 +4,7 @@
 
 use ironswan_crypto::prf::Prf;
 use ironswan_keying::SharedKey;
+use ironswan_keying::diagnosis::ProofFault;
 use ironswan_wire::iana::AuthMethod;
 use ironswan_wire::ike::payload::Auth;
 use ironswan_wire::secret::{Secret, ct_eq};
@@ -45,12 +46,12 @@ impl Verifier for Psk {
 
     fn verify(&self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()> {
         if auth.method != AuthMethod::PSK {
-            return Step::Failed("remote.auth = psk is configured".to_owned());
+            return Step::Failed(Some(ProofFault::Method("psk")));
         }
         if octets.iter().any(|octets| ct_eq(self.mac(octets).expose(), &auth.data)) {
             return Step::Done(());
         }
-        Step::Failed(format!("the MAC does not match shared key '{}'", self.key.name))
+        Step::Failed(Some(ProofFault::Mac(self.key.name.clone())))
     }
 }
 

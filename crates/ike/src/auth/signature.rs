@@ -9,6 +9,7 @@
 //! announced that hash.
 
 use ironswan_crypto::sign::{self, ED25519_ALGORITHM, SIGNATURE_LEN};
+use ironswan_keying::diagnosis::ProofFault;
 use ironswan_keying::{PrivateKey, PublicKey};
 use ironswan_wire::iana::{AuthMethod, NotifyType};
 use ironswan_wire::ike::Payload;
@@ -57,7 +58,7 @@ impl Prover for Signer {
     fn resume(&self, answer: Completion) -> Step<Auth> {
         match answer {
             Completion::Signature(Some(signature)) => Step::Done(auth(&signature)),
-            _ => Step::Failed("our private key does not sign".to_owned()),
+            _ => Step::Failed(None),
         }
     }
 }
@@ -69,23 +70,17 @@ fn auth(signature: &[u8]) -> Auth {
 }
 
 /// The signature in AUTH. The error says what is wrong with AUTH.
-fn signature(auth: &Auth) -> Result<&[u8], String> {
+fn signature(auth: &Auth) -> Result<&[u8], ProofFault> {
     if auth.method != AuthMethod::SIGNATURE {
-        return Err("remote.auth = pubkey is configured".to_owned());
+        return Err(ProofFault::Method("pubkey"));
     }
     let parts = auth.data.split_first().and_then(|(len, rest)| rest.split_at_checked(usize::from(*len)));
-    let Some((algorithm, signature)) = parts else {
-        return Err(format!("AUTH of {} bytes is too short for a signature", auth.data.len()));
-    };
+    let Some((algorithm, signature)) = parts else { return Err(ProofFault::Short(auth.data.len())) };
     if algorithm != ED25519_ALGORITHM {
-        let hex: String = algorithm.iter().take(32).map(|b| format!("{b:02x}")).collect();
-        return Err(format!("it signs by algorithm {hex} (DER), and only Ed25519 is built"));
+        return Err(ProofFault::Algorithm(algorithm.to_vec()));
     }
     if signature.len() != SIGNATURE_LEN {
-        return Err(format!(
-            "the signature has {} bytes, one of Ed25519 has {SIGNATURE_LEN}",
-            signature.len()
-        ));
+        return Err(ProofFault::Length(signature.len(), SIGNATURE_LEN));
     }
     Ok(signature)
 }
@@ -113,14 +108,14 @@ impl Verifier for Keys {
                 messages: octets,
                 signature: signature.to_vec(),
             }),
-            Err(why) => Step::Failed(why),
+            Err(fault) => Step::Failed(Some(fault)),
         }
     }
 
     fn resume(&self, answer: Completion) -> Step<()> {
         match answer {
             Completion::Verified(true) => Step::Done(()),
-            _ => Step::Failed("the signature is not by a key of remote.pubkeys".to_owned()),
+            _ => Step::Failed(Some(ProofFault::Signature(self.keys.len()))),
         }
     }
 }
@@ -153,7 +148,7 @@ mod tests {
     }
 
     /// The verdict of these keys.
-    fn verdict(keys: &[PublicKey], octets: &[&[u8]], auth: &Auth) -> Result<(), String> {
+    fn verdict(keys: &[PublicKey], octets: &[&[u8]], auth: &Auth) -> Result<(), Option<ProofFault>> {
         let verifier = Keys::new(keys.to_vec());
         let step = match verifier.verify(octets.iter().map(|o| o.to_vec()).collect(), auth) {
             Step::Ask(request) => verifier.resume(request.compute().unwrap()),
@@ -187,7 +182,7 @@ mod tests {
         let refused = |method, data: &[u8]| {
             let auth = Auth { method, data: data.to_vec() };
             match Keys::new(vec![pair(1).public]).verify(vec![b"octets".to_vec()], &auth) {
-                Step::Failed(why) => why,
+                Step::Failed(Some(fault)) => fault.to_string(),
                 _ => panic!("taken: {data:02x?}"),
             }
         };

@@ -12,8 +12,9 @@ use super::{Close, Endpoint, Roam};
 use crate::event::{Completion, Level, Request};
 use crate::sa::IkeSa;
 use crate::task::{Exchange, NewChild, Task};
+use ironswan_keying::diagnosis::Authentication;
 use ironswan_keying::tunnels::Start;
-use ironswan_keying::{AddrSpec, ChildConfig, Connection};
+use ironswan_keying::{AddrSpec, ChildConfig, Connection, Diagnosis};
 
 /// The way to IKE_SA_INIT, while an address is looked up.
 enum Begin {
@@ -58,7 +59,9 @@ impl Endpoint {
         carried: Carried,
     ) -> Result<(), String> {
         if self.sas.len() >= self.limits().ike_sa_max {
-            return Err(format!("the limit of {} IKE_SAs is reached", self.limits().ike_sa_max));
+            let (peer, max, setting) = (None, self.limits().ike_sa_max, "ike_sa_max");
+            let why: Diagnosis = Authentication::IkeLimit { peer, max, setting }.into();
+            return Err(why.to_string());
         }
         let names = conn.names_to_initiate();
         if names.is_empty() && self.policy().hosts(&conn.remote_addrs).is_empty() {

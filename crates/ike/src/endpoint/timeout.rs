@@ -10,7 +10,8 @@ use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task, liveness, restart};
 use crate::timer::Timer;
-use ironswan_keying::ChildAction;
+use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit};
+use ironswan_keying::{ChildAction, Diagnosis};
 
 impl Endpoint {
     pub(super) fn fire(&mut self, now: Instant, timer: Timer) {
@@ -96,8 +97,9 @@ impl Endpoint {
             }
         } else {
             self.counters.half_open_expired += 1;
-            self.log(Level::Debug, sa, "deleting half open IKE_SA after timeout");
-            self.close_ike(now, sa, Close::Failed("the peer did not authenticate in time".to_owned()));
+            let why: Diagnosis = Authentication::NotInTime { limit: HalfOpenLimit::Time }.into();
+            self.log_why(Level::Debug, sa, "deleting half open IKE_SA after timeout", &why);
+            self.close_ike(now, sa, Close::Failed(why.sentence()));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::sa::IkeSa;
 use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::Unique;
-use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::diagnosis::{Authentication, KeyExchange};
 use ironswan_keying::limits::{
     ENDING_PER_ID, FULL_PROBES, FULL_SILENCE, KEX_PER_ID, PIECES_PER_ID, TWIN_DELETE, UNANSWERED_DEAD,
 };
@@ -97,7 +97,7 @@ impl Endpoint {
         new: &IkeSa,
         peer: &Identity,
         leaving: &Leaving,
-    ) -> Option<String> {
+    ) -> Option<Authentication> {
         match self.room_for(now, new, peer, leaving) {
             Room::Enough => None,
             Room::Ending(old) => {
@@ -116,8 +116,8 @@ impl Endpoint {
                 for id in asked {
                     self.with_sa(now, id, |_, sa| liveness::queue(sa));
                 }
-                let max = self.limits().ike_sa_max_per_id;
-                Some(format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
+                let (max, setting) = (self.limits().ike_sa_max_per_id, "ike_sa_max_per_id");
+                Some(Authentication::IkeLimit { peer: Some(peer.clone()), max, setting })
             }
         }
     }

@@ -36,7 +36,7 @@ use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use crate::window::digest;
-use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, KeyExchange};
 use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
 use ironswan_keying::{Childless, Diagnosis, Fit};
 
@@ -199,7 +199,7 @@ pub(crate) fn answer(
     init.public.clear();
     if let Some(id) = gives_way {
         ep.counters.half_open_displaced += 1;
-        give_up(ep, now, id, "gave way to a peer from elsewhere, as too many were not authenticated");
+        give_up(ep, now, id, HalfOpenLimit::Displaced);
     }
 
     let id = ep.new_ike_id();
@@ -297,7 +297,7 @@ fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<Ik
     for _ in 0..2 {
         if let Some(id) = ep.half_open.stale(now, ep.limits()) {
             ep.counters.half_open_expired += 1;
-            give_up(ep, now, id, "the peer did not authenticate in time, which is short under load");
+            give_up(ep, now, id, HalfOpenLimit::UnderLoad);
         }
     }
     if ep.sas.len() >= ep.limits().ike_sa_max {
@@ -312,10 +312,11 @@ fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<Ik
     }
 }
 
-fn give_up(ep: &mut Endpoint, now: Instant, id: IkeId, why: &str) {
+fn give_up(ep: &mut Endpoint, now: Instant, id: IkeId, limit: HalfOpenLimit) {
     ep.with_sa(now, id, |ep, sa| {
-        ep.log(Level::Debug, sa, format!("deleting half open IKE_SA: {why}"));
-        ep.close_ike(now, sa, Close::Failed(why.to_owned()));
+        let why: Diagnosis = Authentication::NotInTime { limit }.into();
+        ep.log_why(Level::Debug, sa, "deleting half open IKE_SA", &why);
+        ep.close_ike(now, sa, Close::Failed(why.sentence()));
     });
 }
 
@@ -349,13 +350,13 @@ fn choose(
         let best = ep.policy().for_addresses(local, remote, 1).pop();
         match best {
             None => {
-                let line = format!("no IKE config found for {local}...{remote}, sending NO_PROPOSAL_CHOSEN");
-                ep.note(Level::Error, None, line);
+                let why = Authentication::NoConnection { local, remote };
+                ep.note_why(Level::Error, None, "", &why.into());
             }
             Some(conn) => {
-                let why = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
                 let context =
                     format!("refused an IKE_SA_INIT request of {}, sending NO_PROPOSAL_CHOSEN", from.remote);
+                let why = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
                 ep.note_why(Level::Error, Some(&conn.name), &context, &why.into());
             }
         }

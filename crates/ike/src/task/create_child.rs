@@ -12,7 +12,7 @@ use std::time::Instant;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
-use ironswan_wire::proposal::Proposal;
+use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::sadb::{Mode, Spi, Tfc};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -26,7 +26,7 @@ use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::diagnosis::{AnswerFault, KeyExchange, Pair, Selectors};
 use ironswan_keying::limits::KE_ROUNDS;
 use ironswan_keying::{ChildConfig, Diagnosis};
 
@@ -234,14 +234,31 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
     ep.send_request(now, sa, ExchangeType::CREATE_CHILD_SA, Task::Child(new), &payloads);
 }
 
+/// Selectors that we ask for.
+fn asked(new: &NewChild) -> Pair {
+    Pair { local: new.local_ts.clone(), remote: new.remote_ts.clone() }
+}
+
+/// The peer has answered our proposal with this error.
+fn peer_error(new: &NewChild, kind: NotifyType) -> KeyExchange {
+    let (proposed, selectors) = (new.proposals.clone(), Some(asked(new)));
+    KeyExchange::PeerError { kind, authentic: true, proposed, selectors }
+}
+
 /// Reads the response to a proposal of ours.
-fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Answered, String> {
+fn read_answer(
+    sa: &IkeSa,
+    new: &NewChild,
+    payloads: &[Payload],
+    rule: KeRule,
+) -> Result<Answered, Diagnosis> {
     // Of an error that it does not know, whoever receives it "in a response MUST assume that the
     // corresponding request has failed entirely" (RFC 7296 section 3.10.1); one that is known says
     // so by itself. What else is in the response does not count then.
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
-        return Err(format!("received {} notify error", n.kind));
+        return Err(peer_error(new, n.kind).into());
     }
+    let message = "response";
     let (mut answer, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
     for p in payloads {
         match p {
@@ -254,25 +271,25 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
         }
     }
     let (Some(answer), Some(tsi), Some(tsr)) = (answer, tsi, tsr) else {
-        return Err("the response lacks SA, TSi or TSr".to_owned());
+        return Err(KeyExchange::MissingPayload { message, needs: "SA, TSi and TSr" }.into());
     };
-    if rule != KeRule::Ignore && !sa.suite.is_some_and(|s| negotiate::nonce_fits(s.prf, &nonce)) {
-        return Err(format!("the response has a nonce of {} bytes, which is too short", nonce.len()));
+    let short = |suite: &IkeSuite| rule != KeRule::Ignore && !negotiate::nonce_fits(suite.prf, &nonce);
+    if let Some(suite) = sa.suite.filter(short) {
+        return Err(KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf }.into());
     }
     let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, answer, rule) else {
-        return Err(format!("the peer chose what was never offered: {}", negotiate::list(answer)));
+        return Err(KeyExchange::NeverOffered { answer: answer.clone() }.into());
     };
     if sa.sends_with(Spi(spi_out)) {
-        return Err(format!("the peer chose SPI {}, which another CHILD_SA of it has", Spi(spi_out)));
+        return Err(KeyExchange::BadSpi { spi: Some(Spi(spi_out)) }.into());
     }
     let confirmed = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
+    let bad = |fault| {
+        let answered = Pair { local: tsi.clone(), remote: tsr.clone() };
+        Diagnosis::from(Selectors::BadAnswer { answered, asked: asked(new), fault })
+    };
     let seen = match confirmed && new.mode == Mode::Transport {
-        true => Some(transport::read(sa, tsi, tsr).ok_or_else(|| {
-            let (tsi, tsr) = (narrow::list(tsi), narrow::list(tsr));
-            format!(
-                "the peer answered traffic selectors {tsi} === {tsr}, too many addresses for transport mode"
-            )
-        })?),
+        true => Some(transport::read(sa, tsi, tsr).ok_or_else(|| bad(AnswerFault::NotHosts))?),
         false => None,
     };
     let mode = if seen.is_some() { Mode::Transport } else { Mode::Tunnel };
@@ -286,38 +303,23 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
         Mode::Tunnel => (new.local_ts.clone(), new.remote_ts.clone()),
     };
     if !narrow::is_narrowed(&seen.local, &local) || !narrow::is_narrowed(&seen.remote, &remote) {
-        return Err(format!(
-            "the peer answered traffic selectors {} === {}, which are not inside {} === {}",
-            narrow::list(tsi),
-            narrow::list(tsr),
-            narrow::list(&new.local_ts),
-            narrow::list(&new.remote_ts)
-        ));
+        return Err(bad(AnswerFault::Outside));
     }
     let pairs = seen.local.len().saturating_mul(seen.remote.len());
     if pairs > narrow::max_pairs(local.len(), remote.len()) {
-        return Err(format!("the peer cut the traffic selectors into {pairs} pairs"));
+        return Err(bad(AnswerFault::Pairs(pairs)));
     }
     // "the new SA MUST NOT have narrower selectors than the original" (section 2.9.2).
     if new.rekey.is_some() && !(narrow::covers(&seen.local, &local) && narrow::covers(&seen.remote, &remote))
     {
-        return Err(format!(
-            "the peer answered traffic selectors {} === {}, which are narrower than {} === {} in use",
-            narrow::list(tsi),
-            narrow::list(tsr),
-            narrow::list(&new.local_ts),
-            narrow::list(&new.remote_ts)
-        ));
+        return Err(bad(AnswerFault::Narrower));
     }
     let mut peer_public = Vec::new();
     if let (Some(wanted), KeRule::Prefer(_)) = (suite.ke, rule) {
         match ke {
             Some(ke) if ke.group == wanted && Some(wanted) == new.ke => peer_public.clone_from(&ke.data),
-            _ => return Err("the response's KE payload is not of the method agreed on".to_owned()),
+            _ => return Err(KeyExchange::BadValue { method: wanted }.into()),
         }
-    }
-    if rule != KeRule::Ignore && nonce.is_empty() {
-        return Err("the response lacks a nonce".to_owned());
     }
     let cpi_out = new.cpi_in.and_then(|_| ipcomp::accepted(payloads));
     Ok(Answered {
@@ -383,7 +385,9 @@ pub(crate) fn process(
             new.proposals = proposals(sa, &new.config, new.spi_in, KeRule::Prefer(Some(ke)));
             return ep.wait_for_key(sa, ke, CreateChild::NeedsKeyPair(new));
         }
-        return fail(ep, now, sa, new, "received INVALID_KE_PAYLOAD notify error");
+        let why: Diagnosis = peer_error(&new, n.kind).into();
+        ep.log_why(Level::Error, sa, "", &why);
+        return fail(ep, now, sa, new, &why.sentence());
     }
     match read_answer(sa, &new, payloads, KeRule::Prefer(None)) {
         Ok(answer) => match (answer.agreed.suite.ke, new.private.take()) {
@@ -395,19 +399,8 @@ pub(crate) fn process(
         },
         Err(why) => {
             let error = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
-            ep.log(Level::Error, sa, why.clone());
-            if error == Some(NotifyType::NO_PROPOSAL_CHOSEN) {
-                let line = format!("proposed was {}", negotiate::list(&new.proposals));
-                ep.log(Level::Error, sa, line);
-            }
-            if error == Some(NotifyType::TS_UNACCEPTABLE) {
-                let line = format!(
-                    "asked for were traffic selectors {} === {}",
-                    narrow::list(&new.local_ts),
-                    narrow::list(&new.remote_ts)
-                );
-                ep.log(Level::Error, sa, line);
-            }
+            ep.log_why(Level::Error, sa, "", &why);
+            let why = why.sentence();
             match (new.rekey, error) {
                 (Some(_), Some(kind)) => rekey_child::refused(ep, now, sa, new, kind, &why),
                 (None, Some(NotifyType::TEMPORARY_FAILURE)) => {
@@ -522,14 +515,8 @@ pub(crate) fn finish_first(
         }
         Err(why) => {
             let told = notifies(payloads).any(|n| n.kind.is_error());
-            ep.log(Level::Error, sa, why.clone());
-            let line = format!(
-                "proposed were {} and traffic selectors {} === {}",
-                negotiate::list(&new.proposals),
-                narrow::list(&new.local_ts),
-                narrow::list(&new.remote_ts)
-            );
-            ep.log(Level::Error, sa, line);
+            ep.log_why(Level::Error, sa, "", &why);
+            let why = why.sentence();
             ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
             if !told {
                 sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));

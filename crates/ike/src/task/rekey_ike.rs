@@ -29,6 +29,7 @@ use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
+use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
 
@@ -208,12 +209,13 @@ pub(crate) fn process(
     }
     // As in `create_child`: with an error, nothing else counts.
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
-        let why = format!("received {} notify error", n.kind);
+        let why: Diagnosis = KeyExchange::peer_error(n.kind).into();
+        ep.log_why(Level::Error, sa, "", &why);
         let settled = task.collision.as_ref().is_some_and(|c| ep.sas.contains_key(&c.new));
         if n.kind == NotifyType::NO_ADDITIONAL_SAS && !settled {
             ep.renew(sa);
         }
-        return failed(ep, now, sa, *task, &why);
+        return failed(ep, now, sa, *task, &why.sentence());
     }
     let (mut answer, mut nonce, mut ke) = (None, None, None);
     for p in payloads {

@@ -9,6 +9,7 @@ use ironswan_wire::sadb::Spi;
 
 use super::entry::{Words, entries, say};
 use super::negotiation::{Nearest, list_proposals, shorten};
+use super::selectors::Pair;
 
 entries! {
     /// Agreeing on algorithms and keys.
@@ -55,6 +56,11 @@ entries! {
         /// Payloads of which one is missing.
         needs: &'static str,
     } = "missing-payload" by Peer;
+    /// The peer has chosen algorithms that we have not offered.
+    NeverOffered {
+        /// The peer's choice.
+        answer: Vec<Proposal>,
+    } = "never-offered" by Peer;
     /// The peer has chosen an SPI that it must not use.
     BadSpi {
         /// The SPI of a CHILD_SA. `None`: its bytes are no SPI that may be used.
@@ -76,6 +82,18 @@ entries! {
         exchange: ExchangeType,
     } = "message-out-of-place" by Peer;
 
+    /// The peer has answered our request with an error.
+    PeerError {
+        /// The notification.
+        kind: NotifyType,
+        /// The answer is authenticated: nobody but the peer can have sent it.
+        authentic: bool,
+        /// Proposals of our request.
+        proposed: Vec<Proposal>,
+        /// Selectors of our request.
+        selectors: Option<Pair>,
+    } = "peer-error" by NoAgreement;
+
     // ---- limits ----
 
     /// The peer asks for more CHILD_SAs than it may have.
@@ -90,8 +108,14 @@ entries! {
 }
 
 impl KeyExchange {
+    /// The peer has answered a protected request with this error.
+    pub fn peer_error(kind: NotifyType) -> Self {
+        Self::PeerError { kind, authentic: true, proposed: Vec::new(), selectors: None }
+    }
+
     pub(super) fn notify(&self) -> Option<Notify> {
         let (kind, data) = match self {
+            Self::PeerError { .. } | Self::NeverOffered { .. } => return None,
             Self::NoProposal { .. } | Self::AhThroughNat => (NotifyType::NO_PROPOSAL_CHOSEN, Vec::new()),
             Self::OtherMethod { wanted, .. } => {
                 (NotifyType::INVALID_KE_PAYLOAD, wanted.0.to_be_bytes().to_vec())
@@ -147,6 +171,10 @@ impl KeyExchange {
             Self::MissingPayload { message, needs } => {
                 say(format!("the peer's {message} lacks one of {needs}"), "")
             }
+            Self::NeverOffered { answer } => {
+                let list = list_proposals(answer);
+                say(shorten(format!("the peer chose what was never offered: {list}")), "")
+            }
             Self::BadSpi { spi: Some(spi) } => {
                 say(format!("the peer proposes SPI {spi}, which another CHILD_SA of it has"), "")
             }
@@ -154,6 +182,24 @@ impl KeyExchange {
             Self::Unreadable { message, error } => say(format!("received invalid {message}: {error}"), ""),
             Self::OutOfPlace { exchange } => {
                 say(format!("the peer sends an {exchange} request, which has no place in this IKE_SA"), "")
+            }
+            Self::PeerError { kind, authentic, proposed, selectors } => {
+                let doubt = if *authentic { "" } else { " (not authenticated)" };
+                let details = match selectors {
+                    Some(pair) => Some(format!(
+                        "proposed were {} and traffic selectors {pair}",
+                        list_proposals(proposed)
+                    )),
+                    None if proposed.is_empty() => None,
+                    None => Some(format!("proposed was {}", list_proposals(proposed))),
+                };
+                let remedy = match *kind {
+                    NotifyType::NO_PROPOSAL_CHOSEN => "compare the proposals of both sides",
+                    NotifyType::TS_UNACCEPTABLE => "compare the traffic selectors of both sides",
+                    _ => "the peer's log says why",
+                };
+                let details = details.into_iter().map(shorten).collect();
+                say(format!("received {kind} notify error{doubt}"), remedy).with(details)
             }
             Self::ChildLimit { holder, children, setting } => say(
                 format!("{holder} has {children} CHILD_SAs already ({setting})"),

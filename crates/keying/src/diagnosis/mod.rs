@@ -15,6 +15,8 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `authentication` | entries of authentication: identities, proofs, connections of a peer |
+//! | `candidates` | connections that a peer could have belonged to |
 //! | `configuration` | entries of configuration: files, names of keys, values |
 //! | `configuration_words` | their sentences and remedies |
 //! | `entry` | fault, words, and the macro that makes the enums of an area |
@@ -26,6 +28,8 @@
 //! | `selectors` | entries of traffic selectors |
 //! | `value` | details of values, secrets and proposals |
 
+mod authentication;
+mod candidates;
 mod configuration;
 mod configuration_words;
 mod entry;
@@ -39,6 +43,8 @@ mod value;
 
 use std::fmt;
 
+pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, ProofFault};
+pub use candidates::{CANDIDATES, Candidate, Misfit};
 pub use configuration::{Configuration, ConfigurationEntry};
 pub use entry::Fault;
 pub use guard::{Guard, GuardEntry};
@@ -46,7 +52,7 @@ pub use key_exchange::{KeyExchange, KeyExchangeEntry};
 pub use machine::{Machine, MachineEntry, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};
-pub use selectors::{Pair, Selectors, SelectorsEntry};
+pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry};
 pub use value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
 use ironswan_wire::ike::payload::Notify;
@@ -60,6 +66,8 @@ pub enum Area {
     Configuration,
     /// Agreeing on algorithms and keys.
     KeyExchange,
+    /// Proving who both sides are.
+    Authentication,
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors,
     /// The guard, which keeps protected packets from travelling in clear.
@@ -74,6 +82,7 @@ impl Area {
         match self {
             Self::Configuration => "configuration",
             Self::KeyExchange => "key exchange",
+            Self::Authentication => "authentication",
             Self::Selectors => "selectors",
             Self::Guard => "guard",
             Self::Machine => "this machine",
@@ -169,6 +178,8 @@ areas! {
     Configuration, ConfigurationEntry;
     /// Agreeing on algorithms and keys.
     KeyExchange, KeyExchangeEntry;
+    /// Proving who both sides are.
+    Authentication, AuthenticationEntry;
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors, SelectorsEntry;
     /// The guard, which keeps protected packets from travelling in clear.

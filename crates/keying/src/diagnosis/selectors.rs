@@ -25,6 +25,19 @@ impl std::fmt::Display for Pair {
     }
 }
 
+/// Reason why selectors in an answer cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AnswerFault {
+    /// They are not inside of what was asked for.
+    Outside,
+    /// They are narrower than those of the CHILD_SA that is rekeyed.
+    Narrower,
+    /// They have more than one address on a side, in transport mode.
+    NotHosts,
+    /// They make too many pairs. Their number.
+    Pairs(usize),
+}
+
 entries! {
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors, SelectorsEntry;
@@ -52,6 +65,15 @@ entries! {
         /// Selectors that the peer asks for.
         asked: Pair,
     } = "same-traffic-behind-nat" by Configuration;
+    /// The peer's answer to our selectors cannot be used.
+    BadAnswer {
+        /// Selectors of the answer.
+        answered: Pair,
+        /// Selectors that we have asked for.
+        asked: Pair,
+        /// Reason.
+        fault: AnswerFault,
+    } = "bad-selectors-in-answer" by Peer;
     /// The peer has cut selectors into as many pieces as it may on all of its IKE_SAs.
     TooManyPieces {
         /// Selectors that the peer asks for.
@@ -62,6 +84,7 @@ entries! {
 impl Selectors {
     pub(super) fn notify(&self) -> Option<Notify> {
         let kind = match self {
+            Self::BadAnswer { .. } => return None,
             Self::Unacceptable { .. } | Self::Narrows { .. } | Self::SameHost { .. } => {
                 NotifyType::TS_UNACCEPTABLE
             }
@@ -91,6 +114,15 @@ impl Selectors {
                 ),
                 "",
             ),
+            Self::BadAnswer { answered, asked, fault } => {
+                let fault = match fault {
+                    AnswerFault::Outside => format!("which are not inside {asked}"),
+                    AnswerFault::Narrower => format!("which are narrower than {asked} in use"),
+                    AnswerFault::NotHosts => "too many addresses for transport mode".to_owned(),
+                    AnswerFault::Pairs(pairs) => format!("which are {pairs} pairs of {asked}"),
+                };
+                say(shorten(format!("the peer answered traffic selectors {answered}, {fault}")), "")
+            }
             Self::TooManyPieces { asked } => {
                 say(format!("the peer has no room for so many selectors any more: {asked}"), "")
             }

@@ -10,13 +10,14 @@ use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, notifies};
 use super::super::exchange::Exchange;
 use super::super::state::{AUTH_NAME, NewChild, Task};
 use super::super::{create_child, restart};
-use super::{expected_peer, is_fatal, our_octets, our_own, prover, their_octets, verifier};
+use super::{expected_peer, is_fatal, no_proof, our_octets, prover, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
 use crate::endpoint::{Close, Endpoint};
 use crate::event::{Completion, Level};
 use crate::negotiate::KeRule;
 use crate::sa::{Active, IkeSa};
-use ironswan_keying::{Auth as Method, Childless};
+use ironswan_keying::diagnosis::{Authentication, KeyExchange};
+use ironswan_keying::{Auth as Method, Childless, Diagnosis};
 
 /// Our IKE_AUTH request, while its AUTH is made. What is wanted waits in the queue.
 struct Proving {
@@ -79,16 +80,14 @@ impl Exchange for Verifying {
 
 /// Makes AUTH, then the request.
 pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
-    match prover(ep, sa, &expected_peer(sa)) {
+    let Some(prf) = sa.keys.as_ref().map(|keys| keys.prf) else { return };
+    match prover(ep, sa, prf, &expected_peer(sa)) {
         Ok(prover) => {
             let Some(octets) = our_octets(sa, &Id::new(sa.local_id.clone())) else { return };
             let step = prover.prove(octets);
             proved(ep, now, sa, prover, step);
         }
-        Err(line) => {
-            ep.log(Level::Error, sa, line.clone());
-            ep.close_ike(now, sa, Close::Failed(line));
-        }
+        Err(why) => fail(ep, now, sa, &why),
     }
 }
 
@@ -96,12 +95,17 @@ fn proved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, prover: Box<dyn Prove
     match step {
         Step::Done(auth) => send(ep, now, sa, prover.name(), auth),
         Step::Ask(request) => ep.wait_for(sa, request, Proving { prover }),
-        Step::Failed(why) => {
-            let line = format!("authentication of '{}' (myself) failed: {why}", sa.local_id);
-            ep.log(Level::Error, sa, line.clone());
-            ep.close_ike(now, sa, Close::Failed(line));
+        Step::Failed(_) => {
+            let why = Authentication::CannotSign { ours: sa.local_id.clone() };
+            fail(ep, now, sa, &why.into());
         }
     }
+}
+
+/// Ends the attempt, and says why.
+fn fail(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: &Diagnosis) {
+    ep.log_why(Level::Error, sa, "", why);
+    ep.close_ike(now, sa, Close::Failed(why.sentence()));
 }
 
 fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Auth) {
@@ -158,11 +162,8 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
         ep.fail_task(Task::Child(new), &why.to_string());
     }
     if child.is_none() && (!offered || sa.conn.childless == Childless::Never) {
-        let why = match sa.conn.childless {
-            Childless::Never => "an IKE_SA without CHILD_SA is not made with childless = never",
-            _ => "the peer does not support IKE_SAs without CHILD_SA (RFC 6023)",
-        };
-        return ep.close_ike(now, sa, Close::Failed(why.to_owned()));
+        let by_peer = sa.conn.childless != Childless::Never;
+        return fail(ep, now, sa, &Authentication::ChildNeeded { by_peer }.into());
     }
     ep.send_request(now, sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
     restart::hurry_auth(ep, now, sa);
@@ -180,21 +181,25 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads:
             _ => {}
         }
     }
-    let (Some(idr), Some(auth)) = (idr, auth) else { return refused(ep, now, sa, &payloads) };
+    let prf = sa.keys.as_ref().map(|keys| keys.prf);
+    let (Some(idr), Some(auth), Some(prf)) = (idr, auth, prf) else {
+        return refused(ep, now, sa, &payloads);
+    };
     let peer = idr.identity.clone();
     let verifier = if !sa.conn.remote_id.matches(&peer) {
-        Err(format!("the peer says it is '{peer}', '{}' is required", sa.conn.remote_id))
+        let required = sa.conn.remote_id.clone();
+        Err(Authentication::OtherPeer { peer: peer.clone(), required }.into())
     } else if ep.claims_to_be_us(sa, &peer) {
-        Err(our_own(&peer))
+        Err(Authentication::OurIdentity { peer: peer.clone() }.into())
     } else {
-        verifier(ep, sa, &peer)
+        verifier(ep, sa, prf, &peer)
     };
     match verifier {
         Ok(verifier) => {
             let step = verifier.verify(their_octets(sa, &idr), &auth);
             verified(ep, now, sa, Verifying { verifier, peer, auth, payloads }, step);
         }
-        Err(why) => unproved(ep, now, sa, why),
+        Err(why) => unproved(ep, now, sa, &why),
     }
 }
 
@@ -211,50 +216,51 @@ fn conclude(sa: &mut IkeSa) -> Option<Box<NewChild>> {
 fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
     let child = conclude(sa);
     let kind = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
-    let why = match kind {
-        Some(kind) => format!("received {kind} notify error"),
-        None => "the IKE_AUTH response lacks IDr or AUTH".to_owned(),
+    let why: Diagnosis = match kind {
+        Some(NotifyType::AUTHENTICATION_FAILED) => rejected(ep, sa).into(),
+        Some(kind) => KeyExchange::peer_error(kind).into(),
+        None => {
+            let (message, needs) = ("IKE_AUTH response", "IDr and AUTH");
+            KeyExchange::MissingPayload { message, needs }.into()
+        }
     };
-    ep.log(Level::Error, sa, why.clone());
+    ep.log_why(Level::Error, sa, "", &why);
     if !kind.is_some_and(is_fatal) {
         // It may have established what it has not proved to be its own.
         ep.say_deleted(sa);
     }
     let refused = kind == Some(NotifyType::AUTHENTICATION_FAILED);
     let Some(child) = restart::doubted(ep, sa, child, refused) else { return };
-    if refused {
-        let expected = expected_peer(sa);
-        let with = match &sa.conn.local_auth {
-            Method::Psk => {
-                let name = ep.policy().shared_key(&sa.local_id, &expected).map_or("", |k| &k.name);
-                format!("shared key '{name}'")
-            }
-            Method::Pubkey(_) => "our Ed25519 key".to_owned(),
-        };
-        let line =
-            format!("the peer did not accept '{}' (looking for '{expected}') with {with}", sa.local_id);
-        ep.log(Level::Error, sa, line);
-    }
     put_back(sa, child);
-    ep.close_ike(now, sa, Close::Failed(why));
+    ep.close_ike(now, sa, Close::Failed(why.sentence()));
+}
+
+/// The peer does not accept our proof.
+fn rejected(ep: &Endpoint, sa: &IkeSa) -> Authentication {
+    let expected = expected_peer(sa);
+    let key = match &sa.conn.local_auth {
+        Method::Psk => {
+            let key = ep.policy().shared_key(&sa.local_id, &expected);
+            format!("shared key '{}'", key.map_or("", |k| &k.name))
+        }
+        Method::Pubkey(_) => "our Ed25519 key".to_owned(),
+    };
+    Authentication::Rejected { ours: sa.local_id.clone(), expected, key }
 }
 
 fn verified(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: Verifying, step: Step<()>) {
     match step {
         Step::Done(()) => establish(ep, now, sa, &x),
         Step::Ask(request) => ep.wait_for(sa, request, x),
-        Step::Failed(why) => {
-            let why = format!("authentication of '{}' with {} failed: {why}", x.peer, x.auth.method);
-            unproved(ep, now, sa, why);
-        }
+        Step::Failed(fault) => unproved(ep, now, sa, &no_proof(sa, &x.peer, &x.auth, fault)),
     }
 }
 
 /// The peer has not proved to be whom we want.
-fn unproved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: String) {
+fn unproved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: &Diagnosis) {
     let child = conclude(sa);
     ep.counters.auth_failed += 1;
-    ep.log(Level::Error, sa, why.clone());
+    ep.log_why(Level::Error, sa, "", why);
     // The responder thinks that it is established. "SHOULD ... send a Notify AUTHENTICATION_FAILED
     // in a separate INFORMATIONAL exchange" (RFC 7296 section 2.21.2).
     ep.send_last_word(
@@ -266,7 +272,7 @@ fn unproved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: String) {
     );
     let Some(child) = restart::doubted(ep, sa, child, false) else { return };
     put_back(sa, child);
-    ep.close_ike(now, sa, Close::Failed(why));
+    ep.close_ike(now, sa, Close::Failed(why.sentence()));
 }
 
 /// The peer is authenticated: authorises it, and establishes the IKE_SA and its child.
@@ -277,17 +283,14 @@ fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &Verifying) {
     ep.log(Level::Info, sa, line);
     if let Some(kind) = notifies(&x.payloads).map(|n| n.kind).find(|kind| is_fatal(*kind)) {
         // The peer is who it says, and has no IKE_SA all the same.
-        let why = format!("received {kind} notify error");
-        ep.log(Level::Error, sa, why.clone());
         put_back(sa, child);
-        return ep.close_ike(now, sa, Close::Failed(why));
+        return fail(ep, now, sa, &KeyExchange::peer_error(kind).into());
     }
     sa.remote_id = Some(peer.clone());
     let Some(leaving) = ep.check_unique(sa, peer, false) else {
-        let why = "an IKE_SA with this peer exists and is kept".to_owned();
         put_back(sa, child);
         ep.say_deleted(sa);
-        return ep.close_ike(now, sa, Close::Failed(why));
+        return fail(ep, now, sa, &Authentication::KeptOther.into());
     };
     ep.end_replaced(now, sa, peer, leaving);
     ep.win_race(now, sa, child.as_deref_mut());

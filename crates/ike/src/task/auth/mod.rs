@@ -27,16 +27,18 @@
 mod initiator;
 mod responder;
 
+use ironswan_crypto::prf::Prf;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::id::{IdPattern, Identity};
-use ironswan_wire::ike::payload::Id;
+use ironswan_wire::ike::payload::{Auth as AuthPayload, Id};
 
 use crate::auth::psk::Psk;
 use crate::auth::signature::{Keys, Signer};
 use crate::auth::{Prover, Verifier, signed_octets};
 use crate::endpoint::Endpoint;
 use crate::sa::IkeSa;
-use ironswan_keying::{Auth, SharedKey};
+use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};
+use ironswan_keying::{Auth, Diagnosis, SharedKey};
 
 pub(crate) use initiator::{build, process};
 pub(crate) use responder::answer;
@@ -60,43 +62,45 @@ fn expected_peer(sa: &IkeSa) -> Identity {
     }
 }
 
-/// The PSK for this pair, or the line that says there is none.
-fn shared_key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<SharedKey, String> {
+/// The PSK for this pair.
+fn shared_key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<SharedKey, Diagnosis> {
     let key = ep.policy().shared_key(local, remote).cloned();
-    key.ok_or_else(|| format!("no shared key found for '{local}' - '{remote}'"))
+    let (local, remote) = (local.to_string(), remote.to_string());
+    key.ok_or_else(|| Configuration::NoKey { local, remote, conn: String::new() }.into())
 }
 
 /// The method by which we prove who we are to this peer. The error says what it lacks.
-fn prover(ep: &Endpoint, sa: &IkeSa, peer: &Identity) -> Result<Box<dyn Prover>, String> {
-    let keys = sa.keys.as_ref().ok_or("the IKE_SA has no keys")?;
+fn prover(
+    ep: &Endpoint,
+    sa: &IkeSa,
+    prf: &'static dyn Prf,
+    peer: &Identity,
+) -> Result<Box<dyn Prover>, Diagnosis> {
     match &sa.conn.local_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(keys.prf, shared_key(ep, &sa.local_id, peer)?))),
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(ep, &sa.local_id, peer)?))),
         Auth::Pubkey(public) => {
             let Some(key) = ep.policy().private_key(public, &sa.local_id) else {
-                let of =
-                    if public.is_empty() { "that this identity names" } else { "of one of local.pubkeys" };
-                return Err(format!("no private key found for '{}'; load the one {of}", sa.local_id));
+                let (local, named) = (sa.local_id.to_string(), !public.is_empty());
+                return Err(Configuration::NoPrivateKey { local, named }.into());
             };
             // "the Identity hash MUST be announced" by whoever is to verify (RFC 8420 section 2).
             match sa.init.as_ref().and_then(|init| init.verifies_ed25519) {
                 Some(true) => Ok(Box::new(Signer::new(key.clone()))),
-                Some(false) => {
-                    Err("the peer does not verify Ed25519 signatures: its SIGNATURE_HASH_ALGORITHMS lack the Identity hash \
-                         (RFC 8420)"
-                        .to_owned())
-                }
-                None => Err("the peer does not verify Ed25519 signatures: it has sent no SIGNATURE_HASH_ALGORITHMS (RFC 7427)"
-                    .to_owned()),
+                announced => Err(Authentication::NotVerified { announced: announced.is_some() }.into()),
             }
         }
     }
 }
 
 /// The method by which this peer proves who it is. The error says what it lacks.
-fn verifier(ep: &Endpoint, sa: &IkeSa, peer: &Identity) -> Result<Box<dyn Verifier>, String> {
-    let keys = sa.keys.as_ref().ok_or("the IKE_SA has no keys")?;
+fn verifier(
+    ep: &Endpoint,
+    sa: &IkeSa,
+    prf: &'static dyn Prf,
+    peer: &Identity,
+) -> Result<Box<dyn Verifier>, Diagnosis> {
     match &sa.conn.remote_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(keys.prf, shared_key(ep, &sa.local_id, peer)?))),
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(ep, &sa.local_id, peer)?))),
         Auth::Pubkey(public) => Ok(Box::new(Keys::new(public.clone()))),
     }
 }
@@ -119,8 +123,9 @@ fn their_octets(sa: &IkeSa, id: &Id) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn our_own(peer: &Identity) -> String {
-    format!(
-        "the peer says it is '{peer}', which is our own identity; if it is the peer's as well, name it as the remote id"
-    )
+/// The peer has not proved who it is.
+fn no_proof(sa: &IkeSa, peer: &Identity, auth: &AuthPayload, fault: Option<ProofFault>) -> Diagnosis {
+    let fault = fault.unwrap_or(ProofFault::Short(auth.data.len()));
+    let (peer, ours) = (peer.clone(), sa.local_id.clone());
+    Authentication::NoProof { peer, ours, method: auth.method, fault }.into()
 }

@@ -4,18 +4,20 @@
 use std::time::Instant;
 
 use ironswan_wire::iana::NotifyType;
+use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth, Id, find_notify};
 
 use super::super::answer_child;
 use super::super::exchange::Exchange;
 use super::super::state::AUTH_NAME;
-use super::{our_octets, our_own, prover, their_octets, verifier};
+use super::{no_proof, our_octets, prover, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
 use crate::endpoint::{About, Close, Endpoint};
 use crate::event::{Completion, IkeState, Level};
 use crate::sa::IkeSa;
-use ironswan_keying::Childless;
+use ironswan_keying::diagnosis::{Authentication, CANDIDATES, Candidate, KeyExchange, Misfit};
+use ironswan_keying::{Childless, Diagnosis};
 
 /// The peer's IKE_AUTH request on its way through the phases.
 struct AnswerAuth {
@@ -58,36 +60,18 @@ impl Exchange for AnswerAuth {
     }
 }
 
-/// Why the peer gets no IKE_SA.
-struct Refusal {
-    kind: NotifyType,
-    why: String,
-    /// The peer has not proved who it is, or we lack what it takes.
-    unproved: bool,
-}
-
-impl Refusal {
-    fn new(kind: NotifyType, why: impl Into<String>) -> Self {
-        Self { kind, why: why.into(), unproved: false }
-    }
-
-    fn unproved(why: impl Into<String>) -> Self {
-        Self { unproved: true, ..Self::new(NotifyType::AUTHENTICATION_FAILED, why) }
-    }
-}
-
 pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
     match identify(ep, sa, payloads) {
         Ok(x) => {
             let step = x.verifier.verify(their_octets(sa, &x.id), &x.auth);
             verified(ep, now, sa, x, step);
         }
-        Err(no) => refuse(ep, now, sa, no),
+        Err(why) => refuse(ep, now, sa, &why),
     }
 }
 
 /// Finds the connection that the peer belongs to, and the methods and keys of both sides.
-fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<AnswerAuth, Refusal> {
+fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<AnswerAuth, Diagnosis> {
     let (mut idi, mut idr, mut auth, mut of_child) = (None, None, None, 0);
     for p in payloads {
         match p {
@@ -99,15 +83,16 @@ fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<A
             _ => {}
         }
     }
-    let (Some(idi), Some(suite)) = (idi, sa.suite) else {
-        return Err(Refusal::new(NotifyType::INVALID_SYNTAX, "the IKE_AUTH request lacks IDi"));
+    let message = "IKE_AUTH request";
+    let prf = sa.keys.as_ref().map(|keys| keys.prf);
+    let (Some(idi), Some(suite), Some(prf)) = (idi, sa.suite, prf) else {
+        return Err(KeyExchange::MissingPayload { message, needs: "IDi" }.into());
     };
     // Requests "where the whole message is malformed ... MUST be rejected in their entirety, and
     // MUST only lead to an UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX Notification sent as a
     // response" (RFC 7296 section 2.21.2).
     if !matches!(of_child, 0 | 3) {
-        let why = "the IKE_AUTH request has a part of SA, TSi and TSr only";
-        return Err(Refusal::new(NotifyType::INVALID_SYNTAX, why));
+        return Err(KeyExchange::MissingPayload { message, needs: "SA, TSi and TSr" }.into());
     }
     let peer = &idi.identity;
     let asked = idr.map(|p| &p.identity);
@@ -117,32 +102,21 @@ fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<A
         asked.map_or_else(|| "%any".to_owned(), ToString::to_string)
     );
     let Some(conn) = ep.select_by_identity(local, remote, &suite, auth.map(|a| a.method), peer, asked) else {
-        let known: Vec<_> = ep
-            .policy()
-            .for_addresses(local, remote, 8)
-            .iter()
-            .map(|c| format!("{}: {}...{}", c.name, c.local_identity(local), c.remote_id))
-            .collect();
-        let why = format!(
-            "no matching peer config found ({looking}); configured for these addresses: {}",
-            known.join(", ")
-        );
-        return Err(Refusal::new(NotifyType::AUTHENTICATION_FAILED, why));
+        return Err(no_peer(ep, sa, peer, asked).into());
     };
     if !std::sync::Arc::ptr_eq(&conn, &sa.conn) {
         ep.move_to_conn(sa, conn);
     }
     if ep.claims_to_be_us(sa, peer) {
-        return Err(Refusal::unproved(our_own(peer)));
+        return Err(Authentication::OurIdentity { peer: peer.clone() }.into());
     }
-    let verifier = verifier(ep, sa, peer).map_err(Refusal::unproved)?;
+    let verifier = verifier(ep, sa, prf, peer)?;
     let Some(auth) = auth else {
         // "An initiator indicates a desire to use EAP by leaving out the AUTH payload" (RFC 7296
         // section 2.16).
-        let why = format!("'{peer}' sends no AUTH, which asks for EAP, and EAP is not built");
-        return Err(Refusal::unproved(why));
+        return Err(Authentication::Eap { peer: peer.clone() }.into());
     };
-    let prover = prover(ep, sa, peer).map_err(Refusal::unproved)?;
+    let prover = prover(ep, sa, prf, peer)?;
     Ok(AnswerAuth {
         payloads: payloads.to_vec(),
         id: idi.clone(),
@@ -155,25 +129,36 @@ fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<A
     })
 }
 
+/// No connection is for this peer: the connections for its address, and why each does not fit.
+fn no_peer(ep: &Endpoint, sa: &IkeSa, peer: &Identity, asked: Option<&Identity>) -> Authentication {
+    let (local, remote) = (sa.local.ip(), sa.remote.ip());
+    let candidates = ep.policy().for_addresses(local, remote, CANDIDATES).into_iter().map(|c| {
+        let ours = c.local_identity(local);
+        let is_asked = |asked: &Identity| IdPattern::Exact(ours.clone()).matches(asked);
+        let misfit = match (c.remote_id.matches(peer), asked.is_none_or(is_asked)) {
+            (false, _) => Misfit::Peer,
+            (true, false) => Misfit::Ours,
+            (true, true) => Misfit::Proposals,
+        };
+        Candidate { name: c.name.clone(), ours, peer: c.remote_id.clone(), misfit }
+    });
+    let candidates = candidates.collect();
+    Authentication::NoPeer { local, asked: asked.cloned(), remote, peer: peer.clone(), candidates }
+}
+
 fn verified(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: AnswerAuth, step: Step<()>) {
     match step {
         Step::Done(()) => prove(ep, now, sa, x),
         Step::Ask(request) => ep.wait_for(sa, request, x),
-        Step::Failed(why) => {
-            let why = format!(
-                "authentication of '{}' with {} failed: {why} (for '{}')",
-                x.id.identity, x.auth.method, sa.local_id
-            );
-            refuse(ep, now, sa, Refusal::unproved(why));
-        }
+        Step::Failed(fault) => refuse(ep, now, sa, &no_proof(sa, &x.id.identity, &x.auth, fault)),
     }
 }
 
 /// The peer is who it says: looks whether it may have what it asks for, and makes AUTH of our side.
 fn prove(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: AnswerAuth) {
     sa.remote_id = Some(x.id.identity.clone());
-    if let Err(no) = authorise(sa, &x) {
-        return refuse(ep, now, sa, no);
+    if let Err(why) = authorise(sa, &x) {
+        return refuse(ep, now, sa, &why.into());
     }
     let Some(octets) = our_octets(sa, &Id::new(sa.local_id.clone())) else { return };
     let step = x.prover.prove(octets);
@@ -181,25 +166,22 @@ fn prove(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: AnswerAuth) {
 }
 
 /// Compares the request with `childless`, before other IKE_SAs are given up for this one.
-fn authorise(sa: &IkeSa, x: &AnswerAuth) -> Result<(), Refusal> {
-    let kind = match sa.conn.childless {
-        // What a responder does that does not know RFC 6023: payloads are missing.
-        Childless::Never if !x.with_child => NotifyType::INVALID_SYNTAX,
-        Childless::Force if x.with_child => NotifyType::AUTHENTICATION_FAILED,
-        _ => return Ok(()),
-    };
-    let what = if x.with_child { "with" } else { "without" };
-    let why = format!("the peer asks for an IKE_SA {what} CHILD_SA, which `childless` does not allow");
-    Err(Refusal::new(kind, why))
+fn authorise(sa: &IkeSa, x: &AnswerAuth) -> Result<(), Authentication> {
+    match (sa.conn.childless, x.with_child) {
+        (Childless::Never, false) | (Childless::Force, true) => {
+            Err(Authentication::Childless { with_child: x.with_child })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn proved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: AnswerAuth, step: Step<Auth>) {
     match step {
         Step::Done(auth) => establish(ep, now, sa, &x, auth),
         Step::Ask(request) => ep.wait_for(sa, request, x),
-        Step::Failed(why) => {
-            let why = format!("authentication of '{}' (myself) failed: {why}", sa.local_id);
-            refuse(ep, now, sa, Refusal::new(NotifyType::AUTHENTICATION_FAILED, why));
+        Step::Failed(_) => {
+            let why = Authentication::CannotSign { ours: sa.local_id.clone() };
+            refuse(ep, now, sa, &why.into());
         }
     }
 }
@@ -209,14 +191,12 @@ fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &AnswerAuth, au
     let peer = &x.id.identity;
     let initial_contact = find_notify(&x.payloads, NotifyType::INITIAL_CONTACT).is_some();
     let Some(leaving) = ep.check_unique(sa, peer, initial_contact) else {
-        let why = "an IKE_SA with this peer exists and is kept";
-        return refuse(ep, now, sa, Refusal::new(NotifyType::AUTHENTICATION_FAILED, why));
+        return refuse(ep, now, sa, &Authentication::KeptOther.into());
     };
-    // Nothing but AUTHENTICATION_FAILED says that there is to be no IKE_SA (RFC 7296 section
-    // 2.21.2). Who is refused keeps what it has.
+    // Who is refused keeps what it has.
     if let Some(why) = ep.make_room(now, sa, peer, &leaving) {
         ep.counters.id_refused += 1;
-        return refuse(ep, now, sa, Refusal::new(NotifyType::AUTHENTICATION_FAILED, why));
+        return refuse(ep, now, sa, &why.into());
     }
     ep.end_replaced(now, sa, peer, leaving);
     ep.log(Level::Info, sa, x.looking.clone());
@@ -238,15 +218,20 @@ fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &AnswerAuth, au
 }
 
 /// Says no, and forgets the IKE_SA.
-fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, no: Refusal) {
-    ep.counters.auth_failed += u64::from(no.unproved);
+fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: &Diagnosis) {
+    let unproved = match why {
+        Diagnosis::Authentication(why) => why.is_unproved(),
+        Diagnosis::Configuration(_) => true,
+        _ => false,
+    };
+    ep.counters.auth_failed += u64::from(unproved);
     // A key exchange is all that an attempt costs its sender.
     if ep.may_write(now, sa.remote.ip(), About::Authentication) {
-        let line = format!("refused IKE_SA {} of {}: {}", sa.name(), sa.remote, no.why);
-        ep.log(Level::Error, sa, line);
+        let context = format!("refused IKE_SA {} of {}", sa.name(), sa.remote);
+        ep.log_why(Level::Error, sa, &context, why);
     }
-    ep.respond_notify(sa, no.kind, []);
+    ep.respond_why(sa, why);
     ep.bury(now, sa);
     sa.state = IkeState::Deleting;
-    ep.close_ike(now, sa, Close::Failed(no.why));
+    ep.close_ike(now, sa, Close::Failed(why.sentence()));
 }

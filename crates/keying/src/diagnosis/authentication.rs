@@ -1,0 +1,284 @@
+//! Entries of the area authentication: who the peer is, who we are, and the proofs of both. Missing
+//! keys are entries of configuration, where the check of a configuration finds them, too.
+
+use std::net::IpAddr;
+
+use ironswan_wire::iana::{AuthMethod, NotifyType};
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::ike::payload::Notify;
+
+use super::candidates::{Candidate, list_candidates};
+use super::entry::{Words, entries, say};
+
+/// Reason why AUTH of the peer proves nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProofFault {
+    /// The peer uses another method than this value of `remote.auth`.
+    Method(&'static str),
+    /// The MAC is none of the shared key with this name.
+    Mac(String),
+    /// The signature is by none of so many configured public keys.
+    Signature(usize),
+    /// AUTH is too short for a signature. Its length in bytes.
+    Short(usize),
+    /// The signature is by an algorithm that is not built: its AlgorithmIdentifier in DER.
+    Algorithm(Vec<u8>),
+    /// The signature has a wrong length, in bytes, and should have another one.
+    Length(usize, usize),
+}
+
+impl std::fmt::Display for ProofFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Method(configured) => write!(f, "remote.auth = {configured} is configured"),
+            Self::Mac(key) => write!(f, "the MAC does not match shared key '{key}'"),
+            Self::Signature(_) => f.write_str("the signature is not by a key of remote.pubkeys"),
+            Self::Short(bytes) => write!(f, "AUTH of {bytes} bytes is too short for a signature"),
+            Self::Algorithm(der) => {
+                let hex: String = der.iter().take(32).map(|b| format!("{b:02x}")).collect();
+                write!(f, "it signs by algorithm {hex} (DER), and only Ed25519 is built")
+            }
+            Self::Length(bytes, right) => {
+                write!(f, "the signature has {bytes} bytes, one of Ed25519 has {right}")
+            }
+        }
+    }
+}
+
+/// Reason why a peer has no more time to authenticate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HalfOpenLimit {
+    /// The usual time is over.
+    Time,
+    /// The shorter time under load is over.
+    UnderLoad,
+    /// The half-open IKE_SA gave way to a peer from elsewhere.
+    Displaced,
+}
+
+impl std::fmt::Display for HalfOpenLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Time => "the peer did not authenticate in time",
+            Self::UnderLoad => "the peer did not authenticate in time, which is short under load",
+            Self::Displaced => "gave way to a peer from elsewhere, as too many were not authenticated",
+        })
+    }
+}
+
+entries! {
+    /// Proving who both sides are.
+    Authentication, AuthenticationEntry;
+
+    // ---- connections ----
+
+    /// No connection is configured for these addresses.
+    NoConnection {
+        /// Our address.
+        local: IpAddr,
+        /// The peer's address.
+        remote: IpAddr,
+    } = "no-connection-for-addresses" by Configuration;
+    /// No connection is configured for these addresses and identities.
+    NoPeer {
+        /// Our address.
+        local: IpAddr,
+        /// Identity of ours that the peer asks for. `None`: any.
+        asked: Option<Identity>,
+        /// The peer's address.
+        remote: IpAddr,
+        /// Identity that the peer claims.
+        peer: Identity,
+        /// Connections for these addresses, and why each does not fit.
+        candidates: Vec<Candidate>,
+    } = "no-connection-for-identities" by Configuration;
+
+    // ---- identities and proofs ----
+
+    /// The peer is another one than the connection names.
+    OtherPeer {
+        /// Identity that the peer claims.
+        peer: Identity,
+        /// Identity that is configured.
+        required: IdPattern,
+    } = "other-peer" by NoAgreement;
+    /// The peer claims an identity that is our own.
+    OurIdentity {
+        /// The identity.
+        peer: Identity,
+    } = "peer-claims-our-identity" by Configuration;
+    /// The peer has not proved who it is.
+    NoProof {
+        /// Identity that the peer claims.
+        peer: Identity,
+        /// Our identity, for which the key was looked up.
+        ours: Identity,
+        /// Method of the peer's proof.
+        method: AuthMethod,
+        /// Reason, with the name of the key that was tried.
+        fault: ProofFault,
+    } = "authentication-failed" by NoAgreement;
+    /// The peer wants to authenticate by EAP, which is not built.
+    Eap {
+        /// Identity that the peer claims.
+        peer: Identity,
+    } = "peer-asks-for-eap" by NoAgreement;
+    /// Our own private key makes no signature.
+    CannotSign {
+        /// Our identity.
+        ours: Identity,
+    } = "cannot-sign" by ThisMachine;
+    /// The peer does not verify signatures of the kind of our key.
+    NotVerified {
+        /// The peer has announced other hash algorithms; else it has announced none.
+        announced: bool,
+    } = "peer-lacks-our-signatures" by NoAgreement;
+    /// The peer has refused to authenticate us.
+    Rejected {
+        /// Our identity.
+        ours: Identity,
+        /// Identity that we expect the peer to have.
+        expected: Identity,
+        /// The key that we have used.
+        key: String,
+    } = "rejected-by-peer" by NoAgreement;
+    /// The peer has begun an IKE_SA and has not authenticated in time.
+    NotInTime {
+        /// How long the peer had.
+        limit: HalfOpenLimit,
+    } = "not-authenticated-in-time" by Peer;
+
+    // ---- what an authenticated peer may have ----
+
+    /// The peer asks for an IKE_SA with or without CHILD_SA, as the configuration does not allow.
+    Childless {
+        /// The peer asks for a CHILD_SA.
+        with_child: bool,
+    } = "childless-not-allowed" by NoAgreement;
+    /// We would have to ask for an IKE_SA without CHILD_SA, which one side does not allow.
+    ChildNeeded {
+        /// The peer does not allow it; else our configuration does not.
+        by_peer: bool,
+    } = "child-needed" by NoAgreement;
+    /// There is another IKE_SA with this peer, which is kept.
+    KeptOther = "other-ike-sa-kept" by Configuration;
+    /// There are as many IKE_SAs as there may be.
+    IkeLimit {
+        /// Identity of the peer that has as many. `None`: all peers together.
+        peer: Option<Identity>,
+        /// The limit.
+        max: usize,
+        /// The setting.
+        setting: &'static str,
+    } = "ike-sa-limit" by Configuration;
+}
+
+impl Authentication {
+    /// True when the peer has not proved who it is, or we lack what it takes: the counter
+    /// `auth-failed` counts these.
+    pub fn is_unproved(&self) -> bool {
+        matches!(
+            self,
+            Self::OurIdentity { .. } | Self::NoProof { .. } | Self::Eap { .. } | Self::NotVerified { .. }
+        )
+    }
+
+    pub(super) fn notify(&self) -> Option<Notify> {
+        let kind = match self {
+            Self::NoConnection { .. } => NotifyType::NO_PROPOSAL_CHOSEN,
+            // What a responder does that does not know RFC 6023: payloads are missing.
+            Self::Childless { with_child: false } => NotifyType::INVALID_SYNTAX,
+            Self::Rejected { .. } | Self::NotInTime { .. } | Self::ChildNeeded { .. } => return None,
+            // Nothing but AUTHENTICATION_FAILED says that there is to be no IKE_SA (RFC 7296
+            // section 2.21.2).
+            _ => NotifyType::AUTHENTICATION_FAILED,
+        };
+        Some(Notify::new(kind, []))
+    }
+
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Self::NoConnection { local, remote } => say(
+                format!("no IKE config found for {local}...{remote}, sending NO_PROPOSAL_CHOSEN"),
+                "configure a connection with these local_addrs and remote_addrs",
+            ),
+            Self::NoPeer { local, asked, remote, peer, candidates } => {
+                let asked = asked.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);
+                say(
+                    format!(
+                        "no matching peer config found (looking for peer configs matching \
+                         {local}[{asked}]...{remote}[{peer}]); configured for these addresses: {}",
+                        list_candidates(candidates)
+                    ),
+                    "make remote.id here and local.id there the same, in type and letters",
+                )
+            }
+            Self::OtherPeer { peer, required } => say(
+                format!("the peer says it is '{peer}', '{required}' is required"),
+                "make remote.id here and local.id there the same",
+            ),
+            Self::OurIdentity { peer } => say(
+                format!("the peer says it is '{peer}', which is our own identity"),
+                "if it is the peer's as well, name it as the remote id",
+            ),
+            Self::NoProof { peer, ours, method, fault } => say(
+                format!("authentication of '{peer}' with {method} failed: {fault} (for '{ours}')"),
+                match fault {
+                    ProofFault::Mac(_) => "give both sides the same secret",
+                    ProofFault::Signature(_) => "put the peer's public key into remote.pubkeys",
+                    ProofFault::Method(_) => "let remote.auth here and local.auth there be the same",
+                    ProofFault::Algorithm(_) => "give the peer a key of Ed25519",
+                    ProofFault::Short(_) | ProofFault::Length(..) => "",
+                },
+            ),
+            Self::Eap { peer } => say(
+                format!("'{peer}' sends no AUTH, which asks for EAP, and EAP is not built"),
+                "let the peer authenticate by a secret or a key",
+            ),
+            Self::CannotSign { ours } => say(
+                format!("authentication of '{ours}' (myself) failed: our private key does not sign"),
+                "load the private key again",
+            ),
+            Self::NotVerified { announced: true } => say(
+                "the peer does not verify Ed25519 signatures: its SIGNATURE_HASH_ALGORITHMS lack the Identity hash \
+                 (RFC 8420)",
+                "let the peer allow ed25519, or use a secret",
+            ),
+            Self::NotVerified { announced: false } => say(
+                "the peer does not verify Ed25519 signatures: it has sent no SIGNATURE_HASH_ALGORITHMS (RFC 7427)",
+                "let the peer allow signatures of RFC 7427, or use a secret",
+            ),
+            Self::Rejected { ours, expected, key } => say(
+                "received AUTHENTICATION_FAILED notify error",
+                "compare secrets and identities of both sides; the peer's log says which it looked for",
+            )
+            .with(vec![format!("the peer did not accept '{ours}' (looking for '{expected}') with {key}")]),
+            Self::NotInTime { limit } => say(limit.to_string(), "look for what keeps IKE_AUTH from arriving"),
+            Self::Childless { with_child } => {
+                let what = if *with_child { "with" } else { "without" };
+                say(
+                    format!("the peer asks for an IKE_SA {what} CHILD_SA, which `childless` does not allow"),
+                    "childless = allow takes both",
+                )
+            }
+            Self::ChildNeeded { by_peer: true } => {
+                say("the peer does not support IKE_SAs without CHILD_SA (RFC 6023)", "initiate a child")
+            }
+            Self::ChildNeeded { by_peer: false } => say(
+                "an IKE_SA without CHILD_SA is not made with childless = never",
+                "initiate a child, or set childless = allow",
+            ),
+            Self::KeptOther => say(
+                "an IKE_SA with this peer exists and is kept",
+                "unique = replace lets the new one take over",
+            ),
+            Self::IkeLimit { peer: Some(peer), max, setting } => say(
+                format!("'{peer}' has {max} IKE_SAs already ({setting})"),
+                format!("raise {setting}, or let the peer end its old IKE_SAs"),
+            ),
+            Self::IkeLimit { peer: None, max, setting } => {
+                say(format!("the limit of {max} IKE_SAs is reached"), format!("raise {setting}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Cases of the area authentication.
+
+use ironswan_keying::diagnosis::AuthenticationEntry as E;
+use ironswan_keying::{AddrSpec, Auth, Childless, Connection, Diagnosis, Limits, PrivateKey, Unique};
+use ironswan_testkit::{Forger, Verdict, World, config};
+use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::Id;
+use ironswan_wire::secret::Secret;
+
+use crate::story::{MS, Pair, S, a, b, failures, third, tried};
+
+/// Node 0 initiates with these connections. Both have a shared key for anybody.
+fn with_any_key(tweak: impl FnOnce(&mut [Connection; 2])) -> Vec<Diagnosis> {
+    let mut w = World::pair(1, tweak);
+    for node in &mut w.nodes {
+        node.endpoint.load_shared(config::psk("any", "a secret of both", &[]));
+    }
+    let _ = w.establish(0);
+    failures(&w)
+}
+
+/// Node 0 has another secret.
+fn with_another_secret() -> Vec<Diagnosis> {
+    let mut w = World::pair(1, |_| {});
+    let key = config::psk("ike-gw", "another secret", &["g1.example", "g2.example"]);
+    w.nodes[0].endpoint.load_shared(key);
+    let _ = w.establish(0);
+    failures(&w)
+}
+
+/// Two gateways of which node 0 has sent IKE_AUTH, which was lost.
+fn half_open() -> World {
+    let mut w = World::pair(1, |_| {});
+    w.net.rules.push(Box::new(|s| match s.node == 0 && s.exchange == ExchangeType::IKE_AUTH {
+        true => Verdict::Drop,
+        false => Verdict::Pass,
+    }));
+    w.initiate(0);
+    w.run(100 * MS);
+    w
+}
+
+fn key() -> PrivateKey {
+    PrivateKey::ed25519(Secret::new(vec![1; 32])).expect("a key")
+}
+
+/// Node 1 signs, with this private key.
+fn signed_by(key: PrivateKey, tweak: impl FnOnce(&mut [Connection; 2])) -> Vec<Diagnosis> {
+    let mut w = World::pair(1, |c| {
+        let auth = Auth::Pubkey(vec![key.public]);
+        (c[1].local_auth, c[0].remote_auth) = (auth.clone(), auth);
+        tweak(c);
+    });
+    w.nodes[1].endpoint.load_private(key);
+    let _ = w.establish(0);
+    failures(&w)
+}
+
+/// Another gateway with the identity of node 0 initiates beside it.
+fn beside(limits: Limits, unique: Unique) -> Vec<Diagnosis> {
+    let mut pair = Pair::limited(limits, |c| {
+        c[1].remote_addrs = vec![AddrSpec::Any];
+        // Without INITIAL_CONTACT, which would end the other one.
+        (c[0].unique, c[1].unique) = (Unique::Never, unique);
+    });
+    third(&mut pair.w, "198.51.100.7", "g1.example");
+    let _ = pair.w.establish(2);
+    failures(&pair.w)
+}
+
+/// Makes the entry happen, and returns every failure.
+pub fn happens(entry: E) -> Vec<Diagnosis> {
+    match entry {
+        E::NoConnection => tried(|c| c[1].remote_addrs = vec![AddrSpec::Host(config::ip("192.0.2.77"))]),
+        E::NoPeer => tried(|c| c[1].remote_id = IdPattern::parse("g9.example").expect("an identity")),
+        // The initiator sends no IDr, which would settle it.
+        E::OtherPeer => {
+            with_any_key(|c| c[0].remote_id = IdPattern::parse("*.elsewhere").expect("an identity"))
+        }
+        E::OurIdentity => with_any_key(|c| {
+            c[1].local_id = Identity::parse("g1.example");
+            c.iter_mut().for_each(|c| c.remote_id = IdPattern::Any);
+        }),
+        E::NoProof | E::Rejected => with_another_secret(),
+        E::Eap => {
+            let mut w = half_open();
+            let mut f = Forger::newest(&w.nodes[0]);
+            let id = Id::new(Identity::parse("g1.example").expect("an identity"));
+            let bytes = f.message(true, ExchangeType::IKE_AUTH, false, 1, &[Payload::IdI(id)]);
+            w.inject(a(), b(), bytes);
+            w.run(100 * MS);
+            failures(&w)
+        }
+        E::CannotSign => signed_by(PrivateKey { secret: Secret::new(vec![1; 31]), ..key() }, |_| {}),
+        // The initiator does not ask for signatures, and so announces no hash algorithm.
+        E::NotVerified => signed_by(key(), |c| c[0].remote_auth = Auth::Psk),
+        E::NotInTime => {
+            let mut w = half_open();
+            w.run(40 * S);
+            failures(&w)
+        }
+        E::Childless => tried(|c| c[1].childless = Childless::Force),
+        E::ChildNeeded => {
+            let mut w = World::pair(1, |c| c[0].childless = Childless::Never);
+            let now = w.now();
+            w.nodes[0].endpoint.initiate(now, Some("gw"), None).expect("an attempt");
+            w.run(S);
+            failures(&w)
+        }
+        E::KeptOther => beside(Limits::default(), Unique::Keep),
+        E::IkeLimit => beside(Limits { ike_sa_max_per_id: 1, ..Limits::default() }, Unique::Never),
+    }
+}
+
+#[test]
+fn connections_that_a_peer_could_have_belonged_to_are_named_with_the_reason() {
+    let found = tried(|c| c[1].local_id = Identity::parse("g7.example"));
+    let why = found.iter().map(Diagnosis::sentence).find(|s| s.contains("configured for these addresses"));
+    let why = why.expect("a sentence");
+    assert!(why.ends_with("gw: g7.example...g1.example (another identity of ours)"), "{why}");
+}
