@@ -1,4 +1,5 @@
 """Key pairs of Ed25519 for both ends of the line, in the folders from which both kinds of gateway read them."""
+import itertools
 import os
 import re
 import shutil
@@ -34,6 +35,18 @@ def remove_private(lab, box):
     """The private key of a box has no file any more."""
     for folder in FOLDERS:
         os.remove(lab.path(f'{box}-{folder}/private/{box}.pem'))
+
+
+def exchange(lab, box):
+    """Another key pair takes the place of the one of a box; the other box has both public keys. Returns the new one's name."""
+    fresh = lab.path('fresh.pem')
+    call('openssl', 'genpkey', '-algorithm', 'ed25519', '-out', fresh)
+    remove_private(lab, box)
+    for folder, whose in itertools.product(FOLDERS, ('g1', 'g2')):
+        call('openssl', 'pkey', '-in', fresh, '-pubout', '-out', lab.path(f'{whose}-{folder}/pubkey/fresh.pem'))
+    for folder in FOLDERS:
+        shutil.copy(fresh, lab.path(f'{box}-{folder}/private/{box}.pem'))
+    return 'fresh.pem'
 
 
 def name(box):

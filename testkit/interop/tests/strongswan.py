@@ -359,6 +359,34 @@ def raw_keys_name_ends_without_an_id(lab, full):
         until('both are gone', lambda: not us.sas() and not them.sas())
 
 
+def raw_key_is_exchanged_while_the_tunnel_is_up(lab, full):
+    """The peer accepts two keys for a while: ours is exchanged, what is up stays, and the new key signs for the next IKE_SA."""
+    rawkeys.make(lab)
+    us, them = pair(lab, 'g1', rawkeys.conf('g1'), rawkeys.conf('g2'))
+    us.load(tunnel('g1', **rawkeys.conf('g1')))
+    us.initiate()
+
+    def private():
+        with us.vici() as v:
+            return v.request('get-keys')['keys']
+
+    spis, old = us.ike_spis(), private()
+    fresh = rawkeys.exchange(lab, 'g1')
+    them.load(tunnel('g2', **{**rawkeys.conf('g2'), 'remote_auth': f'pubkeys = {rawkeys.name("g1")}, {fresh}'}))
+    us.load(tunnel('g1', **{**rawkeys.conf('g1'), 'local_auth': f'pubkeys = {fresh}'}))
+    check(len(private()) == 1 and private() != old, f'instead of {old[0]} we have {private()[0]}')
+    ping(lab)
+    check(us.ike_spis() == spis, 'the IKE_SA that the old key signed for stays')
+    us.swanctl('--terminate', '--ike', 'net')
+    until('both are gone', lambda: not us.sas() and not them.sas())
+    us.initiate()
+    ping(lab)
+    them.load(tunnel('g2', **rawkeys.conf('g2')))
+    us.swanctl('--terminate', '--ike', 'net')
+    until('both are gone', lambda: not us.sas() and not them.sas())
+    refused(us, us, 'received AUTHENTICATION_FAILED')
+
+
 def wrong_raw_key_is_refused(lab, full):
     """A signature by another key than configured, and each method where the other one is asked for: AUTHENTICATION_FAILED."""
     rawkeys.make(lab)
@@ -388,7 +416,7 @@ TESTS = {f.__name__: f for f in (
     deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
     refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
     raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,
-    wrong_raw_key_is_refused)}
+    raw_key_is_exchanged_while_the_tunnel_is_up, wrong_raw_key_is_refused)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')
