@@ -9,6 +9,7 @@ use ironswan_keying::diagnosis::{Configuration, Diagnosis};
 use ironswan_keying::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Ports, PrivateKeys, SharedKeys, TsSpec,
 };
+use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -241,6 +242,11 @@ fn private_keys(config: &Config, diags: &mut Diagnostics) {
     config.private_keys.iter().for_each(|key| ring.insert(key.clone()));
     for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
         let Auth::Pubkey(public) = &conn.local_auth else { continue };
+        let by_name = conn.local_id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
+        // That the file of our public key is at fault has been said.
+        if public.is_empty() && !by_name {
+            continue;
+        }
         // Without an identity there are public keys, and the identity is not asked.
         let address = || hosts(&conn.local_addrs).map(Identity::from_addr).next();
         let us = conn.local_id.clone().or_else(address);

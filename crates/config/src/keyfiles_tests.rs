@@ -274,6 +274,20 @@ fn private_keys_that_cannot_be_used_are_named() {
 }
 
 #[test]
+fn a_connection_whose_key_files_are_gone_is_known_to_the_guard_and_takes_no_peer() {
+    let dir = good();
+    fs::remove_dir_all(dir.path().join("pubkey")).unwrap();
+    let (config, found) = read_and_check(&dir);
+    assert_eq!(found.len(), 3, "{found:?}");
+    let conn = &config.connections[0];
+    assert_eq!((&conn.local_auth, &conn.remote_auth), (&Auth::Pubkey(Vec::new()), &Auth::Pubkey(Vec::new())));
+    assert_eq!(conn.children.len(), 1);
+    // Any other error leaves it out.
+    dir.write("swanctl.conf", &CONF.replace("10.2.0.0/24", "10.2.0.0/24\n mode = tunel"));
+    assert!(read_and_check(&dir).0.connections.is_empty());
+}
+
+#[test]
 fn connections_that_differ_in_the_method_of_the_peer_are_no_twins() {
     let dir = good();
     let conn = &CONF["connections {".len()..CONF.trim_end().len() - 1];

@@ -18,7 +18,8 @@ use super::{references, syntax};
 /// Everything that a folder says.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// Connections without errors, in the order of the files.
+    /// Connections without errors, in the order of the files. Of public keys whose files were at
+    /// fault they know nothing.
     pub connections: Vec<Connection>,
     /// Pre-shared keys.
     pub secrets: Vec<SharedKey>,

@@ -27,8 +27,9 @@ const MAX_PUBKEYS: usize = 100;
 const SECTIONS: &[&str] = &["local", "remote", "children"];
 
 /// Understands one connection. `path` is what its keys are called in messages (`connections.net`,
-/// or empty for VICI). `public` has the keys that its `pubkeys` name. `None` when there was an
-/// error; all errors are in `diags`.
+/// or empty for VICI). `public` has the keys that its `pubkeys` name. All errors are in `diags`.
+/// `None` when there was one, unless only files of keys are at fault: the connection comes without
+/// these keys then, so that the guard knows its selectors.
 pub fn connection(
     name: &str,
     section: &Section,
@@ -36,7 +37,7 @@ pub fn connection(
     public: &PublicKeys,
     diags: &mut Diagnostics,
 ) -> Option<Connection> {
-    let before = diags.errors();
+    let (before, mut of_keys) = (diags.errors(), 0);
     if let Err(reason) = name_of(name) {
         diags.error(&section.origin, path, reason);
     }
@@ -74,7 +75,7 @@ pub fn connection(
         // A fingerprint of our public key as identity names the key as well.
         let named = id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
         let lack = (!named).then_some(Configuration::NoPublicKey { ours: true });
-        let auth = authentication(&mut r, &l::AUTH, &l::PUBKEYS, public, lack);
+        let auth = authentication(&mut r, &l::AUTH, &l::PUBKEYS, public, lack, &mut of_keys);
         let id = if r.has(&l::ID) { id } else { by_key(&auth) };
         (auth, id)
     });
@@ -83,7 +84,7 @@ pub fn connection(
             let mut r = Reader { section: s, path: &path, diags };
             r.written(&m::ROUND);
             let lack = Some(Configuration::NoPublicKey { ours: false });
-            let auth = authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack);
+            let auth = authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack, &mut of_keys);
             let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
             let id = r.written(&m::ID).unwrap_or_else(unwritten);
             (auth, id)
@@ -133,7 +134,7 @@ pub fn connection(
     if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
         r.doubt(&k::REMOTE_ADDRS, Unwise::NoAddress);
     }
-    if diags.errors() > before {
+    if diags.errors() > before + of_keys {
         return None;
     }
     let (local_auth, local_id) = us.unwrap_or((Auth::Psk, None));
@@ -249,13 +250,14 @@ fn by_key(auth: &Auth) -> Option<Identity> {
 }
 
 /// The method of authentication of one side, with its public keys. `lack` is the fault of a side
-/// that uses public keys and names none.
+/// that uses public keys and names none. `of_keys` counts errors about files of keys.
 fn authentication(
     r: &mut Reader<'_>,
     auth: &Key<Method>,
     pubkeys: &Key<Vec<String>>,
     public: &PublicKeys,
     lack: Option<Configuration>,
+    of_keys: &mut usize,
 ) -> Auth {
     let names = r.written(pubkeys).unwrap_or_default();
     if names.len() > MAX_PUBKEYS {
@@ -267,7 +269,10 @@ fn authentication(
         match public.find(&name) {
             Ok(key) if keys.contains(&key) => {}
             Ok(key) => keys.push(key),
-            Err(why) => r.error(pubkeys, why),
+            Err(why) => {
+                r.error(pubkeys, why);
+                *of_keys += 1;
+            }
         }
     }
     let method = if r.has(auth) { r.written(auth) } else { Some(auth.default()) };
