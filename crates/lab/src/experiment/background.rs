@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report, useful};
-use super::stage::{Stage, systems};
+use super::runner::{self, Method, Schedule};
+use super::stage::{Stage, Systems, systems};
 use crate::dut;
 use crate::dut::Dut;
 use crate::error::LabError;
@@ -126,33 +127,59 @@ pub fn background(options: BackgroundOptions) -> Result<Report, LabError> {
     let (apps, missing): (Vec<App>, Vec<App>) = APPS.into_iter().partition(|a| a.lacks().is_empty());
     traffic.extend(plain.iter().flat_map(|d| apps.iter().map(move |a| Traffic::App(*a, d.as_ref()))));
     let repeats = common.repeats.unwrap_or(fitting(common, window, traffic.len()));
-    let steps = repeats as usize * traffic.len();
-    let mut c = Campaign::begin(ABOUT, common, steps, window * 3)?;
-    c.introduce(&systems, repeats, window);
-    for (app, r) in missing.iter().flat_map(|a| a.lacks().into_iter().map(move |r| (a, r))) {
-        c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
-    }
-    c.says("calibrating the sieve and the soaker")?;
-    let calibration = {
-        let soaker = Soaker::start()?;
-        soaker.calibrate(4, window / 2)?
+    let schedule = Schedule {
+        about: ABOUT,
+        common,
+        samples: repeats as usize * traffic.len(),
+        guess: window * 3,
+        repeats,
+        cells: traffic,
     };
-    // The number of rounds that the idle machine does in one window.
-    let round = sieve::run(2)?.as_secs_f64() / 2.0;
-    let rounds = (window.as_secs_f64() / round.max(1e-6)).clamp(1.0, 1e6) as u32;
-    calibration.disturbed().into_iter().for_each(|what| c.doubt(Warning::Calibration { what }));
-    let sieve = round * f64::from(rounds);
-    let plan = Plan { rate: f64::from(rate_mbps) * 1e6, window, rounds, sieve, calibration };
-    c.settings.insert("rate".into(), format!("{rate_mbps} Mbit/s of payload"));
-    c.settings.insert("sieve".into(), format!("{rounds} rounds of 2^20 numbers on each processor"));
-    c.settings.insert("soaker".into(), format!("{:.0} units/s on the idle machine", calibration.rate));
-    let owner = c.claim_for_tcp()?;
-    for repeat in 0..repeats {
-        for traffic in &traffic {
-            plan.one(&mut c, &owner, *traffic, repeat)?;
+    runner::run(schedule, &Work { systems: &systems, missing: &missing, rate_mbps, repeats, window })
+}
+
+/// The experiment under way.
+struct Work<'a> {
+    systems: &'a Systems,
+    /// Programs that this machine lacks.
+    missing: &'a [App],
+    rate_mbps: u32,
+    repeats: u32,
+    window: Duration,
+}
+
+impl<'a> Method for Work<'a> {
+    type Cell = Traffic<'a>;
+    type Bench = (Plan, Owner);
+
+    fn prepare(&self, c: &mut Campaign) -> Result<(Plan, Owner), LabError> {
+        let window = self.window;
+        c.introduce(self.systems, self.repeats, window);
+        for (app, r) in self.missing.iter().flat_map(|a| a.lacks().into_iter().map(move |r| (a, r))) {
+            c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
         }
+        let plan = Plan::calibrated(c, self.rate_mbps, window)?;
+        c.settings.insert("rate".into(), format!("{} Mbit/s of payload", self.rate_mbps));
+        let sieve = format!("{} rounds of 2^20 numbers on each processor", plan.rounds);
+        c.settings.insert("sieve".into(), sieve);
+        let soaker = format!("{:.0} units/s on the idle machine", plan.calibration.rate);
+        c.settings.insert("soaker".into(), soaker);
+        Ok((plan, c.claim_for_tcp()?))
     }
-    c.finish(conclude)
+
+    fn trial(
+        &self,
+        c: &mut Campaign,
+        (plan, owner): &mut (Plan, Owner),
+        traffic: &Traffic<'a>,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        plan.one(c, owner, *traffic, repeat)
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
+    }
 }
 
 /// Repeats that fit: the sieve takes up to twice as long beside traffic, and something has to be
@@ -204,6 +231,21 @@ impl Flow {
 }
 
 impl Plan {
+    /// Finds out what sieve and soaker do on the idle machine.
+    fn calibrated(c: &mut Campaign, rate_mbps: u32, window: Duration) -> Result<Self, LabError> {
+        c.says("calibrating the sieve and the soaker")?;
+        let calibration = {
+            let soaker = Soaker::start()?;
+            soaker.calibrate(4, window / 2)?
+        };
+        // The number of rounds that the idle machine does in one window.
+        let round = sieve::run(2)?.as_secs_f64() / 2.0;
+        let rounds = (window.as_secs_f64() / round.max(1e-6)).clamp(1.0, 1e6) as u32;
+        calibration.disturbed().into_iter().for_each(|what| c.doubt(Warning::Calibration { what }));
+        let sieve = round * f64::from(rounds);
+        Ok(Self { rate: f64::from(rate_mbps) * 1e6, window, rounds, sieve, calibration })
+    }
+
     /// Starts the traffic on a stage.
     fn flow(&self, stage: &Stage<HostToHost>, traffic: Traffic<'_>) -> Result<Flow, LabError> {
         let Traffic::App(app, _) = traffic else {

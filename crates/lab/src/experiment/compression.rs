@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::line::once;
-use super::stage::{Stage, systems};
+use super::runner::{self, Method, Schedule};
+use super::stage::{Stage, Systems, on_stage, systems};
 use crate::dut::{self, Dut};
 use crate::error::LabError;
 use crate::load::carry;
@@ -69,6 +70,7 @@ const INNER_MTU: u32 = 1400;
 /// Added to each frame on a slow link, each way.
 const DELAY: Duration = Duration::from_millis(10);
 const SEED: u64 = 2000;
+const CONTENTS: [Content; 2] = [Content::Text, Content::Random];
 
 /// Makes the experiment.
 pub fn compression(options: CompressionOptions) -> Result<Report, LabError> {
@@ -103,24 +105,61 @@ pub fn compression(options: CompressionOptions) -> Result<Report, LabError> {
         vec![]
     };
     duts.extend(compressing.iter().map(|d| (format!("{} ipcomp", d.name()), d.as_ref())));
-    let contents = [Content::Text, Content::Random];
-    let steps = repeats as usize * rates.len() * duts.len() * contents.len();
-    let mut c = Campaign::begin(ABOUT, common, steps, window)?;
-    c.introduce(&systems, repeats, window);
-    for content in contents {
-        let what = format!("{:.2} bits a byte, from seed {SEED}", content.entropy());
-        c.settings.insert(format!("{} data", content.name()), what);
-    }
-    c.settings.insert("delay of slow links".into(), format!("{} ms each way", DELAY.as_millis()));
-    let owner = c.claim_for_tcp()?;
-    for repeat in 0..repeats {
-        for &rate in &rates {
-            for (name, dut) in &duts {
-                one(&mut c, &owner, (name, *dut), rate, window, repeat)?;
-            }
+    let on = |rate| duts.iter().map(move |(name, dut)| (rate, name.as_str(), *dut));
+    let cells: Vec<_> = rates.iter().copied().flat_map(on).collect();
+    let schedule = Schedule {
+        about: ABOUT,
+        common,
+        samples: cells.len() * CONTENTS.len() * repeats as usize,
+        guess: window,
+        repeats,
+        cells,
+    };
+    runner::run(schedule, &Work { systems: &systems, repeats, window })
+}
+
+/// The experiment under way.
+struct Work<'a> {
+    systems: &'a Systems,
+    repeats: u32,
+    /// How long a file takes on a slow link without compression.
+    window: Duration,
+}
+
+impl<'a> Method for Work<'a> {
+    /// Rate of the link in kbit/s, name of the system in the record, and the system.
+    type Cell = (u32, &'a str, &'a dyn Dut);
+    type Bench = Owner;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
+        c.introduce(self.systems, self.repeats, self.window);
+        for content in CONTENTS {
+            let what = format!("{:.2} bits a byte, from seed {SEED}", content.entropy());
+            c.settings.insert(format!("{} data", content.name()), what);
         }
+        c.settings.insert("delay of slow links".into(), format!("{} ms each way", DELAY.as_millis()));
+        c.claim_for_tcp()
     }
-    c.finish(conclude)
+
+    /// Measures both files with one system on one link.
+    fn trial(
+        &self,
+        c: &mut Campaign,
+        owner: &mut Owner,
+        &(rate, name, dut): &Self::Cell,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        c.says(&format!("{name}, {}", link(rate)))?;
+        let topology = HostToHost::build(owner, INNER_MTU, relay(rate))?;
+        on_stage(c, owner, topology, dut, |c, stage| {
+            let mut each = CONTENTS.into_iter();
+            each.try_for_each(|content| self.file(c, stage, (rate, name, content), repeat))
+        })
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
+    }
 }
 
 /// The size of the file for a link: what it carries in `window` without compression.
@@ -139,31 +178,32 @@ fn link(rate_kbit: u32) -> String {
     }
 }
 
-/// Both files with one system on one link.
-fn one(
-    c: &mut Campaign,
-    owner: &Owner,
-    (name, dut): (&str, &dyn Dut),
-    rate: u32,
-    window: Duration,
-    repeat: u32,
-) -> Result<(), LabError> {
-    let relay = (rate > 0).then(|| {
+/// The slow link of a rate; none without limit.
+fn relay(rate: u32) -> Option<RelaySpec> {
+    (rate > 0).then(|| {
         // A tenth of a second, or some packets.
         let queue = (u64::from(rate) * 1000 / 80).max(20_000);
         let with =
             Impairment { rate: Some(u64::from(rate) * 1000), queue, delay: DELAY, ..Impairment::default() };
         RelaySpec::both(with)
-    });
-    c.says(&format!("{name}, {}", link(rate)))?;
-    let mut stage = Stage::start(owner, HostToHost::build(owner, INNER_MTU, relay)?, dut)?;
-    for content in [Content::Text, Content::Random] {
+    })
+}
+
+impl Work<'_> {
+    /// Measures one file.
+    fn file(
+        &self,
+        c: &mut Campaign,
+        stage: &mut Stage<HostToHost>,
+        (rate, name, content): (u32, &str, Content),
+        repeat: u32,
+    ) -> Result<(), LabError> {
         c.says(&format!("{name}, {}, {}", link(rate), content.name()))?;
-        let data = content.bytes(file(rate, window), SEED);
+        let data = content.bytes(file(rate, self.window), SEED);
         let began = c.elapsed();
         let crossed = |s: &Stage<HostToHost>| s.topology.relay().map(|r| r.counts().there.shaper.bytes);
         let (before, meter) = (crossed(&stage), stage.meter(c)?);
-        let at_most = window * 20 + Duration::from_secs(20);
+        let at_most = self.window * 20 + Duration::from_secs(20);
         let (topology, alive) = stage.parts();
         let carried = carry(&topology.paths()[0], &data, at_most, alive)?;
         let used = stage.measured(meter)?;
@@ -180,9 +220,8 @@ fn one(
         measures.extend(used.by_soaker());
         let f = factors([("link", &link(rate)), ("system", name), ("data", content.name())]);
         c.sample(f, repeat, began, &measures, vec![]);
+        Ok(())
     }
-    stage.stop(c);
-    Ok(())
 }
 
 /// Gain of IPComp for each figure: the rate with IPComp, divided by the rate without.
@@ -240,7 +279,7 @@ fn conclude(record: &Record) -> Conclusion {
     if !gains.is_empty() {
         views.push(View::Derived { title: "What IPComp gains".into(), names: vec!["gain".into()] });
     }
-    for content in [Content::Text, Content::Random] {
+    for content in CONTENTS {
         views.push(View::Plot(Plot {
             name: content.name().into(),
             title: format!("Rate of a file of {} data", content.name()),

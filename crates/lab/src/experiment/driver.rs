@@ -9,7 +9,11 @@
 //! |---|---|
 //! | `suite` | suites of ESP, by their names in `swanctl.conf` |
 //! | `work` | a crypto engine at work |
+//! | `costs` | costs of a packet, for the planner |
+//! | `conclude` | figures and views, made of the samples |
 
+mod conclude;
+mod costs;
 pub(super) mod suite;
 pub(super) mod work;
 
@@ -20,13 +24,11 @@ use ironswan_wire::proposal::EspSuite;
 
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::line::once;
-use crate::clock;
+use super::runner::{self, Method, Schedule};
 use crate::error::LabError;
-use crate::plan::fit;
-use crate::record::{
-    Better, Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors,
-};
+use crate::record::{Better, Factors, Record, factors};
 use crate::report::Warning;
+pub(super) use costs::{costs, spread};
 use work::{Bench, Check, Data, Dispatch, Work};
 
 /// Options of the experiment. Empty lists: the experiment's own choice.
@@ -101,46 +103,64 @@ struct Plan {
 /// Makes the experiment.
 pub fn driver(options: DriverOptions) -> Result<Report, LabError> {
     let plan = Plan::new(&options)?;
-    let steps = plan.cells.len() * plan.repeats as usize;
-    let mut c = Campaign::begin(ABOUT, &options.common, steps, Duration::from_millis(30))?;
-    c.settings.insert("operations".into(), plan.operations.to_string());
-    c.settings.insert("repeats".into(), plan.repeats.to_string());
-    c.settings.insert("longest cell".into(), format!("{} s of processor time", plan.at_most.as_secs_f64()));
-    c.versions.insert("ironswan".into(), env!("CARGO_PKG_VERSION").into());
-    for id in EngineId::ALL {
-        c.versions.insert(format!("engine {id}"), id.missing().unwrap_or("available").into());
-    }
-    let mhz = c.machine().mhz;
-    let (load, cpus) = (c.machine().load_average.unwrap_or(0.0), c.machine().cpus as f64);
-    if load > 0.5 * cpus {
-        c.doubt(Warning::OtherLoad { share: (load / cpus).min(1.0) });
-    }
-    if plan.repeats < 3 {
-        c.doubt(Warning::FewRepeats { repeats: plan.repeats });
-    }
-    // Repeats are the outer loop: whatever else the machine does meets all cells.
-    for repeat in 0..plan.repeats {
-        for cell in &plan.cells {
-            let (name, suite) = &plan.suites[cell.suite];
-            c.says(&format!("{name}, {} B, {}", cell.size, cell.engine))?;
-            let began = c.elapsed();
-            let engines = Engines::only(cell.engine);
-            let memory = (cell.data, cell.dispatch);
-            let mut bench = Bench::new(suite, &engines, cell.size, memory, plan.operations, 1)?;
-            // The first round pays for page faults and a sleeping processor.
-            bench.time(cell.work, cell.dispatch, cell.check, 1, plan.at_most)?;
-            let t = bench.time(cell.work, cell.dispatch, cell.check, plan.operations, plan.at_most)?;
-            let measures = [
-                ("mb_per_s", f64::from(cell.size) * 1e3 / t.ns),
-                ("ns_per_op", t.ns),
-                // Not finite, so left out, where the clock is not known.
-                ("cycles_per_op", mhz.map_or(f64::NAN, |mhz| t.ns * mhz / 1e3)),
-                ("operations", t.operations as f64),
-            ];
-            c.sample(cell.factors(name), repeat, began, &measures, vec![]);
+    let schedule = Schedule {
+        about: ABOUT,
+        common: &options.common,
+        cells: plan.cells.clone(),
+        repeats: plan.repeats,
+        samples: plan.cells.len() * plan.repeats as usize,
+        guess: Duration::from_millis(30),
+    };
+    runner::run(schedule, &plan)
+}
+
+impl Method for Plan {
+    type Cell = Cell;
+    type Bench = ();
+
+    fn prepare(&self, c: &mut Campaign) -> Result<(), LabError> {
+        c.settings.insert("operations".into(), self.operations.to_string());
+        c.settings.insert("repeats".into(), self.repeats.to_string());
+        let longest = format!("{} s of processor time", self.at_most.as_secs_f64());
+        c.settings.insert("longest cell".into(), longest);
+        c.versions.insert("ironswan".into(), env!("CARGO_PKG_VERSION").into());
+        for id in EngineId::ALL {
+            c.versions.insert(format!("engine {id}"), id.missing().unwrap_or("available").into());
         }
+        let (load, cpus) = (c.machine().load_average.unwrap_or(0.0), c.machine().cpus as f64);
+        if load > 0.5 * cpus {
+            c.doubt(Warning::OtherLoad { share: (load / cpus).min(1.0) });
+        }
+        if self.repeats < 3 {
+            c.doubt(Warning::FewRepeats { repeats: self.repeats });
+        }
+        Ok(())
     }
-    c.finish(conclude)
+
+    fn trial(&self, c: &mut Campaign, (): &mut (), cell: &Cell, repeat: u32) -> Result<(), LabError> {
+        let (name, suite) = &self.suites[cell.suite];
+        c.says(&format!("{name}, {} B, {}", cell.size, cell.engine))?;
+        let (began, mhz) = (c.elapsed(), c.machine().mhz);
+        let engines = Engines::only(cell.engine);
+        let memory = (cell.data, cell.dispatch);
+        let mut bench = Bench::new(suite, &engines, cell.size, memory, self.operations, 1)?;
+        // The first round pays for page faults and a sleeping processor.
+        bench.time(cell.work, cell.dispatch, cell.check, 1, self.at_most)?;
+        let t = bench.time(cell.work, cell.dispatch, cell.check, self.operations, self.at_most)?;
+        let measures = [
+            ("mb_per_s", f64::from(cell.size) * 1e3 / t.ns),
+            ("ns_per_op", t.ns),
+            // Not finite, so left out, where the clock is not known.
+            ("cycles_per_op", mhz.map_or(f64::NAN, |mhz| t.ns * mhz / 1e3)),
+            ("operations", t.operations as f64),
+        ];
+        c.sample(cell.factors(name), repeat, began, &measures, vec![]);
+        Ok(())
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude::conclude(record)
+    }
 }
 
 impl Cell {
@@ -287,248 +307,6 @@ impl Plan {
         }
         once(&mut self.cells);
     }
-}
-
-/// Slopes, what dispatch is worth, the tables and plots, and what Freescale saw.
-fn conclude(record: &Record) -> Conclusion {
-    let usual = factors([("dispatch", "burst"), ("burst", "64"), ("data", "same"), ("check", "after")]);
-    let mut derived = lines(record, &usual);
-    derived.extend(worth(record));
-    let table = |title: &str, only: Factors, rows: &[&str], columns| {
-        let rows = rows.iter().map(ToString::to_string).collect();
-        View::Table(Table { title: title.into(), only, rows, columns })
-    };
-    let by = |factor: &str, measure: &str| Columns::Factor {
-        factor: factor.into(),
-        measure: measure.into(),
-        which: Which::Median,
-    };
-    let with = |base: &Factors, more: &[(&str, &str)]| -> Factors {
-        let more = more.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string()));
-        base.clone().into_iter().chain(more).collect()
-    };
-    let unique = factors([("data", "unique"), ("dispatch", "burst"), ("check", "after")]);
-    let keys = ["suite", "engine", "direction"];
-    let sized = ["suite", "engine", "direction", "size"];
-    let has = |only: &Factors| record.figures_with(only).next().is_some();
-    let mut views = Vec::new();
-    if has(&usual) {
-        views.push(table(
-            "In bursts of 64, memory in the cache",
-            usual.clone(),
-            &keys,
-            by("size", "mb_per_s"),
-        ));
-        views.push(table("The same", usual.clone(), &keys, by("size", "ns_per_op")));
-    }
-    if !derived.iter().all(|d| d.name != "ns_per_byte") {
-        views.push(View::Derived {
-            title: "Cost of a packet = ns_per_packet + ns_per_byte x size, by least squares over the sizes"
-                .into(),
-            names: ["ns_per_packet", "ns_per_byte", "residual"].map(String::from).into(),
-        });
-    }
-    let several = record.values("burst", &unique).len() > 1;
-    if several {
-        views.push(table(
-            "By packets in a burst, memory of its own for each",
-            unique.clone(),
-            &sized,
-            by("burst", "ns_per_op"),
-        ));
-    }
-    if derived.iter().any(|d| d.name == "all_over_after") {
-        views.push(View::Derived {
-            title: "All at once: its rate over that of n+1 after n".into(),
-            names: vec!["all_over_after".into()],
-        });
-    }
-    let sixtyfour = factors([("dispatch", "burst"), ("burst", "64")]);
-    let varied = record.values("check", &sixtyfour).len() > 1;
-    if varied {
-        let never = with(&sixtyfour, &[("check", "never")]);
-        for suite in record.values("suite", &never) {
-            let rows = ["engine", "direction", "size", "data"];
-            let only = with(&sixtyfour, &[("suite", suite)]);
-            views.push(table(
-                &format!("{suite}: by when results are looked at"),
-                only,
-                &rows,
-                by("check", "ns_per_op"),
-            ));
-        }
-    }
-    let plot = |name: &str, title: &str, only: Factors, x: (&str, &str), y: &str, series: &[&str]| {
-        View::Plot(Plot {
-            name: name.into(),
-            title: title.into(),
-            only,
-            x: x.0.into(),
-            x_label: x.1.into(),
-            y: y.into(),
-            which: Which::Median,
-            series: series.iter().map(ToString::to_string).collect(),
-            log_x: true,
-            log_y: true,
-        })
-    };
-    for direction in ["seal", "open"] {
-        let only = with(&usual, &[("direction", direction)]);
-        if has(&only) {
-            let title = format!("Rate of one core by size, {direction}, in bursts of 64");
-            let x = ("size", "text, bytes");
-            views.push(plot(&format!("rate-{direction}"), &title, only, x, "mb_per_s", &["suite", "engine"]));
-        }
-        let only = with(&unique, &[("direction", direction)]);
-        if several && has(&only) {
-            let title = format!("Time of a packet by packets in a burst, {direction}");
-            let x = ("burst", "packets in a burst");
-            let series = ["suite", "engine", "size"];
-            views.push(plot(&format!("burst-{direction}"), &title, only, x, "ns_per_op", &series));
-        }
-    }
-    Conclusion { history: vec![history(&derived)], derived, views }
-}
-
-/// Per suite, engine and direction: slope and intercept over the sizes.
-fn lines(record: &Record, usual: &Factors) -> Vec<Derived> {
-    let mut groups: Vec<(Factors, Vec<(f64, f64)>)> = Vec::new();
-    for figure in record.figures_with(usual) {
-        let key: Factors = ["suite", "engine", "direction"]
-            .iter()
-            .filter_map(|k| Some(((*k).to_string(), figure.factors.get(*k)?.clone())))
-            .collect();
-        let size = figure.factors.get("size").and_then(|s| s.parse::<f64>().ok());
-        let Some(point) = size.zip(figure.number("ns_per_op", Which::Median)) else { continue };
-        match groups.iter_mut().find(|(k, _)| *k == key) {
-            Some((_, points)) => points.push(point),
-            None => groups.push((key, vec![point])),
-        }
-    }
-    let mut derived = Vec::new();
-    for (key, points) in groups {
-        let Some(line) = fit::line(&points) else { continue };
-        let how = format!("least squares over {} sizes", points.len());
-        for (name, value, unit) in [
-            ("ns_per_packet", line.intercept, "ns"),
-            ("ns_per_byte", line.slope, "ns"),
-            ("residual", line.residual, "ns, root mean square"),
-        ] {
-            derived.push(Derived {
-                name: name.into(),
-                factors: key.clone(),
-                value,
-                unit: unit.into(),
-                how: how.clone(),
-            });
-        }
-    }
-    derived
-}
-
-/// The rate of all at once over that of n+1 after n.
-fn worth(record: &Record) -> Vec<Derived> {
-    let all = factors([("dispatch", "all")]);
-    let ratio = |figure: &crate::record::Figure| {
-        let mut one = figure.factors.clone();
-        one.insert("dispatch".into(), "after".into());
-        one.insert("burst".into(), "1".into());
-        one.insert("check".into(), "inside".into());
-        let after = record.figure(&one)?.number("ns_per_op", Which::Median)?;
-        let factors = ["suite", "engine", "direction", "size"]
-            .iter()
-            .filter_map(|k| Some(((*k).to_string(), figure.factors.get(*k)?.clone())))
-            .collect();
-        let value = after / figure.number("ns_per_op", Which::Median)?;
-        let how =
-            "ns/op of `after` over ns/op of `all`, both with memory of their own for each packet".into();
-        Some(Derived { name: "all_over_after".into(), factors, value, unit: "times".into(), how })
-    };
-    let mut derived: Vec<Derived> = Vec::new();
-    for d in record.figures_with(&all).filter_map(ratio) {
-        if !derived.iter().any(|known| known.factors == d.factors) {
-            derived.push(d);
-        }
-    }
-    derived
-}
-
-fn history(derived: &[Derived]) -> Historical {
-    let at = |size: &str| -> Vec<String> {
-        derived
-            .iter()
-            .filter(|d| d.name == "all_over_after")
-            .filter(|d| d.factors.get("size").is_some_and(|s| s == size))
-            .filter(|d| d.factors.get("direction").is_some_and(|s| s == "seal"))
-            .map(|d| {
-                let of = |k: &str| d.factors.get(k).map_or("-", String::as_str);
-                format!("{} by {}: {:.2}", of("suite"), of("engine"), d.value)
-            })
-            .collect()
-    };
-    let (small, large) = (at("64"), at("1024"));
-    let now = if small.is_empty() && large.is_empty() {
-        "both ways of dispatch were not among what was measured".into()
-    } else {
-        let or = |list: Vec<String>| if list.is_empty() { "not measured".into() } else { list.join("; ") };
-        format!("all at once over n+1 after n, sealing 64 B: {}. 1,024 B: {}", or(small), or(large))
-    };
-    Historical {
-        source: "Freescale, driver-level test of a security engine (SEC of the MPC85xx), 50,000 operations".into(),
-        then: "all at once about 4 times n+1 after n for small data; the gap closed by 1 KB".into(),
-        now,
-        caveat: "theirs is a device beside the processor: n+1 after n waits for its interrupt or its answer each time. Here \
-                 the processor itself does the work and a call ends with the result, so only the call and idle lanes are saved: \
-                 a packet-by-packet engine shows about 1, one that works on packets side by side shows its lanes at every size"
-            .into(),
-    }
-}
-
-/// Nanoseconds of processor time for a packet of each size, in bursts of so many packets from
-/// memory in the cache: what the planner builds on.
-pub(super) fn costs(
-    suite: &EspSuite,
-    engines: &Engines,
-    sizes: &[u32],
-    (work, burst): (Work, u32),
-    at_most: Duration,
-) -> Result<Vec<(f64, f64)>, LabError> {
-    let memory = (Data::Same, Dispatch::Burst(burst as usize));
-    let of = |size: &u32| Ok((f64::from(*size), least(suite, engines, (*size, memory), (work, 1), at_most)?));
-    sizes.iter().map(of).collect()
-}
-
-/// The same for one size in bursts of 64, where every packet has memory of its own and one of
-/// several keys at random.
-pub(super) fn spread(
-    suite: &EspSuite,
-    engines: &Engines,
-    size: u32,
-    (work, keys): (Work, u16),
-    at_most: Duration,
-) -> Result<f64, LabError> {
-    least(suite, engines, (size, (Data::Unique, USUAL)), (work, keys), at_most)
-}
-
-/// The least of some short runs: what the machine does beside it adds, and never takes away.
-fn least(
-    suite: &EspSuite,
-    engines: &Engines,
-    (size, memory): (u32, (Data, Dispatch)),
-    (work, keys): (Work, u16),
-    at_most: Duration,
-) -> Result<f64, LabError> {
-    let (_, dispatch) = memory;
-    let mut bench = Bench::new(suite, engines, size, memory, 20_000, keys)?;
-    bench.time(work, dispatch, Check::After, 1, at_most)?;
-    let mut least = f64::INFINITY;
-    let end = clock::now() + at_most;
-    let mut runs = 0;
-    while runs < 3 || clock::now() < end {
-        least = least.min(bench.time(work, dispatch, Check::After, 256, at_most / 4)?.ns);
-        runs += 1;
-    }
-    Ok(least)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@
 //! | `plan/` | measurements for `ironswan plan` |
 //! | `demo` | `ironswan demo` |
 //! | `shown` | prints reports, also of runs made earlier |
+//! | `runner` | makes an experiment: rounds over its cells |
 //! | `campaign` | opens and ends the measurements of an experiment |
 //! | `budget` | how much of an experiment fits into a given time |
 //! | `rig` | a line with a system on it, for trials with packets |
@@ -63,6 +64,7 @@ mod plan;
 mod profile;
 mod rfc2544;
 mod rig;
+mod runner;
 mod shown;
 mod stage;
 mod tester;

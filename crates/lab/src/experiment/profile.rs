@@ -10,6 +10,7 @@ use super::campaign::{About, Campaign, Common, Conclusion, Report, useful};
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
+use super::runner::{self, Method, Schedule};
 use crate::dut::{Dut, EngineCounts, StageTimes};
 use crate::error::LabError;
 use crate::load::{Iperf3, Offer};
@@ -93,80 +94,109 @@ pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
     }
     // A sample for each stage of the two busy sides.
     let each = 2 * (STAGES.len() + 1);
-    let steps = repeats as usize * duts.len() * Load::all().len() * each;
-    let mut c = Campaign::begin(ABOUT, common, steps, duration / each as u32)?;
-    let owner = c.claim_for_tcp()?;
-    c.settings.insert("duration of a load, s".into(), duration.as_secs_f64().to_string());
-    c.settings.insert("repeats".into(), repeats.to_string());
-    c.settings.insert("ESP proposal".into(), common.dut_options.esp());
-    c.settings.insert("inner MTU, bytes".into(), MTU.to_string());
-    c.versions = duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
-    c.versions.extend(Iperf3::version().map(|v| ("iperf3".to_string(), v)));
-    for repeat in 0..repeats {
-        for dut in &duts {
-            measure(&mut c, &owner, dut.as_ref(), repeat, duration)?;
-        }
-    }
-    if c.samples().is_empty() {
-        return Err(LabError::Measurement(
-            "the gateways measured no stages: this ironswan is older, or its stage counters are off".into(),
-        ));
-    }
-    c.finish(conclude)
+    let schedule = Schedule {
+        about: ABOUT,
+        common,
+        cells: duts.iter().map(AsRef::as_ref).collect(),
+        repeats,
+        samples: repeats as usize * duts.len() * Load::all().len() * each,
+        guess: duration / each as u32,
+    };
+    let esp = common.dut_options.esp();
+    runner::run(schedule, &Work { duts: &duts, esp, duration, repeats })
 }
 
 const MTU: u32 = 1400;
 
-/// One system under every load.
-fn measure(
-    c: &mut Campaign,
-    owner: &Owner,
-    dut: &dyn Dut,
-    repeat: u32,
+/// The experiment under way.
+struct Work<'a> {
+    duts: &'a [Box<dyn Dut>],
+    /// Suites of ESP, for the record.
+    esp: String,
+    /// Length of each load.
     duration: Duration,
-) -> Result<(), LabError> {
-    let placement = Placement::new(Spread::Free, c.machine().cpus).map_err(LabError::Usage)?;
-    c.says(&format!("{}, starting", dut.name()))?;
-    let mut rig = Rig::start(owner, dut, Mode::Offload, MTU, &placement)?;
-    for load in Load::all() {
-        c.says(&format!("{}, {}", dut.name(), load.name()))?;
-        let (began, before) = (c.elapsed(), counts(&mut rig)?);
-        let beside = Beside::start(c, &rig.line, &[])?;
-        match load {
-            Load::Tcp(streams) => {
-                rig.tcp(streams, duration)?;
+    repeats: u32,
+}
+
+impl<'a> Method for Work<'a> {
+    type Cell = &'a dyn Dut;
+    type Bench = Owner;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
+        c.settings.insert("duration of a load, s".into(), self.duration.as_secs_f64().to_string());
+        c.settings.insert("repeats".into(), self.repeats.to_string());
+        c.settings.insert("ESP proposal".into(), self.esp.clone());
+        c.settings.insert("inner MTU, bytes".into(), MTU.to_string());
+        c.versions = self.duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
+        c.versions.extend(Iperf3::version().map(|v| ("iperf3".to_string(), v)));
+        c.claim_for_tcp()
+    }
+
+    /// Measures one system under every load.
+    fn trial(
+        &self,
+        c: &mut Campaign,
+        owner: &mut Owner,
+        &dut: &Self::Cell,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        let placement = Placement::new(Spread::Free, c.machine().cpus).map_err(LabError::Usage)?;
+        c.says(&format!("{}, starting", dut.name()))?;
+        let mut rig = Rig::start(owner, dut, Mode::Offload, MTU, &placement)?;
+        for load in Load::all() {
+            c.says(&format!("{}, {}", dut.name(), load.name()))?;
+            let (began, before) = (c.elapsed(), counts(&mut rig)?);
+            let beside = Beside::start(c, &rig.line, &[])?;
+            match load {
+                Load::Tcp(streams) => {
+                    rig.tcp(streams, self.duration)?;
+                }
+                Load::Udp(key) => {
+                    let offer = Offer { rate: None, packets: u64::MAX, at_most: self.duration };
+                    rig.trial(key, offer)?;
+                }
             }
-            Load::Udp(key) => {
-                let offer = Offer { rate: None, packets: u64::MAX, at_most: duration };
-                rig.trial(key, offer)?;
+            let busy = beside.stop(&rig.line)?;
+            if c.soak().is_some() {
+                // No stage's, and in no table of stages.
+                let of = factors([("dut", &dut.name()), ("traffic", &load.name())]);
+                c.sample(of, repeat, began, &busy, vec![]);
             }
-        }
-        let busy = beside.stop(&rig.line)?;
-        if c.soak().is_some() {
-            // No stage's, and in no table of stages.
-            let of = factors([("dut", &dut.name()), ("traffic", &load.name())]);
-            c.sample(of, repeat, began, &busy, vec![]);
-        }
-        let after = counts(&mut rig)?;
-        for (gateway, (now, then)) in ["g1", "g2"].iter().zip(after.iter().zip(&before)) {
-            let d = now.since(then);
-            for (direction, times) in [("out", &d.outbound), ("in", &d.inbound)] {
-                let side = format!("{gateway} {direction}");
-                let of = factors([("dut", &dut.name()), ("load", &load.name()), ("side", &side)]);
-                for (of, measures) in samples(&of, times, c.machine().mhz) {
-                    c.sample(of, repeat, began, &measures, vec![]);
+            let after = counts(&mut rig)?;
+            for (gateway, (now, then)) in ["g1", "g2"].iter().zip(after.iter().zip(&before)) {
+                let d = now.since(then);
+                for (direction, times) in [("out", &d.outbound), ("in", &d.inbound)] {
+                    let side = format!("{gateway} {direction}");
+                    let of = factors([("dut", &dut.name()), ("load", &load.name()), ("side", &side)]);
+                    for (of, measures) in samples(&of, times, c.machine().mhz) {
+                        c.sample(of, repeat, began, &measures, vec![]);
+                    }
                 }
             }
         }
+        let (killed, commands) = rig.stop();
+        if repeat == 0 {
+            c.ran([format!("# {}", dut.name())].into_iter().chain(commands));
+        }
+        if !killed.is_empty() {
+            c.doubt(Warning::Killed { dut: dut.name(), processes: killed });
+        }
+        Ok(())
     }
-    let (killed, commands) = rig.stop();
-    if repeat == 0 {
-        c.ran([format!("# {}", dut.name())].into_iter().chain(commands));
+
+    fn end(&self, c: &mut Campaign, _: Owner) -> Result<(), LabError> {
+        if c.samples().is_empty() {
+            return Err(LabError::Measurement(
+                "the gateways measured no stages: this ironswan is older, or its stage counters are off"
+                    .into(),
+            ));
+        }
+        Ok(())
     }
-    if !killed.is_empty() {
-        c.doubt(Warning::Killed { dut: dut.name(), processes: killed });
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
     }
-    Ok(())
 }
 
 fn counts(rig: &mut Rig) -> Result<[EngineCounts; 2], LabError> {

@@ -75,6 +75,20 @@ pub(super) struct Stage<T: Topology> {
     dut: String,
 }
 
+/// Starts `dut` on `topology`, lets `measure` measure it, and ends it.
+pub(super) fn on_stage<T: Topology>(
+    c: &mut Campaign,
+    owner: &Owner,
+    topology: T,
+    dut: &dyn Dut,
+    measure: impl FnOnce(&mut Campaign, &mut Stage<T>) -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    let mut stage = Stage::start(owner, topology, dut)?;
+    measure(c, &mut stage)?;
+    stage.stop(c);
+    Ok(())
+}
+
 impl<T: Topology> Stage<T> {
     /// Starts `dut` on `topology`.
     pub(super) fn start(owner: &Owner, topology: T, dut: &dyn Dut) -> Result<Self, LabError> {

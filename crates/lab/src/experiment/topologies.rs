@@ -9,7 +9,8 @@ use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report, useful};
 use super::emulated::Emulated;
 use super::line::once;
-use super::stage::{Stage, systems};
+use super::runner::{self, Method, Schedule};
+use super::stage::{Stage, Systems, on_stage, systems};
 use crate::dut::{Dut, DutOptions, Suite};
 use crate::error::LabError;
 use crate::interrupt;
@@ -121,27 +122,66 @@ pub fn topologies(options: TopologiesOptions) -> Result<Report, LabError> {
     if options.writes.is_empty() {
         plan.fit(common, systems.duts.len());
     }
-    let steps = plan.topologies.len() * systems.duts.len() * plan.writes.len() * plan.repeats as usize;
-    let about = if plan.link.is_some() { LINKED } else { ABOUT };
-    let mut c = Campaign::begin(about, common, steps, plan.window + plan.warm_up)?;
-    c.introduce(&systems, plan.repeats, plan.window);
-    c.settings.insert("suites".into(), dut_options.esp());
-    c.settings.insert("window".into(), format!("{} s", plan.window.as_secs_f64()));
-    c.settings.insert("connections per sender".into(), plan.load.connections.to_string());
-    c.settings.insert("TCP_NODELAY".into(), if plan.load.nodelay { "yes" } else { "no" }.into());
-    c.settings.insert("inner MTU".into(), INNER_MTU.to_string());
-    if let Some(link) = plan.link {
-        c.settings.insert("link".into(), link.to_string());
-    }
-    let owner = c.claim_for_tcp()?;
-    for repeat in 0..plan.repeats {
-        for topology in &plan.topologies {
-            for dut in &systems.duts {
-                plan.one(&mut c, &owner, topology, dut.as_ref(), repeat)?;
-            }
+    let on = |topology| systems.duts.iter().map(move |dut| (topology, dut.as_ref()));
+    let cells: Vec<_> = plan.topologies.iter().map(String::as_str).flat_map(on).collect();
+    let schedule = Schedule {
+        about: if plan.link.is_some() { LINKED } else { ABOUT },
+        common,
+        samples: cells.len() * plan.writes.len() * plan.repeats as usize,
+        guess: plan.window + plan.warm_up,
+        repeats: plan.repeats,
+        cells,
+    };
+    runner::run(schedule, &Work { plan: &plan, systems: &systems, suites: dut_options.esp() })
+}
+
+/// The experiment under way.
+struct Work<'a> {
+    plan: &'a Plan,
+    systems: &'a Systems,
+    /// Suites of ESP, for the record.
+    suites: String,
+}
+
+impl<'a> Method for Work<'a> {
+    type Cell = (&'a str, &'a dyn Dut);
+    type Bench = Owner;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
+        let plan = self.plan;
+        c.introduce(self.systems, plan.repeats, plan.window);
+        c.settings.insert("suites".into(), self.suites.clone());
+        c.settings.insert("window".into(), format!("{} s", plan.window.as_secs_f64()));
+        c.settings.insert("connections per sender".into(), plan.load.connections.to_string());
+        c.settings.insert("TCP_NODELAY".into(), if plan.load.nodelay { "yes" } else { "no" }.into());
+        c.settings.insert("inner MTU".into(), INNER_MTU.to_string());
+        if let Some(link) = plan.link {
+            c.settings.insert("link".into(), link.to_string());
         }
+        c.claim_for_tcp()
     }
-    c.finish(conclude)
+
+    /// Measures one system on one topology, with all sizes of writes.
+    fn trial(
+        &self,
+        c: &mut Campaign,
+        owner: &mut Owner,
+        (topology, dut): &Self::Cell,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        c.says(&format!("{topology}, {}", dut.name()))?;
+        let built = self.plan.build(owner, topology)?;
+        on_stage(c, owner, built, *dut, |c, stage| {
+            self.plan
+                .writes
+                .iter()
+                .try_for_each(|write| self.plan.measure(c, stage, *write, (topology, *dut), repeat))
+        })
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
+    }
 }
 
 impl Plan {
@@ -220,58 +260,57 @@ impl Plan {
         }
     }
 
-    /// Measures one system on one topology, with all sizes of writes.
-    fn one(
-        &self,
-        c: &mut Campaign,
-        owner: &Owner,
-        topology: &str,
-        dut: &dyn Dut,
-        repeat: u32,
-    ) -> Result<(), LabError> {
-        c.says(&format!("{topology}, {}", dut.name()))?;
-        let built: Box<dyn Topology> = match topology {
+    /// Builds the topology of this name.
+    fn build(&self, owner: &Owner, topology: &str) -> Result<Box<dyn Topology>, LabError> {
+        Ok(match topology {
             "host-to-host" => Box::new(HostToHost::build(owner, INNER_MTU, self.relay())?),
             "line" => {
                 let spec = LineSpec { mode: Mode::Offload, inner_mtu: INNER_MTU };
                 Box::new(Line::build_over(owner, spec, self.relay())?)
             }
             _ => Box::new(RoadWarriors::build_over(owner, WARRIORS, INNER_MTU, self.link.as_ref())?),
-        };
-        let mut stage = Stage::start(owner, built, dut)?;
-        for &write in &self.writes {
-            c.says(&format!("{topology}, {}, {write} B", dut.name()))?;
-            let began = c.elapsed();
-            let load = TtcpLoad { write, ..self.load };
-            let trip = self.round_trip(&stage.topology)?;
-            let ttcp = Ttcp::start(&stage.topology.paths() as &[Path<'_>], load)?;
-            interrupt::pause(self.warm_up)?;
-            let before = Emulated::look(stage.topology.relays());
-            let (meter, bytes, writes) = (stage.meter(c)?, ttcp.received(), ttcp.writes());
-            interrupt::pause(self.window)?;
-            let (bytes, writes) = (ttcp.received() - bytes, ttcp.writes() - writes);
-            let used = stage.measured(meter)?;
-            let crossed = Emulated::look(stage.topology.relays()).since(&before, used.seconds);
-            ttcp.finish()?;
-            let mut measures = vec![
-                ("gbps", bytes as f64 * 8.0 / used.seconds / 1e9),
-                // Not finite, so left out, where nothing arrived.
-                ("machine_ns", used.busy * 1e9 / bytes as f64),
-                ("writes", writes as f64 / used.seconds),
-                ("bytes", bytes as f64),
-                ("busy", used.busy_share()),
-            ];
-            measures.extend(used.by_soaker());
-            if self.link.is_some() {
-                measures.push(("rtt_ms", trip.unwrap_or(f64::NAN) * 1e3));
-                measures.extend([("link_lost", crossed.lost), ("relay_busy", crossed.busy)]);
-                let cell = format!("{topology}, {write} B");
-                crossed.doubt(&dut.name(), &cell).into_iter().for_each(|d| c.doubt(d));
-            }
-            let f = factors([("topology", topology), ("system", &dut.name()), ("write", &write.to_string())]);
-            c.sample(f, repeat, began, &measures, vec![]);
+        })
+    }
+
+    /// Measures one size of writes.
+    fn measure(
+        &self,
+        c: &mut Campaign,
+        stage: &mut Stage<Box<dyn Topology>>,
+        write: usize,
+        (topology, dut): (&str, &dyn Dut),
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        c.says(&format!("{topology}, {}, {write} B", dut.name()))?;
+        let began = c.elapsed();
+        let load = TtcpLoad { write, ..self.load };
+        let trip = self.round_trip(&stage.topology)?;
+        let ttcp = Ttcp::start(&stage.topology.paths() as &[Path<'_>], load)?;
+        interrupt::pause(self.warm_up)?;
+        let before = Emulated::look(stage.topology.relays());
+        let (meter, bytes, writes) = (stage.meter(c)?, ttcp.received(), ttcp.writes());
+        interrupt::pause(self.window)?;
+        let (bytes, writes) = (ttcp.received() - bytes, ttcp.writes() - writes);
+        let used = stage.measured(meter)?;
+        let crossed = Emulated::look(stage.topology.relays()).since(&before, used.seconds);
+        ttcp.finish()?;
+        let mut measures = vec![
+            ("gbps", bytes as f64 * 8.0 / used.seconds / 1e9),
+            // Not finite, so left out, where nothing arrived.
+            ("machine_ns", used.busy * 1e9 / bytes as f64),
+            ("writes", writes as f64 / used.seconds),
+            ("bytes", bytes as f64),
+            ("busy", used.busy_share()),
+        ];
+        measures.extend(used.by_soaker());
+        if self.link.is_some() {
+            measures.push(("rtt_ms", trip.unwrap_or(f64::NAN) * 1e3));
+            measures.extend([("link_lost", crossed.lost), ("relay_busy", crossed.busy)]);
+            let cell = format!("{topology}, {write} B");
+            crossed.doubt(&dut.name(), &cell).into_iter().for_each(|d| c.doubt(d));
         }
-        stage.stop(c);
+        let f = factors([("topology", topology), ("system", &dut.name()), ("write", &write.to_string())]);
+        c.sample(f, repeat, began, &measures, vec![]);
         Ok(())
     }
 }

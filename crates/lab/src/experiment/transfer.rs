@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
-use super::stage::{Stage, systems};
+use super::runner::{self, Method, Schedule};
+use super::stage::{Stage, Systems, on_stage, systems};
 use crate::clock;
 use crate::dut::Dut;
 use crate::error::{LabError, Remedy};
@@ -125,138 +126,189 @@ pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
     let all = if apps.is_empty() { lacks.iter().map(|(_, r)| r.clone()).collect() } else { vec![] };
     let systems = systems(common, &common.dut_options, &["plain", "ironswan"], false, all)?;
     let topologies = common.by_care(&TOPOLOGIES[..], &TOPOLOGIES[..], &TOPOLOGIES[..1]);
+    // A program that encrypts by itself goes without a tunnel.
     let own = |dut: &dyn Dut| -> Vec<App> {
-        // A program that encrypts by itself goes without a tunnel.
         apps.iter().copied().filter(|a| dut.name() == "plain" || !a.encrypts()).collect()
     };
-    let cells: usize = systems.duts.iter().map(|d| own(d.as_ref()).len()).sum();
+    let on = |topology| {
+        let own = &own;
+        systems.duts.iter().map(move |dut| Task { topology, dut: dut.as_ref(), apps: own(dut.as_ref()) })
+    };
+    let cells: Vec<Task<'_>> = topologies.iter().copied().flat_map(on).collect();
     let stores = common.by_care(2, 2, 1);
-    let steps = repeats as usize * topologies.len() * cells * stores;
-    let mut c = Campaign::begin(ABOUT, common, steps, Duration::from_millis(500))?;
-    c.introduce(&systems, repeats, Duration::from_secs(1));
-    for (app, r) in lacks {
-        c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
-    }
-    c.settings.insert("file".into(), format!("{size} random bytes from seed {SEED}"));
-    c.settings.insert("cipher of https, scp and sftp".into(), CIPHER.into());
-    c.settings.insert("ESP".into(), common.dut_options.esp());
-    let owner = c.claim_for_tcp()?;
-    let data = Content::Random.bytes(size, SEED);
-    let bases = [("memory", File::new(MEMORY)), ("disk", owner.dir())];
-    let stores: Vec<Store> = bases
-        .into_iter()
-        .take(stores)
-        .map(|(name, base)| Ok(Store { name, scratch: Scratch::create(&owner, base, name)? }))
-        .collect::<Result<_, LabError>>()?;
-    for store in &stores {
-        let source = store.source();
-        fs::write(&source, &data).map_err(LabError::io(format!("writing {}", source.display())))?;
-    }
-    for repeat in 0..repeats {
-        for topology in topologies {
-            for dut in &systems.duts {
-                let task = Task { topology, dut: dut.as_ref(), data: &data, repeat, apps: own(dut.as_ref()) };
-                task.run(&mut c, &owner, &stores)?;
-            }
-        }
-    }
-    c.finish(conclude)
+    let schedule = Schedule {
+        about: ABOUT,
+        common,
+        samples: cells.iter().map(|task| task.apps.len()).sum::<usize>() * stores * repeats as usize,
+        guess: Duration::from_millis(500),
+        repeats,
+        cells,
+    };
+    let work = Work { systems: &systems, lacks, esp: common.dut_options.esp(), size, stores, repeats };
+    runner::run(schedule, &work)
 }
 
 /// All transfers over one system on one topology.
 struct Task<'a> {
     topology: &'a str,
     dut: &'a dyn Dut,
-    data: &'a [u8],
-    repeat: u32,
     apps: Vec<App>,
 }
 
-impl Task<'_> {
-    fn run(&self, c: &mut Campaign, owner: &Owner, stores: &[Store]) -> Result<(), LabError> {
-        c.says(&format!("{}, {}", self.topology, self.dut.name()))?;
-        let built: Box<dyn Topology> = match self.topology {
-            "host-to-host" => Box::new(HostToHost::build(owner, INNER_MTU, None)?),
-            _ => Box::new(Line::build(owner, LineSpec { mode: Mode::Offload, inner_mtu: INNER_MTU })?),
+/// The experiment under way.
+struct Work<'a> {
+    systems: &'a Systems,
+    /// Programs that this machine lacks.
+    lacks: Vec<(App, Remedy)>,
+    /// Suites of ESP, for the record.
+    esp: String,
+    /// Bytes of the file.
+    size: usize,
+    /// Number of places that hold the file.
+    stores: usize,
+    repeats: u32,
+}
+
+/// The file in memory and in its places, and the name that they are under.
+struct Files {
+    data: Vec<u8>,
+    stores: Vec<Store>,
+    owner: Owner,
+}
+
+impl<'a> Method for Work<'a> {
+    type Cell = Task<'a>;
+    type Bench = Files;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Files, LabError> {
+        c.introduce(self.systems, self.repeats, Duration::from_secs(1));
+        for (app, r) in self.lacks.iter().cloned() {
+            c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
+        }
+        c.settings.insert("file".into(), format!("{} random bytes from seed {SEED}", self.size));
+        c.settings.insert("cipher of https, scp and sftp".into(), CIPHER.into());
+        c.settings.insert("ESP".into(), self.esp.clone());
+        let owner = c.claim_for_tcp()?;
+        let data = Content::Random.bytes(self.size, SEED);
+        let bases = [("memory", File::new(MEMORY)), ("disk", owner.dir())];
+        let stores: Vec<Store> = bases
+            .into_iter()
+            .take(self.stores)
+            .map(|(name, base)| Ok(Store { name, scratch: Scratch::create(&owner, base, name)? }))
+            .collect::<Result<_, LabError>>()?;
+        for store in &stores {
+            let source = store.source();
+            fs::write(&source, &data).map_err(LabError::io(format!("writing {}", source.display())))?;
+        }
+        Ok(Files { data, stores, owner })
+    }
+
+    fn trial(
+        &self,
+        c: &mut Campaign,
+        files: &mut Files,
+        task: &Task<'a>,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        c.says(&format!("{}, {}", task.topology, task.dut.name()))?;
+        let built: Box<dyn Topology> = match task.topology {
+            "host-to-host" => Box::new(HostToHost::build(&files.owner, INNER_MTU, None)?),
+            _ => {
+                let spec = LineSpec { mode: Mode::Offload, inner_mtu: INNER_MTU };
+                Box::new(Line::build(&files.owner, spec)?)
+            }
         };
-        let mut stage = Stage::start(owner, built, self.dut)?;
+        on_stage(c, &files.owner, built, task.dut, |c, stage| task.run(c, stage, files, repeat))
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
+    }
+}
+
+impl Task<'_> {
+    fn run(
+        &self,
+        c: &mut Campaign,
+        stage: &mut Stage<Box<dyn Topology>>,
+        files: &Files,
+        repeat: u32,
+    ) -> Result<(), LabError> {
         for &app in &self.apps {
             let method = match self.dut.name().as_str() {
                 "plain" => app.name().to_string(),
                 system => format!("{} over {system}", app.name()),
             };
-            for store in stores {
+            for store in &files.stores {
                 c.says(&format!("{}, {method}, {}", self.topology, store.name))?;
                 let began = c.elapsed();
-                let measures = self.one(&mut stage, app, store, c.soak())?;
+                let measures = one(stage, app, store, &files.data, c.soak())?;
                 let f = factors([("topology", self.topology), ("method", &method), ("store", store.name)]);
-                c.sample(f, self.repeat, began, &measures, vec![]);
+                c.sample(f, repeat, began, &measures, vec![]);
             }
         }
-        stage.stop(c);
         Ok(())
-    }
-
-    /// One transfer.
-    fn one(
-        &self,
-        stage: &mut Stage<Box<dyn Topology>>,
-        app: App,
-        store: &Store,
-        soak: Option<&Arc<Soak>>,
-    ) -> Result<Vec<(&'static str, f64)>, LabError> {
-        let dir = stage.dir().join(format!("{}-{}", app.name(), store.name));
-        let _ = fs::remove_file(store.sink());
-        let (topology, mut alive) = stage.parts();
-        let path = topology.paths()[0];
-        let journal = topology.journal().clone();
-        let mut server = Server::start(app, path.to, &store.scratch.0, &dir, &journal)?;
-        let argv = server.fetch(&path, &store.source(), &store.sink(), None);
-        let parties = parties(topology);
-        let (before, meter) = (server.children(), Meter::start(&parties, &[], soak)?);
-        let start = clock::now();
-        let mut client = Process::start(&journal, "client", &argv, &dir.join("client.log"))?;
-        let at_most = Duration::from_secs(30 + self.data.len() as u64 / 1_000_000);
-        let ended = interrupt::wait_until(at_most, || {
-            // A client waits long for a gateway that is gone.
-            alive()?;
-            server.alive()?;
-            over(client.id())
-        })?;
-        let seconds = (clock::now() - start).as_secs_f64();
-        // A process that has ended keeps its CPU account until it is waited for.
-        let client_seconds =
-            ticks_of(client.id()).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64;
-        let used = meter.stop_late(&parties, "server", || server.settle(&before))?;
-        let status = if ended { client.wait(Duration::from_secs(1))? } else { None };
-        if !status.is_some_and(|s| s.success()) {
-            let seconds = at_most.as_secs();
-            let how = status.map_or(format!("did not end within {seconds} s"), |s| format!("ended ({s})"));
-            return Err(server.failed(&client, &how, alive));
-        }
-        alive()?;
-        server.alive()?;
-        drop(server);
-        let copy = fs::read(store.sink()).map_err(LabError::io("reading the copy that arrived"))?;
-        if copy != self.data {
-            return Err(LabError::Measurement(format!("{}: the copy is not the file", app.name())));
-        }
-        fs::remove_file(store.sink()).map_err(LabError::io("removing the copy"))?;
-        let bytes = copy.len() as f64;
-        let mut measures = vec![
-            ("elapsed_ns", seconds * 1e9 / bytes),
-            ("machine_ns", used.busy * 1e9 / bytes),
-            ("client_ns", (used.party("client") + client_seconds) * 1e9 / bytes),
-            ("server_ns", used.party("server") * 1e9 / bytes),
-            ("gateways_ns", used.party("gateways") * 1e9 / bytes),
-            ("mb_s", bytes / 1e6 / seconds),
-            ("bytes", bytes),
-        ];
-        measures.extend(used.by_soaker());
-        Ok(measures)
     }
 }
 
+/// One transfer.
+fn one(
+    stage: &mut Stage<Box<dyn Topology>>,
+    app: App,
+    store: &Store,
+    data: &[u8],
+    soak: Option<&Arc<Soak>>,
+) -> Result<Vec<(&'static str, f64)>, LabError> {
+    let dir = stage.dir().join(format!("{}-{}", app.name(), store.name));
+    let _ = fs::remove_file(store.sink());
+    let (topology, mut alive) = stage.parts();
+    let path = topology.paths()[0];
+    let journal = topology.journal().clone();
+    let mut server = Server::start(app, path.to, &store.scratch.0, &dir, &journal)?;
+    let argv = server.fetch(&path, &store.source(), &store.sink(), None);
+    let parties = parties(topology);
+    let (before, meter) = (server.children(), Meter::start(&parties, &[], soak)?);
+    let start = clock::now();
+    let mut client = Process::start(&journal, "client", &argv, &dir.join("client.log"))?;
+    let at_most = Duration::from_secs(30 + data.len() as u64 / 1_000_000);
+    let ended = interrupt::wait_until(at_most, || {
+        // A client waits long for a gateway that is gone.
+        alive()?;
+        server.alive()?;
+        over(client.id())
+    })?;
+    let seconds = (clock::now() - start).as_secs_f64();
+    // A process that has ended keeps its CPU account until it is waited for.
+    let client_seconds =
+        ticks_of(client.id()).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64;
+    let used = meter.stop_late(&parties, "server", || server.settle(&before))?;
+    let status = if ended { client.wait(Duration::from_secs(1))? } else { None };
+    if !status.is_some_and(|s| s.success()) {
+        let seconds = at_most.as_secs();
+        let how = status.map_or(format!("did not end within {seconds} s"), |s| format!("ended ({s})"));
+        return Err(server.failed(&client, &how, alive));
+    }
+    alive()?;
+    server.alive()?;
+    drop(server);
+    let copy = fs::read(store.sink()).map_err(LabError::io("reading the copy that arrived"))?;
+    if copy != data {
+        return Err(LabError::Measurement(format!("{}: the copy is not the file", app.name())));
+    }
+    fs::remove_file(store.sink()).map_err(LabError::io("removing the copy"))?;
+    let bytes = copy.len() as f64;
+    let mut measures = vec![
+        ("elapsed_ns", seconds * 1e9 / bytes),
+        ("machine_ns", used.busy * 1e9 / bytes),
+        ("client_ns", (used.party("client") + client_seconds) * 1e9 / bytes),
+        ("server_ns", used.party("server") * 1e9 / bytes),
+        ("gateways_ns", used.party("gateways") * 1e9 / bytes),
+        ("mb_s", bytes / 1e6 / seconds),
+        ("bytes", bytes),
+    ];
+    measures.extend(used.by_soaker());
+    Ok(measures)
+}
 /// The hosts, and the gateways that are boxes of their own.
 fn parties<T: Topology>(topology: &T) -> Vec<(&'static str, &Netns)> {
     let mut parties = Vec::new();
