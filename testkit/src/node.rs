@@ -1,4 +1,4 @@
-//! One gateway: an endpoint, a model engine, and what the endpoint has said.
+//! One gateway: policy and an endpoint, a model engine, and all that the endpoint has said.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use ironswan_ike::event::{
     Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Transmit,
 };
 use ironswan_ike::{Endpoint, Options};
-use ironswan_keying::{Diagnosis, Limits};
+use ironswan_keying::{Connection, Diagnosis, Joined, Limits};
 
 use crate::engine::Engine;
 
@@ -17,8 +17,8 @@ use crate::engine::Engine;
 pub struct Node {
     /// Its addresses; the first is the answer to `Request::Route`.
     pub addrs: Vec<IpAddr>,
-    /// The endpoint.
-    pub endpoint: Endpoint,
+    /// Policy and the endpoint.
+    pub endpoint: Joined<Endpoint>,
     /// The model of its packet engine.
     pub engine: Engine,
     /// Every line it logged, with its level.
@@ -70,10 +70,12 @@ impl Node {
     }
 
     /// The same with these ports.
-    pub fn with_options(addrs: Vec<IpAddr>, rng: Box<dyn Rng>, limits: Limits, options: Options) -> Self {
+    pub fn with_options(addrs: Vec<IpAddr>, mut rng: Box<dyn Rng>, limits: Limits, options: Options) -> Self {
+        let times = Box::new(Seeded::new(u64::from(rng.u32())));
+        let endpoint = |policy| Endpoint::new(policy, limits.clone(), rng, options);
         Self {
             addrs,
-            endpoint: Endpoint::new(limits, rng, options),
+            endpoint: Joined::new(limits.clone(), times, endpoint),
             engine: Engine::default(),
             log: Vec::new(),
             failures: Vec::new(),
@@ -108,7 +110,7 @@ impl Node {
         let mut out = Vec::new();
         loop {
             let mut busy = false;
-            while let Some(event) = self.endpoint.poll_event() {
+            while let Some(event) = self.endpoint.outputs().poll_event() {
                 busy = true;
                 match event {
                     Event::Sadb(command) => self.engine.apply(&command),
@@ -127,7 +129,7 @@ impl Node {
                     other => self.events.push(other),
                 }
             }
-            while let Some((id, request)) = self.endpoint.poll_request() {
+            while let Some((id, request)) = self.endpoint.outputs().poll_request() {
                 busy = true;
                 if matches!(&request, Request::Resolve { name } if self.mute_names.contains(name)) {
                     continue;
@@ -143,11 +145,11 @@ impl Node {
                 let Some((_, id, answer)) = self.answers.pop_front() else { break };
                 busy = true;
                 self.calls += 1;
-                self.endpoint.complete(now, id, answer);
+                self.endpoint.call(now, |e| e.complete(now, id, answer));
             }
             // Not before the events of the same turn: an inbound SA stands before the peer hears of it.
             if !busy {
-                while let Some(t) = self.endpoint.poll_transmit() {
+                while let Some(t) = self.endpoint.outputs().poll_transmit() {
                     self.keepalives += usize::from(t.payload == [0xff]);
                     out.push(t);
                 }
@@ -193,7 +195,12 @@ impl Node {
 
     /// Its IKE_SAs.
     pub fn sas(&self, now: Instant) -> Vec<IkeSaInfo> {
-        self.endpoint.ike_sas(now)
+        self.endpoint.protocol().ike_sas(now)
+    }
+
+    /// A copy of a connection as it is loaded.
+    pub fn connection(&self, name: &str) -> Connection {
+        (*self.endpoint.connection(name).expect("a loaded connection")).clone()
     }
 
     /// True when some line holds this text.

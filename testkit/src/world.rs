@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ironswan_ike::Target;
 use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
-use ironswan_keying::{Connection, Limits};
+use ironswan_keying::{Connection, Limits, Target};
 use ironswan_wire::sadb::{Action, ReqId, SaAdd, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
@@ -231,7 +230,7 @@ impl World {
     fn deliver(&mut self, packet: Packet) {
         let now = self.now();
         let Some(node) = self.nodes.iter_mut().find(|n| n.addrs.contains(&packet.to.ip())) else { return };
-        let message = if packet.to.port() == node.endpoint.options().ports.natt {
+        let message = if packet.to.port() == node.endpoint.protocol().options().ports.natt {
             match packet.payload.strip_prefix(&[0; 4]) {
                 Some(message) => message,
                 None => return,
@@ -240,7 +239,7 @@ impl World {
             &packet.payload[..]
         };
         node.calls += 1;
-        node.endpoint.handle_datagram(now, packet.to, packet.from, message);
+        node.endpoint.call(now, |e| e.handle_datagram(now, packet.to, packet.from, message));
     }
 
     /// ESP and AH in the model: it leaves through the newest outbound SA, and must meet an inbound SA with the same SPI and key.
@@ -296,11 +295,11 @@ impl World {
         node.esp.0 += 1;
         node.last_esp = Some(now);
         if sa.udp_encap && sa.remote != e.from && node.engine.told.insert((e.spi, e.from)) {
-            node.endpoint.handle_engine(now, Up::Moved { spi: e.spi, remote: e.from });
+            node.endpoint.call(now, |ep| ep.handle_engine(now, Up::Moved { spi: e.spi, remote: e.from }));
         }
         if sa.notify_first_use && !node.engine.used.contains(&e.spi) {
             node.engine.used.push(e.spi);
-            node.endpoint.handle_engine(now, Up::FirstUse { spi: e.spi });
+            node.endpoint.call(now, |ep| ep.handle_engine(now, Up::FirstUse { spi: e.spi }));
         }
     }
 
@@ -308,7 +307,7 @@ impl World {
     fn count(&mut self, now: Instant, node: usize, sa: &SaAdd) -> bool {
         let (told, carried) = self.nodes[node].engine.count(sa);
         if let Some(up) = told {
-            self.nodes[node].endpoint.handle_engine(now, up);
+            self.nodes[node].endpoint.call(now, |e| e.handle_engine(now, up));
             self.settle_outputs();
         }
         carried
@@ -326,7 +325,7 @@ impl World {
             self.acquired.insert((node, reqid), now);
             let packet = PacketSelector { src, dst, protocol: 1, src_port: None, dst_port: None };
             self.nodes[node].calls += 1;
-            self.nodes[node].endpoint.handle_engine(now, Up::Acquire { reqid, packet });
+            self.nodes[node].endpoint.call(now, |e| e.handle_engine(now, Up::Acquire { reqid, packet }));
         }
     }
 

@@ -6,17 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_keying::{Diagnosis, PublicKey};
-pub use ironswan_keying::{Level, Ticket};
+pub use ironswan_keying::{IkeId, Level, Ticket};
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::{EspSuite, IkeSuite};
 use ironswan_wire::sadb::{Command, Mode, ReqId, SaStats, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
-
-/// Identifies an IKE_SA for its whole life (VICI `uniqueid`). A rekeyed IKE_SA has a new one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct IkeId(pub u64);
 
 /// Identifies a CHILD_SA for its whole life (VICI `uniqueid`). A rekeyed CHILD_SA has a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

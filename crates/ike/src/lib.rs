@@ -46,4 +46,4 @@ mod timer;
 mod transport;
 mod window;
 
-pub use endpoint::{CommandError, Endpoint, Options, STOPPING, Target};
+pub use endpoint::{Endpoint, Options};

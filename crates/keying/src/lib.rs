@@ -10,11 +10,13 @@
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
 //! | `diagnosis/` | the closed list of reasons why something failed |
 //! | `jitter` | random parts of times |
+//! | `joined` | policy and a protocol together: reports in, orders out |
 //! | `keys` | key pairs for signatures, and the choice of our private key |
 //! | `level` | levels of lines for the log |
 //! | `limits` | every limit and time of keying |
 //! | `policy` | the questions that a protocol asks of policy |
 //! | `ports` | our UDP ports |
+//! | `protocol` | a key exchange protocol as policy sees it |
 //! | `timers` | a table of timers |
 //! | `tunnels/` | the tunnels that should be up: reports in, orders out |
 #![forbid(unsafe_code)]
@@ -24,11 +26,13 @@ mod connections;
 mod credentials;
 pub mod diagnosis;
 pub mod jitter;
+mod joined;
 mod keys;
 mod level;
 pub mod limits;
 mod policy;
 mod ports;
+mod protocol;
 mod timers;
 pub mod tunnels;
 
@@ -38,10 +42,12 @@ pub use connection::{
 pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};
 pub use diagnosis::Diagnosis;
+pub use joined::Joined;
 pub use keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey};
 pub use level::Level;
 pub use limits::Limits;
-pub use policy::{Loaded, Policy};
+pub use policy::{Loaded, Policy, Shared};
 pub use ports::Ports;
+pub use protocol::{Protocol, Target};
 pub use timers::Timers;
-pub use tunnels::{Close, CommandError, Down, Next, STOPPING, Ticket, Tunnels};
+pub use tunnels::{Close, CommandError, Down, IkeId, Next, Order, Report, STOPPING, Ticket, Tunnels};

@@ -1,9 +1,10 @@
 //! The questions that a key exchange protocol asks of policy: which connection, which secret, and
-//! whether an identity may stand. A protocol sees this trait alone; [`Loaded`] answers.
+//! whether an identity may stand. A protocol sees this trait alone; [`Shared`] answers from what is
+//! [`Loaded`].
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::Proposal;
@@ -13,9 +14,9 @@ use crate::{
 };
 
 /// Policy as a protocol sees it. Every answer is a pure function of what is loaded.
-pub trait Policy {
+pub trait Policy: Send + Sync {
     /// The loaded connection of this name.
-    fn connection(&self, name: &str) -> Option<&Arc<Connection>>;
+    fn connection(&self, name: &str) -> Option<Arc<Connection>>;
 
     /// The connections for this pair of addresses, the most precise first: at most `most` of them.
     fn for_addresses(&self, local: IpAddr, remote: IpAddr, most: usize) -> Vec<Arc<Connection>>;
@@ -42,11 +43,11 @@ pub trait Policy {
     fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool;
 
     /// The shared key for this pair of identities.
-    fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey>;
+    fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<SharedKey>;
 
     /// Our private key to sign with: that of the first of these public keys which is loaded.
     /// Without any public key, the one that our identity names.
-    fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<&PrivateKey>;
+    fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<PrivateKey>;
 
     /// The single addresses in a list, in its order and each once, with those that its DNS names
     /// stand for.
@@ -100,13 +101,30 @@ impl Loaded {
     }
 }
 
-impl Policy for Loaded {
-    fn connection(&self, name: &str) -> Option<&Arc<Connection>> {
-        self.conns.get(name)
+/// A handle to what is loaded. [`Tunnels`](crate::Tunnels) has one and changes what is loaded; each
+/// protocol has one and asks.
+#[derive(Clone, Default)]
+pub struct Shared(Arc<RwLock<Loaded>>);
+
+impl Shared {
+    /// What is loaded, to look at. Nothing is loaded or unloaded while the guard lives.
+    pub fn read(&self) -> RwLockReadGuard<'_, Loaded> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is loaded, to change it. No guard of [`Self::read`] may live in the same thread.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Loaded> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Policy for Shared {
+    fn connection(&self, name: &str) -> Option<Arc<Connection>> {
+        self.read().conns.get(name).cloned()
     }
 
     fn for_addresses(&self, local: IpAddr, remote: IpAddr, most: usize) -> Vec<Arc<Connection>> {
-        self.conns.for_addrs(local, remote).take(most).cloned().collect()
+        self.read().conns.for_addrs(local, remote).take(most).cloned().collect()
     }
 
     fn for_proposals(
@@ -115,7 +133,7 @@ impl Policy for Loaded {
         remote: IpAddr,
         accepts: &mut dyn FnMut(&[Proposal]) -> bool,
     ) -> Fit {
-        self.conns.fitting((local, remote), accepts)
+        self.read().conns.fitting((local, remote), accepts)
     }
 
     fn for_identity(
@@ -123,24 +141,24 @@ impl Policy for Loaded {
         claim: &Claim<'_>,
         allows: &dyn Fn(&Connection) -> bool,
     ) -> Option<Arc<Connection>> {
-        self.conns.by_identity(claim, allows)
+        self.read().conns.by_identity(claim, allows)
     }
 
     fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool {
-        self.conns.claims_to_be_us(conn, ours, peer)
+        self.read().conns.claims_to_be_us(conn, ours, peer)
     }
 
-    fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey> {
-        self.secrets.find(local, remote)
+    fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<SharedKey> {
+        self.read().secrets.find(local, remote).cloned()
     }
 
-    fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<&PrivateKey> {
-        self.private_keys.find(of, local)
+    fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<PrivateKey> {
+        self.read().private_keys.find(of, local).cloned()
     }
 
     fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr> {
         let mut hosts = Vec::new();
-        for host in self.conns.hosts(specs) {
+        for host in self.read().conns.hosts(specs) {
             if !hosts.contains(&host) {
                 hosts.push(host);
             }
@@ -149,10 +167,10 @@ impl Policy for Loaded {
     }
 
     fn means(&self, specs: &[AddrSpec], addr: IpAddr) -> bool {
-        self.conns.fit(specs, addr).is_some()
+        self.read().conns.fit(specs, addr).is_some()
     }
 
     fn that_may_meet(&self, conn: &Connection, here: &BTreeSet<IpAddr>) -> BTreeSet<String> {
-        self.conns.that_may_meet(conn, here).into_iter().cloned().collect()
+        self.read().conns.that_may_meet(conn, here).into_iter().cloned().collect()
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
 use ironswan_keying::limits::{NAME_PERIOD, NAME_RETRY, RETRY_ROUTED, START_COUNTED, STARTS_AT_ONCE};
-use ironswan_keying::tunnels::{Close, Ended, Order, Start, Tried};
+use ironswan_keying::tunnels::{Close, Ended, IkeId, Order, Report, Start, Tried};
 use ironswan_keying::{
     AddrSpec, ChildAction, ChildKind, CommandError, Connection, Down, Limits, Next, Policy, Ticket, Tunnels,
 };
@@ -60,23 +60,23 @@ impl World {
     /// The protocol.
     fn start(&mut self, start: Start) {
         for child in &start.children {
-            self.tunnels.begun(self.now, &start, child.as_deref());
+            self.report(Report::Begun { start: start.clone(), child: child.clone() });
             if self.says == Says::Yes {
-                self.tunnels.up(&start.conn, child.as_deref());
+                self.report(Report::Up { conn: start.conn.clone(), child: child.clone() });
             }
         }
         if let Says::No(how) = self.says.clone() {
             self.fail(&start, &how);
         }
         if self.says != Says::Nothing {
-            self.tunnels.over(start.id);
+            self.report(Report::Over(start.id));
         }
         self.starts.push((self.now - self.began, start));
     }
 
     /// Reports that an attempt has ended.
     fn fail(&mut self, start: &Start, how: &Close) {
-        let conn = self.tunnels.policy().connection(&start.conn).cloned().expect("a loaded connection");
+        let conn = self.tunnels.policy().connection(&start.conn).expect("a loaded connection");
         let tried = Tried {
             children: start.children.clone(),
             number: start.number,
@@ -86,18 +86,26 @@ impl World {
             takes_over: start.takes_over,
             goes_on: false,
         };
-        self.report(&conn, how, &[], Some(tried));
+        self.ended(&conn, how, &[], Some(tried));
     }
 
     /// Reports that an IKE_SA with these children has ended.
-    fn report(&mut self, conn: &Arc<Connection>, how: &Close, lost: &[&str], tried: Option<Tried>) {
+    fn ended(&mut self, conn: &Arc<Connection>, how: &Close, lost: &[&str], tried: Option<Tried>) {
         for child in lost {
-            self.tunnels.gone(&conn.name, Some(child));
+            self.report(Report::Gone { conn: conn.name.clone(), child: Some((*child).to_owned()) });
         }
         let lost = lost.iter().map(|name| Arc::new(conn.child(name).expect("a child").clone())).collect();
-        let ended = Ended { conn, end: how, lost, tried };
-        let follows = self.tunnels.ended(self.now, &mut self.rng, ended, |_| false);
-        self.log.extend(follows.lines);
+        let (ike, conn, end) = (IkeId(1), conn.clone(), how.clone());
+        self.report(Report::Ended(Ended { ike, conn, end, lost, tried }));
+    }
+
+    fn report(&mut self, report: Report) {
+        self.tunnels.report(self.now, &mut self.rng, report, &|_, _| false);
+    }
+
+    /// Reports that the child `net` of `gw` stands on one SA more.
+    fn up(&mut self) {
+        self.report(Report::Up { conn: "gw".to_owned(), child: Some("net".to_owned()) });
     }
 
     /// Lets time pass, and obeys.
@@ -126,7 +134,7 @@ impl World {
 
     /// The connection as it is loaded.
     fn conn(&self) -> Arc<Connection> {
-        self.tunnels.policy().connection("gw").cloned().expect("it is loaded")
+        self.tunnels.policy().connection("gw").expect("it is loaded")
     }
 
     /// Ends everything: nothing may be left in any table.
@@ -198,6 +206,10 @@ fn what_is_tried_on_command_has_as_many_tries_as_are_configured() {
     w.run(3_600 * S);
     let numbers: Vec<u32> = w.starts.iter().map(|(_, start)| start.number).collect();
     assert_eq!(numbers, [1, 2, 3]);
+    // Each try but the first repeats another, and the protocol is told after the last.
+    let repeats: Vec<_> = w.starts.iter().map(|(_, start)| start.repeats).collect();
+    assert_eq!(repeats, [None, Some(IkeId(1)), Some(IkeId(1))]);
+    assert_eq!(w.orders, [Order::GivenUp { ike: IkeId(1), stays: None }]);
     assert_eq!(w.down().map(|down| down.next), Some(Next::Nothing));
     w.end();
 }
@@ -242,7 +254,7 @@ fn so_many_are_under_way_at_once_while_nobody_answers() {
     assert_eq!(w.starts.len(), 2 * STARTS_AT_ONCE);
     // One that has ended makes room for the next.
     let last = w.starts.last().expect("an attempt").1.id;
-    w.tunnels.over(last);
+    w.report(Report::Over(last));
     w.obey();
     assert_eq!(w.starts.len(), 2 * STARTS_AT_ONCE + 1);
     w.end();
@@ -263,9 +275,9 @@ fn the_end_of_an_ike_sa_does_what_the_configuration_says() {
         let mut conn = gw(ChildAction::None);
         (conn.children[0].dpd_action, conn.children[0].close_action) = (dpd, close);
         w.load(&conn);
-        w.tunnels.up("gw", Some("net"));
+        w.up();
         let conn = w.conn();
-        w.report(&conn, &how, &["net"], None);
+        w.ended(&conn, &how, &["net"], None);
         let listed = w.down().map(|down| down.why);
         w.obey();
         let trapped = w.orders.iter().filter(|o| matches!(o, Order::Trap { .. })).count();
@@ -280,12 +292,12 @@ fn the_end_of_an_ike_sa_does_what_the_configuration_says() {
 fn a_tunnel_that_stands_on_another_sa_is_not_down() {
     let mut w = World::new(Says::Yes);
     w.load(&gw(ChildAction::None));
-    w.tunnels.up("gw", Some("net"));
-    w.tunnels.up("gw", Some("net"));
+    w.up();
+    w.up();
     let conn = w.conn();
-    w.report(&conn, &Close::ByPeer, &["net"], None);
+    w.ended(&conn, &Close::ByPeer, &["net"], None);
     assert_eq!(w.down(), None);
-    w.report(&conn, &Close::ByPeer, &["net"], None);
+    w.ended(&conn, &Close::ByPeer, &["net"], None);
     assert_eq!(w.down().map(|down| (down.why, down.next)), {
         Some(("the peer deleted the IKE_SA".to_owned(), Next::Nothing))
     });
@@ -298,9 +310,9 @@ fn a_message_that_nobody_can_read_is_not_repeated_at_once() {
     let mut conn = gw(ChildAction::None);
     conn.children[0].dpd_action = ChildAction::Start;
     w.load(&conn);
-    w.tunnels.up("gw", Some("net"));
+    w.up();
     let conn = w.conn();
-    w.report(&conn, &Close::Syntax("invalid syntax".to_owned()), &["net"], None);
+    w.ended(&conn, &Close::Syntax("invalid syntax".to_owned()), &["net"], None);
     w.obey();
     assert_eq!(w.starts.len(), 0);
     w.run(6 * S);
@@ -325,8 +337,13 @@ fn attempts_without_a_route_are_made_when_routes_change() {
 fn a_reload_ends_attempts_of_a_child_that_is_gone_and_tells_who_waits() {
     let mut w = World::new(no_answer());
     w.load(&gw(ChildAction::None));
-    let pause = w.tunnels.busy(w.now, &mut w.rng, "gw", "net", Some(Ticket(7)));
-    assert!(pause >= 5 * S && pause < 15 * S);
+    let (conn, child, ticket) = ("gw".to_owned(), "net".to_owned(), Some(Ticket(7)));
+    w.report(Report::Busy { ike: IkeId(1), conn, child, ticket });
+    w.obey();
+    let words = w.log.concat();
+    let pause = words.strip_prefix("the peer is busy, trying CHILD_SA net again in ");
+    let pause = pause.and_then(|rest| rest.strip_suffix(" seconds")).and_then(|n| n.parse().ok());
+    assert!(pause.is_some_and(|pause: u64| (5..15).contains(&pause)), "{words}");
     let mut other = gw(ChildAction::None);
     other.children[0].name = "other".to_owned();
     w.load(&other);
@@ -384,7 +401,8 @@ fn a_name_is_kept_fresh_and_a_trap_waits_for_it() {
     assert_eq!(w.orders, [Order::Resolve("peer.example".to_owned())]);
     let answer = |w: &mut World, addrs: &[IpAddr]| {
         w.orders.clear();
-        w.tunnels.looked_up(w.now, &mut w.rng, "peer.example", addrs, None);
+        let (name, addrs) = ("peer.example".to_owned(), addrs.to_vec());
+        w.report(Report::Resolved { name, addrs, error: None, ike: None });
         w.obey();
     };
     // Nothing is known: asked again with growing pauses, and said once.
@@ -424,7 +442,8 @@ fn a_trap_whose_own_address_is_open_asks_for_the_route() {
     let remote = config::ip("192.0.2.2");
     let asked = Order::Route { conn: "gw".to_owned(), child: "net".to_owned(), remote };
     assert_eq!(w.orders, [asked]);
-    w.tunnels.trap_routed("gw", "net", Some(config::ip("192.0.2.9")));
+    let (conn, child, local) = ("gw".to_owned(), "net".to_owned(), Some(config::ip("192.0.2.9")));
+    w.report(Report::TrapRouted { conn, child, local });
     w.obey();
     assert!(matches!(w.orders[1], Order::Trap { local, .. } if local == config::ip("192.0.2.9")));
     w.end();
@@ -434,20 +453,18 @@ fn a_trap_whose_own_address_is_open_asks_for_the_route() {
 fn traffic_starts_a_trapped_child_but_not_while_an_attempt_waits() {
     let mut w = World::new(no_answer());
     w.load(&gw(ChildAction::Trap));
-    let packet = || {
-        let (src, dst) = (config::ip("10.1.0.1"), config::ip("10.2.0.1"));
-        ironswan_wire::selector::PacketSelector {
-            src,
-            dst,
-            protocol: 17,
-            src_port: Some(7),
-            dst_port: Some(7),
-        }
+    let packet = ironswan_wire::selector::PacketSelector {
+        src: config::ip("10.1.0.1"),
+        dst: config::ip("10.2.0.1"),
+        protocol: 17,
+        src_port: Some(7),
+        dst_port: Some(7),
     };
-    assert!(w.tunnels.acquired("gw", "net", packet()));
+    let acquired = Report::Acquired { conn: "gw".to_owned(), child: "net".to_owned(), packet };
+    w.report(acquired.clone());
     w.obey();
     assert!(w.starts[0].1.packet.is_some() && w.starts[0].1.automatic);
-    assert!(!w.tunnels.acquired("gw", "net", packet()));
+    w.report(acquired);
     w.obey();
     assert_eq!(w.starts.len(), 1);
     w.end();

@@ -44,7 +44,7 @@ fn many_pieces() -> Vec<Diagnosis> {
         let mut child = ke(config::child("cut", "10.9.0.0/32", "10.8.0.0/18"));
         child.local_ts = (0..250).map(|i| config::net(&format!("10.9.{i}.{node}/32"))).collect();
         child.remote_ts = (0..4).map(|i| config::net(&format!("10.8.{}.0/18", 64 * i))).collect();
-        let mut conn = w.nodes[node].endpoint.connection("gw").expect("a connection").clone();
+        let mut conn = w.nodes[node].connection("gw");
         conn.children.push(child);
         w.nodes[node].endpoint.load_connection(now, conn);
         w.establish(node).expect("an IKE_SA");

@@ -120,7 +120,7 @@ pub fn ike_with(c: &mut Connection, ke: KeId) {
 pub fn third(w: &mut World, at: &str, id: &str) {
     let now = w.now();
     let mut node = Node::seeded(vec![config::ip(at)], 90 + w.nodes.len() as u64, Limits::default());
-    let mut conn = w.nodes[0].endpoint.connection("gw").expect("a connection").clone();
+    let mut conn = w.nodes[0].connection("gw");
     conn.local_addrs = vec![];
     conn.local_id = Identity::parse(id);
     node.endpoint.load_shared(config::psk("ike-gw", "a secret of both", &["g1.example", "g2.example"]));

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use ironswan_ike::Target;
 use ironswan_ike::event::ChildSaInfo;
-use ironswan_keying::{ChildConfig, Childless, Connection, Limits, Unique};
+use ironswan_keying::{ChildConfig, Childless, Connection, Limits, Target, Unique};
 use ironswan_testkit::{Node, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -21,7 +20,7 @@ fn crowd(n: u8, limits: Limits, tweak: impl Fn(&mut Connection)) -> World {
         c[1].unique = Unique::Never;
         tweak(&mut c[1]);
     });
-    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[0].connection("gw");
     let now = w.now();
     for i in 0..n {
         let at = config::ip(&format!("198.51.100.{i}"));
@@ -49,14 +48,14 @@ fn one_identity_gets_so_many_ike_sas_and_others_are_not_touched() {
     assert!(results[5..].iter().all(|r| r.as_ref().is_err_and(|e| e == refused)), "{results:?}");
     assert_eq!(up(&w), 5);
     let hub = &w.nodes[1];
-    assert_eq!(hub.endpoint.counters().id_refused, 55);
+    assert_eq!(hub.endpoint.protocol().counters().id_refused, 55);
     let lines = hub.count_logged("'g1.example' has 5 IKE_SAs already (ike_sa_max_per_id)");
     assert!((1..=55).contains(&lines), "{lines} lines");
     assert_eq!(hub.count_logged("authentication of 'g1.example' with pre-shared key successful"), 5);
     // Somebody else is let in.
-    let mut other = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut other = w.nodes[0].connection("gw");
     other.local_id = Identity::parse("g9.example");
-    let mut theirs = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut theirs = w.nodes[1].connection("gw");
     theirs.name = "other".to_owned();
     theirs.remote_id = IdPattern::parse("g9.example").unwrap();
     let now = w.now();
@@ -100,10 +99,10 @@ fn a_limit_of_one_refuses_no_rekeying_and_no_replacement() {
     for unique in [Unique::No, Unique::Replace] {
         // The peer has forgotten us (INITIAL_CONTACT), or is replaced as configured.
         let now = w.now();
-        let mut hub = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+        let mut hub = w.nodes[1].connection("gw");
         hub.unique = unique;
         w.nodes[1].endpoint.load_connection(now, hub);
-        let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        let conn = w.nodes[0].connection("gw");
         w.restart(0, 1_000 + up(&w) as u64, Connection { unique: Unique::No, ..conn });
         w.establish(0).unwrap();
         w.run(200 * S);
@@ -119,7 +118,7 @@ fn one_identity_has_so_many_key_exchanges_computed_at_a_time_and_the_others_come
     (2..42).for_each(|node| _ = w.rekey_ike(node));
     w.run(S);
     let held = w.nodes[1].held.as_ref().unwrap().len();
-    let put_off = w.nodes[1].endpoint.counters().kex_put_off;
+    let put_off = w.nodes[1].endpoint.protocol().counters().kex_put_off;
     println!("{held} wait, {put_off} were put off");
     assert_eq!((held, put_off), (32, 8));
     // An IKE_SA that ends gives its place back, and one of those that were put off has it within their pause of 15 s.
@@ -134,14 +133,14 @@ fn one_identity_has_so_many_key_exchanges_computed_at_a_time_and_the_others_come
     let now = w.now();
     w.nodes[1].release(now);
     w.run(60 * S);
-    assert_eq!(w.nodes[1].endpoint.counters().ike_rekey_resp, 39);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().ike_rekey_resp, 39);
     assert_eq!((2..42).filter(|node| w.up(*node).len() == 1).count(), 39);
     w.audit();
 }
 
 /// Node `n` of a crowd loses all that it knows.
 fn forgets(w: &mut World, n: usize, seed: u64) {
-    let conn = w.nodes[n].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[n].connection("gw");
     w.restart(n, seed, Connection { unique: Unique::Never, ..conn });
 }
 
@@ -261,7 +260,7 @@ fn one_that_answers_does_not_give_way_to_another_of_the_same_identity_and_addres
     w.establish(2).unwrap();
     let first = w.up(1)[0].id;
     let now = w.now();
-    let mut beside = w.nodes[2].endpoint.connection("gw").unwrap().clone();
+    let mut beside = w.nodes[2].connection("gw");
     "beside".clone_into(&mut beside.name);
     w.nodes[2].endpoint.load_connection(now, beside);
     for _ in 0..20 {
@@ -271,7 +270,9 @@ fn one_that_answers_does_not_give_way_to_another_of_the_same_identity_and_addres
         w.run(2 * S);
         assert_eq!(w.nodes[2].done[&t], Err("received AUTHENTICATION_FAILED notify error".to_owned()));
     }
-    assert!(w.nodes[1].logged("sending DPD request") && w.nodes[2].endpoint.counters().info.in_req > 0);
+    assert!(
+        w.nodes[1].logged("sending DPD request") && w.nodes[2].endpoint.protocol().counters().info.in_req > 0
+    );
     assert_eq!(w.up(1).iter().map(|sa| sa.id).collect::<Vec<_>>(), [first]);
     w.audit();
 }
@@ -283,7 +284,7 @@ fn a_limit_that_is_lowered_ends_nothing_and_who_comes_anew_takes_the_place_of_it
         // The same two, to our other identity.
         let now = w.now();
         for n in 0..2 {
-            let mut other = w.nodes[n].endpoint.connection("gw").unwrap().clone();
+            let mut other = w.nodes[n].connection("gw");
             "other".clone_into(&mut other.name);
             if n == 0 {
                 other.remote_id = IdPattern::parse("g3.example").unwrap();
@@ -312,7 +313,7 @@ fn a_limit_that_is_lowered_ends_nothing_and_who_comes_anew_takes_the_place_of_it
             names
         };
         // The peer loses all that it knows and comes back with one of the two.
-        let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        let conn = w.nodes[0].connection("gw");
         w.restart(0, 66, conn);
         let came = w.establish(0);
         w.run(5 * S);
@@ -333,7 +334,7 @@ fn who_is_refused_for_what_it_asks_keeps_what_it_had() {
         });
         w.establish(0).unwrap();
         let old = w.up(1)[0].id;
-        let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        let conn = w.nodes[0].connection("gw");
         w.restart(0, 55, Connection { childless: Childless::Never, unique: Unique::No, ..conn });
         w.establish(0).unwrap_err();
         assert!(w.nodes[1].logged("which `childless` does not allow"));
@@ -355,7 +356,7 @@ fn children_are_counted_over_all_ike_sas_of_an_identity_and_given_back() {
     let other = config::child("other", "10.9.0.0/24", "10.2.0.0/24");
     for node in 2..6 {
         let now = w.now();
-        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[node].connection("gw");
         conn.children.push(other.clone());
         w.nodes[node].endpoint.load_connection(now, conn);
     }
@@ -397,7 +398,7 @@ fn children_whose_key_exchanges_are_computed_at_once_are_counted_when_they_are_t
     let mut w = crowd(6, limits, |c| c.children.push(with_ke("10.2.0.0/24", "10.9.0.0/24")));
     for node in 2..8 {
         let now = w.now();
-        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[node].connection("gw");
         conn.children.push(with_ke("10.9.0.0/24", "10.2.0.0/24"));
         w.nodes[node].endpoint.load_connection(now, conn);
         w.establish(node).unwrap();
@@ -436,7 +437,7 @@ fn pieces_of_children_whose_key_exchanges_are_computed_at_once_are_counted_when_
         let mut child = ke(config::child("cut", "10.9.0.0/32", "10.8.0.0/18"));
         child.local_ts = (0..250).map(|i| config::net(&format!("10.9.{i}.{node}/32"))).collect();
         child.remote_ts = (0..4).map(|i| config::net(&format!("10.8.{}.0/18", 64 * i))).collect();
-        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[node].connection("gw");
         conn.children.push(child);
         w.nodes[node].endpoint.load_connection(now, conn);
         w.establish(node).unwrap();
@@ -479,7 +480,7 @@ fn all_children_of_an_identity_are_cut_into_a_bounded_number_of_pieces() {
     let names: Vec<String> = (0..18).map(|n| format!("n{n}")).collect();
     for node in [2, 3] {
         let now = w.now();
-        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[node].connection("gw");
         conn.children = names.iter().enumerate().map(|(n, name)| cut(name, 20 * (node - 2) + n)).collect();
         w.nodes[node].endpoint.load_connection(now, conn);
     }

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use ironswan_ike::Target;
 use ironswan_ike::event::IkeState;
-use ironswan_keying::{AddrSpec, ChildAction, Connection, Limits, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, Connection, Limits, Target, Unique};
 use ironswan_testkit::{Forger, Node, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -38,7 +37,7 @@ fn said(w: &World, node: usize) -> Vec<bool> {
 /// A second connection of node 0, and of node 1 its other end, with networks of its own.
 fn second(w: &World, tweak: impl Fn(usize, &mut Connection)) -> [Connection; 2] {
     [0, 1].map(|i| {
-        let mut c = w.nodes[i].endpoint.connection("gw").unwrap().clone();
+        let mut c = w.nodes[i].connection("gw");
         let nets = [("10.3.0.0/24", "10.4.0.0/24"), ("10.4.0.0/24", "10.3.0.0/24")][i];
         c.children = vec![config::child("other", nets.0, nets.1)];
         c.name = "two".to_owned();
@@ -262,7 +261,7 @@ fn what_strangers_begin_does_not_silence_it() {
 #[test]
 fn a_peer_that_counts_its_spis_anew_has_its_tunnel() {
     let mut w = World::pair(7, |c| c.iter_mut().for_each(|c| c.unique = Unique::Never));
-    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[0].connection("gw");
     w.restart(0, 99, conn.clone());
     w.establish(0).unwrap();
     let spi = w.child(0).spi_in;

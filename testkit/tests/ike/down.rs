@@ -73,7 +73,7 @@ fn star(seed: u64, starter: usize, there: bool) -> World {
 fn five_hundred_dead_peers_cost_little() {
     let mut w = star(1, 0, false);
     w.run(3_600 * S);
-    let c = *w.nodes[0].endpoint.counters();
+    let c = *w.nodes[0].endpoint.protocol().counters();
     let attempts = w.nodes[0].count_logged("giving up after 5 retransmits");
     println!(
         "an hour of {N} dead peers: {} datagrams, {} key pairs, {} calls, {attempts} attempts, {} in the busiest second",
@@ -229,7 +229,7 @@ fn a_peer_that_loses_its_state_silently_is_noticed_and_the_tunnel_is_back() {
         for both in [false, true] {
             let mut w = kept_up(4, both);
             w.run(40 * S);
-            let conn = w.nodes[lost].endpoint.connection("gw").unwrap().clone();
+            let conn = w.nodes[lost].connection("gw");
             w.restart(lost, 4_000, conn);
             let since = w.now();
             let back = w.run_until(230 * S, |w| w.fault().is_none());
@@ -254,7 +254,7 @@ fn after_a_restart_of_ours_a_trap_brings_the_tunnel_back_with_the_first_packet()
     w.traffic = Some(100 * MS);
     w.run(S);
     w.assert_one();
-    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[0].connection("gw");
     w.restart(0, 5_000, conn);
     w.run(3 * S);
     assert_eq!(w.up(1).len(), 1, "INITIAL_CONTACT has taken the old one away");
@@ -344,7 +344,7 @@ fn another_peer_of_an_open_connection_does_not_end_the_attempt_for_the_configure
 #[test]
 fn a_peer_that_comes_up_with_less_than_configured_does_not_end_the_attempt_for_all_of_it() {
     let mut w = World::pair(32, |_| {});
-    let wide = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let wide = w.nodes[1].connection("gw");
     let mut less = wide.clone();
     less.children = vec![config::child("net", "10.2.0.0/25", "10.1.0.0/24")];
     let now = w.now();
@@ -402,7 +402,7 @@ fn a_key_pair_that_cannot_be_made_leaves_nothing_waiting() {
         let mut w = World::pair(7, |_| {});
         w.nodes[broken].no_keys = true;
         let now = w.now();
-        let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[0].connection("gw");
         (conn.children[0].start_action, conn.children[0].dpd_action) =
             (ChildAction::Start, ChildAction::Start);
         w.nodes[0].endpoint.load_connection(now, conn);
@@ -452,7 +452,7 @@ fn what_is_to_be_up_always_is_tried_for_ever_and_a_command_as_often_as_configure
         let mut w = World::pair(9, |_| {});
         w.net.mute.insert(1);
         let now = w.now();
-        let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[0].connection("gw");
         (conn.children[0].start_action, conn.children[0].dpd_action) = (start, dpd);
         w.nodes[0].endpoint.load_connection(now, conn);
         if start == ChildAction::None {

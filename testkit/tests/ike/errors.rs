@@ -114,7 +114,7 @@ fn cannot_be_read(w: &mut World, f: &mut Forger, exchange: ExchangeType, act: im
     assert!(w.run_until(60 * S, |w| asked(w) > before), "node 0 asks nothing");
     w.net.rules.clear();
     // Node 1 has dropped it: it sends and takes nothing on it any more.
-    let conn = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[1].connection("gw");
     w.restart(1, 77, conn);
     let mid = w.net.log.last().unwrap().0.mid;
     w.inject(b(), a(), f.message(false, exchange, true, mid, &[notify(NotifyType::INVALID_SYNTAX)]));

@@ -60,7 +60,7 @@ fn bad(proposals: usize, transforms: usize) -> Vec<Payload> {
 }
 
 fn counters(w: &World) -> Counters {
-    *w.nodes[1].endpoint.counters()
+    *w.nodes[1].endpoint.protocol().counters()
 }
 
 /// Lines and bytes that node 1 has written, with time and level in front, at the level that daemons
@@ -73,7 +73,7 @@ fn written(w: &World) -> (usize, usize) {
 /// Gives node 1 a datagram and takes its answers, without the network.
 fn ask(w: &mut World, from: SocketAddr, bytes: &[u8]) -> Vec<Vec<u8>> {
     let now = w.now();
-    w.nodes[1].endpoint.handle_datagram(now, b(), from, bytes);
+    w.nodes[1].endpoint.call(now, |e| e.handle_datagram(now, b(), from, bytes));
     w.nodes[1].drain(now).into_iter().filter(|t| t.remote == from).map(|t| t.payload).collect()
 }
 
@@ -205,7 +205,7 @@ fn a_refusal_is_cheap_counts_towards_cookies_and_is_explained_when_it_is_written
     for (name, bytes) in requests {
         let mut w = gateway(3, Limits::default());
         // As many connections for anyone as there may be, and three lists of proposals.
-        let (now, conn) = (w.now(), w.nodes[1].endpoint.connection("gw").unwrap().clone());
+        let (now, conn) = (w.now(), w.nodes[1].connection("gw"));
         for n in 0..500 {
             let mut conn = conn.clone();
             conn.name = format!("c{n}");
@@ -415,7 +415,7 @@ fn what_no_answer_can_go_to_is_dropped_before_anything_else() {
         for bytes in requests.iter().chain([&version]) {
             let now = w.now();
             let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
-            w.nodes[1].endpoint.handle_datagram(now, to, from, bytes);
+            w.nodes[1].endpoint.call(now, |e| e.handle_datagram(now, to, from, bytes));
             let sent = w.nodes[1].drain(now);
             assert!(sent.is_empty(), "{from} to {to}: {} answers", sent.len());
             dropped += 1;

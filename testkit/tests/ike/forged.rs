@@ -134,7 +134,7 @@ fn an_attempt_that_begins_again_leaves_nothing_at_a_peer_that_was_only_slow() {
     let mut w = pair(31);
     for i in 0..2 {
         let now = w.now();
-        let mut conn = w.nodes[i].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[i].connection("gw");
         // What is left stays, whatever the next attempt says of INITIAL_CONTACT.
         conn.unique = Unique::Never;
         w.nodes[i].endpoint.load_connection(now, conn);
@@ -195,7 +195,7 @@ fn a_refusal_is_told_soon_to_who_waits_and_by_the_schedule_to_nobody() {
     w.run(10 * S);
     assert!(w.nodes[0].logged("NO_PROPOSAL_CHOSEN notify error, proposed was"));
     let now = w.now();
-    let mut conn = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[1].connection("gw");
     conn.proposals = vec![config::ike_proposal(&[KeId::ECP_384])];
     w.nodes[1].endpoint.load_connection(now, conn);
     assert!(w.run_until(60 * S, |w| w.fault().is_none()), "{:?}", w.fault());
@@ -230,7 +230,7 @@ fn a_mirror_is_not_a_peer() {
             w.run(10 * MS);
         }
         assert!(w.up(0).is_empty(), "{named}: authenticated by ourselves");
-        assert!(w.nodes[0].endpoint.counters().reflected > 0);
+        assert!(w.nodes[0].endpoint.protocol().counters().reflected > 0);
         assert!(w.net.log.iter().all(|(s, _)| !s.response), "no answer");
         w.run(200 * S);
         assert!(w.nodes[0].done[&ticket].is_err());
@@ -409,7 +409,7 @@ fn a_responder_that_never_makes_childless_ike_sas_refuses_one_that_comes_all_the
     let ticket = w.nodes[0].endpoint.initiate(now, Some("gw"), None).unwrap();
     w.run(500 * MS);
     let now = w.now();
-    let mut conn = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[1].connection("gw");
     conn.childless = Childless::Never;
     w.nodes[1].endpoint.load_connection(now, conn);
     w.run(5 * S);

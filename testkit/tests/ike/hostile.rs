@@ -52,14 +52,14 @@ fn a_flood_of_spoofed_requests_costs_nothing_once_cookies_are_on() {
         let from = SocketAddr::from((((rng.u32() >> 1) | 1 << 24).to_be_bytes(), 500));
         sent += bytes.len() as u64;
         let now = w.now();
-        w.nodes[1].endpoint.handle_datagram(now, b(), from, &bytes);
+        w.nodes[1].endpoint.call(now, |e| e.handle_datagram(now, b(), from, &bytes));
         if n % 1_000 == 0 {
             w.run(MS);
             assert!(w.nodes[1].sas(w.now()).len() <= 30);
         }
     }
     w.run(MS);
-    let c = *w.nodes[1].endpoint.counters();
+    let c = *w.nodes[1].endpoint.protocol().counters();
     assert_eq!(w.nodes[1].kex, 30, "a key pair for each of the first thirty, and no shared secret");
     assert_eq!((c.half_open, c.cookies_sent), (30, 100_000 - 30));
     assert!(w.nodes[1].log.len() < 500, "{} lines", w.nodes[1].log.len());
@@ -71,7 +71,7 @@ fn a_flood_of_spoofed_requests_costs_nothing_once_cookies_are_on() {
     // And in half a minute it is as if nothing had been.
     w.run(31 * S);
     w.assert_one();
-    let c = *w.nodes[1].endpoint.counters();
+    let c = *w.nodes[1].endpoint.protocol().counters();
     assert_eq!((c.half_open, c.half_open_expired), (0, 30));
 }
 
@@ -92,7 +92,7 @@ fn one_address_gets_few_half_open_ike_sas_even_with_cookies() {
             w.run(20 * MS);
         }
     }
-    let c = *w.nodes[1].endpoint.counters();
+    let c = *w.nodes[1].endpoint.protocol().counters();
     assert_eq!(c.half_open, 5);
     assert!(c.cookies_sent >= 40 && c.half_open_refused >= 40, "{c:?}");
     // Another address is not touched by it.
@@ -114,11 +114,11 @@ fn a_cookie_of_another_is_no_cookie() {
         w.inject(addr(from), b(), sa_init(spi, nonce, Some(n.data.clone())));
         w.run(20 * MS);
     }
-    let c = *w.nodes[1].endpoint.counters();
+    let c = *w.nodes[1].endpoint.protocol().counters();
     assert_eq!((c.cookies_invalid, c.cookies_sent, c.half_open), (3, 4, 0));
     w.inject(addr("198.51.100.3:500"), b(), sa_init(1, 3, Some(n.data)));
     w.run(20 * MS);
-    assert_eq!(w.nodes[1].endpoint.counters().half_open, 1);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().half_open, 1);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn forged_ike_auths_do_not_kill_a_half_open_ike_sa_and_cost_one_agreement() {
         w.run(MS);
     }
     assert_eq!(w.nodes[1].kex, 2, "one key pair, one shared secret");
-    assert!(w.nodes[1].endpoint.counters().invalid >= 990);
+    assert!(w.nodes[1].endpoint.protocol().counters().invalid >= 990);
     w.run(5 * S);
     w.assert_one();
     assert_eq!(w.nodes[1].kex, 2);
@@ -248,7 +248,7 @@ fn a_corrupted_copy_of_everything_first_changes_nothing() {
             w.run(20 * S);
             w.assert_one();
         }
-        let c = w.nodes[1].endpoint.counters();
+        let c = w.nodes[1].endpoint.protocol().counters();
         assert!(c.invalid > 50, "{c:?}");
         w.terminate(1, false);
         w.run(5 * S);
@@ -287,7 +287,7 @@ fn nothing_of_the_past_has_any_effect() {
     }
     let (ike, child) = (w.up(0)[0].spi_i, w.child(0).spi_in);
     let log = w.net.log.clone();
-    let requests = w.nodes[0].endpoint.counters().create_child.out_rsp;
+    let requests = w.nodes[0].endpoint.protocol().counters().create_child.out_rsp;
     for (_, p) in log.iter().chain(log.iter().rev()) {
         // From where it came, and from elsewhere; and reflected to its sender.
         w.inject(p.from, p.to, p.payload.clone());
@@ -298,7 +298,11 @@ fn nothing_of_the_past_has_any_effect() {
     w.run(40 * S);
     w.assert_one();
     assert_eq!((ike, child), (w.up(0)[0].spi_i, w.child(0).spi_in));
-    assert_eq!(requests, w.nodes[0].endpoint.counters().create_child.out_rsp, "no work was done again");
+    assert_eq!(
+        requests,
+        w.nodes[0].endpoint.protocol().counters().create_child.out_rsp,
+        "no work was done again"
+    );
     assert_eq!(w.up(0)[0].remote, b());
     assert_eq!(w.up(1)[0].remote, a());
 }
@@ -315,7 +319,7 @@ fn other_versions_are_told_so_rarely() {
     }
     w.inject(a(), b(), v1[..28].to_vec());
     w.run(5 * MS);
-    assert_eq!(w.nodes[1].endpoint.counters().invalid_version, 1_001);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().invalid_version, 1_001);
     assert!((1..=5).contains(&w.net.count), "{} answers", w.net.count);
     let (_, p) = &w.net.log[0];
     let m = Message::parse(&p.payload).unwrap();
@@ -326,7 +330,7 @@ fn other_versions_are_told_so_rarely() {
     minor[17] = 0x2f;
     w.inject(a(), b(), minor);
     w.run(5 * MS);
-    assert_eq!(w.nodes[1].endpoint.counters().half_open, 1);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().half_open, 1);
 }
 
 #[test]
@@ -688,7 +692,7 @@ fn a_child_that_one_message_deletes_a_thousand_times_is_written_about_once() {
     let mut forger = Forger::newest(&w.nodes[0]);
     let bytes = forger.message(true, ExchangeType::INFORMATIONAL, false, 2, &[delete]);
     let now = w.now();
-    w.nodes[1].endpoint.handle_datagram(now, b(), from, &bytes);
+    w.nodes[1].endpoint.call(now, |e| e.handle_datagram(now, b(), from, &bytes));
     assert_eq!(w.nodes[1].drain(now).len(), 1, "it is answered");
     assert_eq!(w.nodes[1].count_logged("received DELETE for"), 1);
     assert!(w.nodes[1].log.len() - before < 10);

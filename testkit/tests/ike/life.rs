@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use ironswan_ike::event::{Event, IkeState};
-use ironswan_ike::{CommandError, Target};
-use ironswan_keying::{ChildAction, ChildKind, Limits};
+use ironswan_keying::{ChildAction, ChildKind, CommandError, Limits, Target};
 use ironswan_testkit::{Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::{Action, Direction, ReqId, SaRef, Up};
@@ -29,7 +28,7 @@ fn acquire(w: &mut World, node: usize, reqid: ReqId) {
         dst_port: Some(2),
     };
     let now = w.now();
-    w.nodes[node].endpoint.handle_engine(now, Up::Acquire { reqid, packet });
+    w.nodes[node].endpoint.call(now, |e| e.handle_engine(now, Up::Acquire { reqid, packet }));
 }
 
 #[test]
@@ -42,7 +41,8 @@ fn a_silent_peer_is_asked_and_a_talking_one_is_not() {
     assert_eq!(w.net.count, before, "ESP is life enough");
     w.traffic = None;
     w.run(600 * S);
-    let asked = w.nodes[0].endpoint.counters().info.out_req + w.nodes[1].endpoint.counters().info.out_req;
+    let asked = w.nodes[0].endpoint.protocol().counters().info.out_req
+        + w.nodes[1].endpoint.protocol().counters().info.out_req;
     assert!((15..=45).contains(&asked), "{asked} in 600 s");
     w.assert_one();
 }
@@ -237,14 +237,14 @@ fn limits_that_the_engine_counts_rekey_and_then_close() {
         };
         let (old, now) = (sa_ref(&w), w.now());
         for _ in 0..3 {
-            w.nodes[0].endpoint.handle_engine(now, Up::Expire { sa: old, hard: false });
+            w.nodes[0].endpoint.call(now, |e| e.handle_engine(now, Up::Expire { sa: old, hard: false }));
         }
         w.run(20 * S);
         w.assert_one();
         assert_ne!(sa_ref(&w), old);
-        assert_eq!(w.nodes[0].endpoint.counters().child_rekey, 1);
+        assert_eq!(w.nodes[0].endpoint.protocol().counters().child_rekey, 1);
         let (sa, now) = (sa_ref(&w), w.now());
-        w.nodes[0].endpoint.handle_engine(now, Up::Expire { sa, hard: true });
+        w.nodes[0].endpoint.call(now, |e| e.handle_engine(now, Up::Expire { sa, hard: true }));
         w.run(20 * S);
         assert!(w.up(0)[0].children.is_empty() && w.up(1)[0].children.is_empty());
     }

@@ -40,7 +40,7 @@ fn world(seed: u64, nodes: &[usize], tweak: impl Fn(&mut ChildConfig)) -> World 
 }
 
 fn rekeyed(w: &World, node: usize) -> u64 {
-    w.nodes[node].endpoint.counters().child_rekey
+    w.nodes[node].endpoint.protocol().counters().child_rekey
 }
 
 fn collisions(w: &World) -> usize {

@@ -196,7 +196,7 @@ fn rekeying_by_time_goes_on_under_loss_on_both_sides() {
             panic!("seed {seed}: {:?}", w.fault());
         }
         for n in &w.nodes {
-            let c = n.endpoint.counters();
+            let c = n.endpoint.protocol().counters();
             assert!(c.child_rekey > 20, "{c:?}");
             assert!(c.ike_rekey_init + c.ike_rekey_resp > 8, "{c:?}");
             assert_eq!(n.count_logged("giving up"), 0);

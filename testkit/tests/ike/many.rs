@@ -84,7 +84,7 @@ fn road_warriors(n: u32) -> World {
     for node in &mut w.nodes {
         node.endpoint.load_shared(config::psk("any", "a secret of all", &[]));
     }
-    let base = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let base = w.nodes[0].connection("gw");
     for i in 0..n {
         let mut c = base.clone();
         c.name = format!("c{i}");

@@ -21,7 +21,7 @@ fn name(text: &str) -> AddrSpec {
 fn by_name(seed: u64, answer: &[&str], tweak: impl FnOnce(&mut ironswan_keying::Connection)) -> World {
     let mut w = World::pair(seed, |c| c[1].remote_addrs = vec![AddrSpec::Any]);
     let now = w.now();
-    let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[0].connection("gw");
     w.nodes[0].endpoint.unload_connection(now, "gw");
     conn.remote_addrs = vec![name("hub.example")];
     tweak(&mut conn);
@@ -56,7 +56,7 @@ fn the_addresses_of_a_name_are_asked_one_after_the_other_and_side_by_side() {
         c.local_addrs = vec![AddrSpec::Any];
     });
     assert!(w.run_until(5 * S, |w| w.fault().is_none()), "{:?}", w.fault());
-    assert_eq!(w.nodes[0].endpoint.counters().kex_generated, 1);
+    assert_eq!(w.nodes[0].endpoint.protocol().counters().kex_generated, 1);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_name_that_cannot_be_resolved_says_so_once_and_is_asked_less_and_less() {
     assert_eq!(w.nodes[0].count_logged("the name 'hub.example' cannot be resolved: no such name"), 1);
     assert!(w.nodes[0].logged("the peer's name (hub.example) cannot be resolved; check it and the resolver"));
     assert!(w.nodes[0].resolved < 60, "{} in an hour", w.nodes[0].resolved);
-    assert_eq!(w.nodes[0].endpoint.counters().kex_generated, 0);
+    assert_eq!(w.nodes[0].endpoint.protocol().counters().kex_generated, 0);
     // It is there at last: no operator is needed.
     resolve(&mut w, 0, "hub.example", &["192.0.2.2"]);
     w.run(330 * S);
@@ -88,7 +88,7 @@ fn one_name_that_takes_for_ever_blocks_no_other() {
     // Answers of the resolver never come: the rest of the endpoint does not care.
     w.nodes[0].mute_names.insert("slow.example".to_owned());
     let now = w.now();
-    let mut slow = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut slow = w.nodes[0].connection("gw");
     slow.name = "slow".to_owned();
     slow.remote_addrs = vec![name("slow.example")];
     slow.children[0].start_action = ChildAction::Start;
@@ -107,7 +107,7 @@ fn a_hub_that_has_moved_is_found_where_its_name_is_now() {
         c.children[0].dpd_action = ChildAction::Start;
     });
     let now = w.now();
-    let mut hub = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut hub = w.nodes[1].connection("gw");
     hub.local_addrs = vec![AddrSpec::Any];
     w.nodes[1].endpoint.load_connection(now, hub);
     w.run(S);
@@ -125,7 +125,7 @@ fn a_hub_that_has_moved_is_found_where_its_name_is_now() {
 fn who_speaks_to_us_is_matched_by_the_name_that_it_has_now() {
     let mut w = World::pair(7, |_| {});
     let now = w.now();
-    let mut hub = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut hub = w.nodes[1].connection("gw");
     w.nodes[1].endpoint.unload_connection(now, "gw");
     hub.remote_addrs = vec![name("branch.example")];
     resolve(&mut w, 1, "branch.example", &["192.0.2.99"]);
@@ -228,7 +228,7 @@ fn an_attempt_asks_each_address_once_whatever_order_another_look_up_has() {
     // Another connection with this name is loaded, so that it is looked up.
     resolve(&mut w, 0, "hub.example", &["192.0.2.2", "198.51.100.1"]);
     let now = w.now();
-    let mut more = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut more = w.nodes[0].connection("gw");
     more.name = "more".to_owned();
     w.nodes[0].endpoint.load_connection(now, more);
     w.run(3 * S);
@@ -243,7 +243,7 @@ fn thousands_of_names_are_ten_look_ups_a_second_and_strangers_make_none_more() {
     let mut w = by_name(13, &["192.0.2.2"], |_| {});
     w.establish(0).unwrap();
     let now = w.now();
-    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[0].connection("gw");
     for n in 0..3_000 {
         let mut more = conn.clone();
         (more.name, more.remote_addrs) = (format!("c{n}"), vec![name(&format!("n{n}.example"))]);
@@ -273,7 +273,7 @@ fn thousands_of_names_are_ten_look_ups_a_second_and_strangers_make_none_more() {
 fn a_name_used_by_many_is_looked_up_once_and_forgotten_with_the_last() {
     let mut w = by_name(12, &["192.0.2.2"], |_| {});
     let now = w.now();
-    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[0].connection("gw");
     for n in 0..200 {
         let mut more = conn.clone();
         more.name = format!("c{n}");

@@ -25,7 +25,7 @@ fn addr(text: &str) -> SocketAddr {
 /// Node 0 has the ports 1500 and 14500, node 1 the usual ones.
 fn own_ports(seed: u64, tweak: impl Fn(&mut [Connection; 2])) -> World {
     let mut w = World::pair(seed, tweak);
-    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[0].connection("gw");
     let options = Options { ports: Ports { ike: 1500, natt: 14500 }, ..Options::default() };
     let addrs = w.nodes[0].addrs.clone();
     let mut node = Node::with_options(addrs, Box::new(Seeded::new(seed + 100)), Limits::default(), options);
@@ -117,7 +117,7 @@ fn a_port_that_is_none_of_ours_is_said_and_nothing_is_sent() {
     assert!(w.net.log.is_empty());
     // As responder it goes on.
 
-    let mut theirs = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut theirs = w.nodes[1].connection("gw");
     theirs.remote_port = 1500;
     let now = w.now();
     w.nodes[1].endpoint.load_connection(now, theirs);
@@ -318,7 +318,7 @@ fn many_peers_behind_one_nat_are_told_apart_and_moved_apart() {
     w.run(20 * S);
     paired(&w);
     // One of them restarts: INITIAL_CONTACT is about it alone.
-    let conn = w.nodes[3].endpoint.connection("gw").unwrap().clone();
+    let conn = w.nodes[3].connection("gw");
     let (addrs, key) =
         (w.nodes[3].addrs.clone(), config::psk("k", "secret 2", &["g1.example", "spoke2.example"]));
     w.nodes[3] = Node::seeded(addrs, 777, Limits::default());

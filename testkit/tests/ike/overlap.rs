@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironswan_ike::Target;
 use ironswan_ike::event::{ChildState, Event};
-use ironswan_keying::{Connection, Limits};
+use ironswan_keying::{Connection, Limits, Target};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::Payload;
@@ -75,7 +74,7 @@ impl Table {
         let now = self.world.now();
         let endpoint = &mut self.world.nodes[what.at].endpoint;
         if let Some(sent) = self.waiting.remove(&what) {
-            endpoint.handle_datagram(now, sent.ends.0, sent.ends.1, &sent.payload);
+            endpoint.call(now, |e| e.handle_datagram(now, sent.ends.0, sent.ends.1, &sent.payload));
         } else {
             let target = Target { child: Some("net".to_owned()), ..Target::default() };
             // There may be nothing to rekey at the moment.
@@ -301,7 +300,7 @@ fn the_new_child_sends_when_the_old_one_expires_before_the_peer_has_deleted_it()
             for _ in 0..200 {
                 let now = w.now();
                 if let (Some(up), _) = w.nodes[1].engine.count(&sa) {
-                    w.nodes[1].endpoint.handle_engine(now, up);
+                    w.nodes[1].endpoint.call(now, |e| e.handle_engine(now, up));
                 }
             }
         }

@@ -4,8 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ironswan_ike::Target;
-use ironswan_keying::{AddrSpec, ChildAction, Limits};
+use ironswan_keying::{AddrSpec, ChildAction, Limits, Target};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{Forger, Node, Seen, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};
@@ -26,7 +25,7 @@ fn world(seed: u64, addrs: &[&str]) -> World {
     });
     let mut node = Node::seeded(vec![ip("192.0.2.3")], seed + 1_000, Limits::default());
     node.endpoint.load_shared(config::psk("ike-gw", "a secret of both", &["g1.example", "g2.example"]));
-    let mut conn = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[1].connection("gw");
     conn.local_addrs = vec![AddrSpec::Host(ip("192.0.2.3"))];
     let now = w.now();
     node.endpoint.load_connection(now, conn);
@@ -67,7 +66,7 @@ fn behind_a_silent_address_the_next_is_asked_after_two_seconds() {
     assert!((1_900 * MS..3 * S).contains(&took), "{took:?}");
     w.run(200 * S);
     one_with(&w, 1);
-    assert_eq!(w.nodes[0].endpoint.counters().kex_generated, 1, "one key pair for both");
+    assert_eq!(w.nodes[0].endpoint.protocol().counters().kex_generated, 1, "one key pair for both");
     w.audit();
     // Five silent ones: two seconds each.
     let silent =
@@ -179,7 +178,7 @@ fn who_answers_first_and_cannot_authenticate_does_not_win() {
 fn it_works_through_a_nat() {
     let mut w = world(7, &["198.51.100.1", "192.0.2.2"]);
     let now = w.now();
-    let mut conn = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[1].connection("gw");
     conn.remote_addrs = vec![];
     w.nodes[1].endpoint.load_connection(now, conn);
     w.net.nat = Some(Nat::new(ip("192.0.2.1"), ip("203.0.113.9")));
@@ -216,7 +215,7 @@ fn several_children_and_commands_go_with_whoever_wins() {
     let mut w = world(9, &["198.51.100.1", "198.51.100.2", "192.0.2.2"]);
     for i in 0..2 {
         let now = w.now();
-        let mut conn = w.nodes[i].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[i].connection("gw");
         let nets = [("10.3.0.0/24", "10.4.0.0/24"), ("10.4.0.0/24", "10.3.0.0/24")][i];
         conn.children.push(config::child("other", nets.0, nets.1));
         w.nodes[i].endpoint.load_connection(now, conn);
@@ -298,7 +297,7 @@ fn an_attempt_that_is_dropped_in_ike_auth_leaves_nothing_at_the_peer() {
                 _ => Verdict::Pass,
             }));
             let now = w.now();
-            let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+            let mut conn = w.nodes[0].connection("gw");
             conn.children[0].start_action = ChildAction::Start;
             conn.keyingtries = 1;
             w.nodes[0].endpoint.load_connection(now, conn.clone());
@@ -358,7 +357,7 @@ fn attempts_without_end_go_round_and_one_that_returns_is_found() {
     let mut w = world(12, &["198.51.100.1", "192.0.2.2"]);
     w.net.mute.insert(1);
     let now = w.now();
-    let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[0].connection("gw");
     conn.keyingtries = 0;
     conn.children[0].start_action = ChildAction::Start;
     w.nodes[0].endpoint.load_connection(now, conn);

@@ -106,8 +106,14 @@ fn what_waits_for_its_turn_to_start_does_not_when_loading_starts_it_no_more() {
     endpoint.load_connection(now, begun);
     w.run(3 * S);
     let now = w.now();
-    let tried: HashSet<String> =
-        w.nodes[0].endpoint.ike_sas(now).into_iter().map(|sa| sa.conn).filter(|c| c != "gw").collect();
+    let tried: HashSet<String> = w.nodes[0]
+        .endpoint
+        .protocol()
+        .ike_sas(now)
+        .into_iter()
+        .map(|sa| sa.conn)
+        .filter(|c| c != "gw")
+        .collect();
     assert_eq!(tried.len(), 199);
     assert!(!tried.contains("c190"));
 }
@@ -219,7 +225,7 @@ fn unloading_closes_what_loading_had_started_and_nothing_else() {
 fn a_trap_that_has_not_changed_is_not_touched() {
     let (mut w, mut conn) = started(ChildAction::Trap);
     let now = w.now();
-    let target = ironswan_ike::Target { ike: Some("gw".to_owned()), ..Default::default() };
+    let target = ironswan_keying::Target { ike: Some("gw".to_owned()), ..Default::default() };
     w.nodes[0].endpoint.terminate(now, &target, false).unwrap();
     w.run(5 * S);
     let policies = w.nodes[0].engine.policies.clone();
@@ -230,7 +236,7 @@ fn a_trap_that_has_not_changed_is_not_touched() {
     let endpoint = &mut w.nodes[0].endpoint;
     endpoint.load_connection(now, conn);
     let mut removed = Vec::new();
-    while let Some(event) = endpoint.poll_event() {
+    while let Some(event) = endpoint.outputs().poll_event() {
         if let ironswan_ike::event::Event::Sadb(ironswan_wire::sadb::Command::PolicyDelete(p)) = event {
             removed.push(p.name);
         }
@@ -281,7 +287,7 @@ fn who_waits_for_an_attempt_that_a_reload_ends_is_told_so() {
         let ticket = w.initiate(0);
         w.run(S);
         let now = w.now();
-        let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        let mut conn = w.nodes[0].connection("gw");
         conn.encap = true;
         match unload {
             true => assert!(w.nodes[0].endpoint.unload_connection(now, "gw")),

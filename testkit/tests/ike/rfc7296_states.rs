@@ -229,7 +229,7 @@ fn a_child_that_is_to_be_closed_while_it_is_rekeyed_is_closed_with_its_successor
             w.run(gap * MS);
             let Ok((_, ticket)) = ({
                 let now = w.now();
-                let target = ironswan_ike::Target { child: Some("net".to_owned()), ..Default::default() };
+                let target = ironswan_keying::Target { child: Some("net".to_owned()), ..Default::default() };
                 w.nodes[closed_by].endpoint.terminate(now, &target, false)
             }) else {
                 panic!("there is a child")

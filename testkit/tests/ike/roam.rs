@@ -272,7 +272,7 @@ fn an_attempt_follows_the_addresses_and_waits_for_a_route() {
     w.readdress(0, vec![ip("198.51.100.20")]);
     w.run(S);
     w.assert_one();
-    assert_eq!(w.nodes[0].endpoint.counters().kex_generated, 1, "with the key pair that it had");
+    assert_eq!(w.nodes[0].endpoint.protocol().counters().kex_generated, 1, "with the key pair that it had");
     // At start there is no route at all; `start_action = start` does not need to be told again.
     let mut w = World::pair(9, |c| {
         c[0].local_addrs = vec![AddrSpec::Any];
@@ -280,7 +280,7 @@ fn an_attempt_follows_the_addresses_and_waits_for_a_route() {
     });
     w.nodes[0].no_routes = true;
     w.network_changed(0);
-    let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[0].connection("gw");
     conn.children[0].start_action = ChildAction::Start;
     let now = w.now();
     w.nodes[0].endpoint.load_connection(now, conn);

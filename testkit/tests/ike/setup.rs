@@ -35,12 +35,12 @@ fn two_copies_of_a_request_may_be_answered_differently() {
     }));
     w.initiate(0);
     w.run(S);
-    assert_eq!(w.nodes[1].endpoint.counters().cookies_sent, 1);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().cookies_sent, 1);
     w.nodes[1].endpoint.set_limits(Limits::default());
     w.run(30 * S);
     w.assert_one();
     assert!(w.nodes[0].logged("received COOKIE notify"));
-    assert_eq!(w.nodes[1].endpoint.counters().auth_failed, 0);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().auth_failed, 0);
     assert_eq!(w.nodes[1].kex, 2, "one key pair, one shared secret");
 }
 
@@ -52,8 +52,8 @@ fn a_cookie_is_brought_back() {
     w.establish(0).unwrap();
     w.assert_one();
     assert_eq!(w.net.count, 6);
-    assert_eq!(w.nodes[1].endpoint.counters().cookies_sent, 1);
-    assert_eq!(w.nodes[1].endpoint.counters().cookies_invalid, 0);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().cookies_sent, 1);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().cookies_invalid, 0);
     assert!(w.nodes[0].logged("received COOKIE notify"));
 }
 
@@ -258,7 +258,7 @@ fn a_wrong_key_is_refused_and_named() {
     w.nodes[0].endpoint.load_shared(key);
     assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
     w.assert_empty();
-    assert_eq!(w.nodes[1].endpoint.counters().auth_failed, 1);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().auth_failed, 1);
     assert!(w.nodes[1].logged(
         "authentication of 'g1.example' with pre-shared key failed: the MAC does not match shared key 'ike-gw' \
          (for 'g2.example')"
@@ -452,7 +452,9 @@ fn as_many_selectors_as_a_message_holds_and_a_packet_that_asks_for_them() {
         dst_port: None,
     };
     let now = w.now();
-    w.nodes[0].endpoint.handle_engine(now, Up::Acquire { reqid: reqid.expect("a trap"), packet });
+    w.nodes[0]
+        .endpoint
+        .call(now, |e| e.handle_engine(now, Up::Acquire { reqid: reqid.expect("a trap"), packet }));
     w.run(S);
     assert_eq!(w.child(0).remote_ts.len(), 255);
     w.audit();

@@ -110,7 +110,7 @@ fn a_wrong_key_is_refused_by_either_side() {
     });
     assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
     w.assert_empty();
-    assert_eq!(w.nodes[1].endpoint.counters().auth_failed, 1);
+    assert_eq!(w.nodes[1].endpoint.protocol().counters().auth_failed, 1);
     assert!(w.nodes[1].logged(
         "authentication of 'g1.example' with digital signature failed: the signature is not by a key of remote.pubkeys"
     ));
@@ -123,7 +123,7 @@ fn a_wrong_key_is_refused_by_either_side() {
     assert!(error.contains("authentication of 'g2.example' with digital signature failed"), "{error}");
     w.run(S);
     w.assert_empty();
-    assert_eq!(w.nodes[0].endpoint.counters().auth_failed, 1);
+    assert_eq!(w.nodes[0].endpoint.protocol().counters().auth_failed, 1);
 }
 
 #[test]
@@ -162,11 +162,8 @@ fn of_two_connections_for_one_identity_the_method_of_the_peer_decides() {
         let mut w = pair(27, true, |c| c[0].local_auth = mine);
         let now = w.now();
         // Node 1 has `gw` with PSK, and `signed` with a signature of the peer's.
-        let other = Connection {
-            name: "signed".to_owned(),
-            remote_auth: by(&[1]),
-            ..w.nodes[1].endpoint.connection("gw").unwrap().clone()
-        };
+        let other =
+            Connection { name: "signed".to_owned(), remote_auth: by(&[1]), ..w.nodes[1].connection("gw") };
         w.nodes[1].endpoint.load_connection(now, other);
         w.establish(0).unwrap();
         assert_eq!(w.nodes[1].signatures, signatures);

@@ -478,7 +478,7 @@ fn a_transport_child_follows_its_peer_to_another_address_of_a_nat() {
         w.net.nat.as_mut().unwrap().rebind();
         w.run(S);
         assert!(w.nodes[1].logged("remote endpoint changed"));
-        assert!(w.nodes.iter().all(|n| n.esp.1 == 0 && n.endpoint.counters().child_rekey == 0));
+        assert!(w.nodes.iter().all(|n| n.esp.1 == 0 && n.endpoint.protocol().counters().child_rekey == 0));
         // Another address: the next IKE message tells of it.
         let nat = w.net.nat.as_mut().unwrap();
         nat.rebind();

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::Target;
-use ironswan_ike::endpoint::{Down, Next};
-use ironswan_keying::{AddrSpec, ChildAction, Connection, Limits, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, Connection, Down, Limits, Next, Target, Unique};
 use ironswan_testkit::{Clock, Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 
@@ -160,7 +158,7 @@ fn a_tunnel_that_is_made_anew_with_another_configuration_is_down_until_it_is_up(
     w.run(5 * S);
     w.assert_one();
     let now = w.now();
-    let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[0].connection("gw");
     conn.encap = true;
     w.net.rules.push(Box::new(|s| match s.exchange {
         ExchangeType::IKE_SA_INIT => Verdict::Drop,
@@ -182,7 +180,7 @@ fn what_ends_while_it_stands_on_another_ike_sa_is_not_down() {
     w.establish(0).unwrap();
     // The peer makes another one with the same child, and closes the first later.
     let mut now = w.now();
-    let mut conn = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[1].connection("gw");
     conn.encap = true;
     w.nodes[1].endpoint.load_connection(now, conn);
     w.establish(1).unwrap();
@@ -203,7 +201,7 @@ fn what_ends_while_it_stands_on_another_ike_sa_is_not_down() {
 fn many_down(count: usize) -> Vec<(&'static str, Duration)> {
     let mut w = World::pair(78, |_| {});
     let now = w.now();
-    let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let mut conn = w.nodes[0].connection("gw");
     w.nodes[0].endpoint.unload_connection(now, "gw");
     conn.keyingtries = 0;
     conn.children[0].start_action = ChildAction::Start;

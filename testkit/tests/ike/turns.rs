@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironswan_ike::Target;
 use ironswan_ike::event::{Completion, Request};
+use ironswan_keying::{Joined, Target};
 use ironswan_testkit::World;
 
 fn at(text: &str) -> SocketAddr {
@@ -19,12 +19,12 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
     let request = w.net.log[0].1.payload.clone();
     let now = w.now();
     let endpoint = &mut w.nodes[1].endpoint;
-    let asked = |endpoint: &mut ironswan_ike::Endpoint| {
-        let (id, request) = std::iter::from_fn(|| endpoint.poll_request())
+    let asked = |endpoint: &mut Joined<ironswan_ike::Endpoint>| {
+        let (id, request) = std::iter::from_fn(|| endpoint.outputs().poll_request())
             .find(|(_, r)| matches!(r, Request::GenerateKey { .. }))
             .expect("a key pair is asked for");
         assert!(matches!(request, Request::GenerateKey { .. }));
-        (id, endpoint.stranger(id).is_some())
+        (id, endpoint.protocol().stranger(id).is_some())
     };
 
     // Whoever is up rekeys, from our side.
@@ -32,13 +32,13 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
     endpoint.rekey(now, &target, false).unwrap();
     let (id, stranger) = asked(endpoint);
     assert!(!stranger);
-    endpoint.complete(now, id, Completion::Failed { error: "not today".to_owned() });
+    endpoint.call(now, |e| e.complete(now, id, Completion::Failed { error: "not today".to_owned() }));
 
     // A request of anyone.
     let mut stranger_sends = |spi: u64| {
         let mut bytes = request.clone();
         bytes[..8].copy_from_slice(&spi.to_be_bytes());
-        endpoint.handle_datagram(now, at("192.0.2.2:500"), at("192.0.2.1:500"), &bytes);
+        endpoint.call(now, |e| e.handle_datagram(now, at("192.0.2.2:500"), at("192.0.2.1:500"), &bytes));
         asked(endpoint)
     };
     let (first, stranger) = stranger_sends(7);
@@ -47,13 +47,13 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
     assert!(stranger);
 
     // There is no room for it: it ends without a trace and without an answer.
-    while endpoint.poll_transmit().is_some() {}
-    endpoint.refuse(now, first);
-    assert!(endpoint.poll_transmit().is_none());
-    let counters = *endpoint.counters();
+    while endpoint.outputs().poll_transmit().is_some() {}
+    endpoint.call(now, |e| e.refuse(now, first));
+    assert!(endpoint.outputs().poll_transmit().is_none());
+    let counters = *endpoint.protocol().counters();
     assert_eq!((counters.half_open_refused, counters.half_open), (1, 1));
     // The other is not touched, and what is asked for no more is nobody's.
-    assert!(endpoint.stranger(second).is_some() && endpoint.stranger(first).is_none());
+    assert!(endpoint.protocol().stranger(second).is_some() && endpoint.protocol().stranger(first).is_none());
 
     // Our own attempt.
     let mut w = World::pair(2, |_| {});
@@ -61,6 +61,8 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
     let endpoint = &mut w.nodes[0].endpoint;
     endpoint.initiate(now, Some("gw"), None).unwrap();
     endpoint.handle_timeout(now + Duration::from_millis(1));
-    let requests: Vec<_> = std::iter::from_fn(|| endpoint.poll_request()).collect();
-    assert!(!requests.is_empty() && requests.iter().all(|(id, _)| endpoint.stranger(*id).is_none()));
+    let requests: Vec<_> = std::iter::from_fn(|| endpoint.outputs().poll_request()).collect();
+    assert!(
+        !requests.is_empty() && requests.iter().all(|(id, _)| endpoint.protocol().stranger(*id).is_none())
+    );
 }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_crypto::rng::Seeded;
-use ironswan_ike::Target;
 use ironswan_ipsec::{Carrier, Config, Datagram, DropReason, Engine, RxBatch, TxBatch, TxConfig, Worker};
-use ironswan_keying::{ChildAction, ChildKind, Connection, Limits};
+use ironswan_keying::{ChildAction, ChildKind, Connection, Limits, Target};
 use ironswan_testkit::{Node, World, config};
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
@@ -87,7 +86,7 @@ fn world(seed: u64, tweak: impl FnOnce(&mut [Connection; 3])) -> World {
 /// Brings a child up from one of the peers.
 fn up(w: &mut World, node: usize, child: &str) {
     let now = w.now();
-    let conn = w.nodes[node].endpoint.connections().next().unwrap().name.clone();
+    let conn = w.nodes[node].endpoint.connections()[0].name.clone();
     let ticket = w.nodes[node].endpoint.initiate(now, Some(&conn), Some(child)).unwrap();
     w.run(5 * S);
     assert_eq!(w.nodes[node].done.get(&ticket), Some(&Ok(())), "{child} of {}", name(node));
@@ -342,7 +341,7 @@ fn of_two_that_cross_the_older_is_first_whatever_is_asked_for() {
         up(&mut w, other, "net");
         assert_eq!(leaves(&w, "10.6.0.1"), Ok(first));
         let now = w.now();
-        let mut conn = w.nodes[other].endpoint.connections().next().unwrap().clone();
+        let mut conn = (*w.nodes[other].endpoint.connections()[0]).clone();
         conn.children.push(config::child("less", "10.6.0.0/28", "10.1.0.0/24"));
         w.nodes[other].endpoint.load_connection(now, conn);
         up(&mut w, other, "less");

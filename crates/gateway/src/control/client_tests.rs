@@ -60,7 +60,7 @@ async fn an_answer_of_ours_that_does_not_fit_is_an_error_and_the_client_stays() 
         let s = serve(pair());
         // More than 512 KiB of names.
         s.a.act(|e, now| {
-            let template = e.connections().next().expect("one").clone();
+            let template = (*e.connections()[0]).clone();
             for n in 0..6_000 {
                 let mut conn = template.clone();
                 conn.name = format!("{n:0>100}");
@@ -83,7 +83,7 @@ async fn a_connection_that_does_not_fit_one_event_is_listed_in_several() {
     local(async {
         let s = serve(pair());
         s.a.act(|e, now| {
-            let mut conn = e.connections().next().expect("one").clone();
+            let mut conn = (*e.connections()[0]).clone();
             conn.name = "wide".to_owned();
             let template = conn.children[0].clone();
             conn.children = (0..3_000)

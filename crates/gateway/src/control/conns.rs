@@ -16,11 +16,15 @@ impl Control {
     pub(super) async fn list_conns(&self, client: &Client, message: &Section) -> Section {
         let only = text(message, "ike");
         let names: Vec<String> = self.driver.view(|e, _| {
-            e.connections().filter(|c| only.is_none_or(|n| c.name == n)).map(|c| c.name.clone()).collect()
+            e.connections()
+                .iter()
+                .filter(|c| only.is_none_or(|n| c.name == n))
+                .map(|c| c.name.clone())
+                .collect()
         });
         for name in names {
             // One at a time: a client may take its time, and the connection may go meanwhile.
-            let found = self.driver.view(|e, _| e.connection(&name).map(|c| (section(c), children(c))));
+            let found = self.driver.view(|e, _| e.connection(&name).map(|c| (section(&c), children(&c))));
             if let Some((head, children)) = found
                 && !client.stream_parts("list-conn", &name, head, ("children", children)).await
             {

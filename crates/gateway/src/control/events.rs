@@ -48,7 +48,7 @@ impl Observer for Control {
 
 /// The IKE_SA as it is now, with its counters.
 fn find(driver: &Driver, id: IkeId) -> Option<IkeSaInfo> {
-    let mut sa = driver.view(|e, now| e.ike_sa(now, id))?;
+    let mut sa = driver.view(|e, now| e.protocol().ike_sa(now, id))?;
     driver.fill(std::slice::from_mut(&mut sa));
     Some(sa)
 }

@@ -53,7 +53,7 @@ impl Control {
         let Some(id) = text(message, "id") else { return failure("missing private key id") };
         let named = self
             .driver
-            .view(|e, _| e.private_ids().find(|key| hex(*key) == id.to_ascii_lowercase()).copied());
+            .view(|e, _| e.private_ids().into_iter().find(|key| hex(key) == id.to_ascii_lowercase()));
         match named {
             Some(key) if self.driver.act(|e, _| e.unload_private(&key)) => success(),
             _ => failure(format!("private key '{}' not found", id.escape_debug())),
@@ -62,7 +62,7 @@ impl Control {
 
     /// `get-keys`.
     pub(super) fn get_keys(&self) -> Section {
-        let ids: Vec<String> = self.driver.view(|e, _| e.private_ids().map(hex).collect());
+        let ids: Vec<String> = self.driver.view(|e, _| e.private_ids().iter().map(hex).collect());
         Section::new().with("keys", ids)
     }
 }

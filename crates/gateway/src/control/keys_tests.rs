@@ -130,7 +130,7 @@ async fn a_connection_brings_its_public_keys() {
         let answer = c.request("load-conn", signed(public(1), both)).await;
         assert!(ok(&answer), "{answer:?}");
         let theirs = keyfiles::public_key(PUBLIC.as_bytes()).unwrap();
-        let conn = s.a.view(|e, _| e.connection("signed").cloned()).unwrap();
+        let conn = s.a.view(|e, _| e.connection("signed")).unwrap();
         assert_eq!(conn.local_auth, Auth::Pubkey(vec![key(1)]));
         assert_eq!(conn.remote_auth, Auth::Pubkey(vec![key(2), theirs]));
         for (ours, theirs, says) in [

@@ -1,7 +1,6 @@
 //! Commands that change and name what is loaded: connections and shared keys.
 
-use ironswan_ike::STOPPING;
-use ironswan_keying::{ChildKind, Connection, Fingerprint, SharedKey};
+use ironswan_keying::{ChildKind, Connection, STOPPING, SharedKey};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
@@ -48,7 +47,7 @@ impl Control {
         }
         // The connection answers peers all the same; whoever initiates it gets the same warning.
         for conn in &read {
-            if let Some(why) = self.driver.view(|e, _| e.options().ports.foreign(conn)) {
+            if let Some(why) = self.driver.view(|e, _| e.protocol().options().ports.foreign(conn)) {
                 let origin = Origin::source(&format!("connection {}", conn.name));
                 diags.warn(&origin, "local_port", why);
             }
@@ -64,7 +63,7 @@ impl Control {
 
     /// Loads a connection unless it is loaded as it is: then nothing is begun anew.
     fn put_conn(&self, conn: Connection) {
-        let same = self.driver.view(|e, _| e.connection(&conn.name) == Some(&conn));
+        let same = self.driver.view(|e, _| e.connection(&conn.name).is_some_and(|c| *c == conn));
         if !same {
             let shunts = conn.children.iter().filter(|c| c.kind != ChildKind::Protect).count();
             tracing::info!(
@@ -90,7 +89,8 @@ impl Control {
 
     /// `get-conns`.
     pub(super) fn get_conns(&self) -> Section {
-        let names: Vec<String> = self.driver.view(|e, _| e.connections().map(|c| c.name.clone()).collect());
+        let names: Vec<String> =
+            self.driver.view(|e, _| e.connections().iter().map(|c| c.name.clone()).collect());
         Section::new().with("conns", names)
     }
 
@@ -146,10 +146,8 @@ impl Control {
 
     /// `get-shared`.
     pub(super) fn get_shared(&self) -> Section {
-        let names = self.driver.view(|e, _| {
-            let named = e.shared_names().filter(|name| !name.starts_with(UNNAMED));
-            named.map(str::to_owned).collect::<Vec<String>>()
-        });
+        let mut names = self.driver.view(|e, _| e.shared_names());
+        names.retain(|name| !name.starts_with(UNNAMED));
         Section::new().with("keys", names)
     }
 
@@ -167,13 +165,11 @@ impl Control {
     /// `clear-creds`.
     pub(super) fn clear_creds(&self) -> Section {
         self.driver.act(|e, _| {
-            let names: Vec<String> = e.shared_names().map(str::to_owned).collect();
-            for name in &names {
-                e.unload_shared(name);
+            for name in e.shared_names() {
+                e.unload_shared(&name);
             }
-            let ids: Vec<Fingerprint> = e.private_ids().copied().collect();
-            for id in &ids {
-                e.unload_private(id);
+            for id in e.private_ids() {
+                e.unload_private(&id);
             }
         });
         self.unnamed.borrow_mut().clear();

@@ -29,7 +29,7 @@ impl Control {
         let (ike, child) = (text(message, "ike"), text(message, "child"));
         let mut items = Vec::new();
         self.driver.view(|e, _| {
-            for conn in e.connections().filter(|c| ike.is_none_or(|n| c.name == n)) {
+            for conn in e.connections().iter().filter(|c| ike.is_none_or(|n| c.name == n)) {
                 for c in conn.children.iter().filter(|c| child.is_none_or(|n| c.name == n)) {
                     let wanted = match c.kind {
                         ChildKind::Protect => trap,

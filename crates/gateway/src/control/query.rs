@@ -25,7 +25,8 @@ impl Control {
     /// is queued.
     pub(super) async fn stats(&self) -> Section {
         let up = clock::now().saturating_duration_since(self.started);
-        let (total, half_open) = self.driver.view(|e, _| (e.ike_sa_count() as u64, e.counters().half_open));
+        let (total, half_open) =
+            self.driver.view(|e, _| (e.protocol().ike_sa_count() as u64, e.protocol().counters().half_open));
         let guard = self.guard_counters().await;
         let plane = self.driver.plane(|plane| plane.report());
         // The data threads and the control thread; none of them has work waiting that is not in
@@ -61,7 +62,7 @@ impl Control {
 
     fn ike_counters(&self) -> Section {
         self.driver.view(|e, _| {
-            let c = e.counters();
+            let c = e.protocol().counters();
             let mut s = Section::new()
                 .with("ike-rekey-init", c.ike_rekey_init)
                 .with("ike-rekey-resp", c.ike_rekey_resp)
@@ -89,7 +90,7 @@ impl Control {
     pub(super) async fn all_counters(&self) -> Section {
         let mut ike = self.ike_counters();
         self.driver.view(|e, _| {
-            let c = e.counters();
+            let c = e.protocol().counters();
             for (name, n) in [
                 ("out-of-order", c.out_of_order),
                 ("invalid-version", c.invalid_version),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use ironswan_ike::event::Level;
-use ironswan_ike::{CommandError, Target};
+use ironswan_keying::{CommandError, Target};
 use ironswan_wire::vici::Section;
 use tokio::sync::oneshot;
 
@@ -39,6 +39,7 @@ impl Control {
         };
         let conns = self.driver.view(|e, _| {
             e.connections()
+                .iter()
                 .filter(|c| ike.is_none_or(|i| c.name == i))
                 .filter(|c| child.is_none_or(|name| c.children.iter().any(|k| k.name == name)))
                 .map(|c| c.name.clone())
@@ -148,7 +149,8 @@ impl Control {
     /// Names of the connections whose IKE_SAs a target may mean.
     fn conns_of(&self, t: &Target) -> HashSet<String> {
         self.driver.view(|e, now| {
-            e.ike_sas(now)
+            e.protocol()
+                .ike_sas(now)
                 .into_iter()
                 .filter(|sa| t.ike.as_ref().is_none_or(|n| sa.conn == *n))
                 .filter(|sa| t.ike_id.is_none_or(|id| sa.id.0 == id))

@@ -81,7 +81,7 @@ async fn a_connection_that_cannot_be_leaves_the_one_that_is_loaded() {
     local(async {
         let s = with_keys("ah_proposals = sha256");
         up(&s.a).await.unwrap();
-        let before = s.a.view(|e, _| e.connection("net").cloned());
+        let before = s.a.view(|e, _| e.connection("net"));
         let mut c = Raw::connect(&s).await;
         let side = || Section::new().with("auth", "psk");
         for (key, value, say) in [
@@ -102,7 +102,7 @@ async fn a_connection_that_cannot_be_leaves_the_one_that_is_loaded() {
             let answer = c.request("load-conn", Section::new().with("net", net)).await;
             assert_eq!(answer.get_str("success"), Some("no"), "{key}");
             assert!(answer.get_str("errmsg").unwrap().contains(say), "{answer:?}");
-            assert_eq!(s.a.view(|e, _| e.connection("net").cloned()), before, "{key}");
+            assert_eq!(s.a.view(|e, _| e.connection("net")), before, "{key}");
         }
         assert_eq!(listed(&s).await, "TUNNEL, AH:HMAC_SHA2_256_128");
     })

@@ -290,7 +290,7 @@ async fn a_shared_key_without_an_id_never_takes_the_name_of_another() {
         assert!(ok(&c.request("load-shared", key(Some("vici-1"), "a.example", "first")).await));
         assert!(ok(&c.request("load-shared", key(None, "b.example", "second")).await));
         assert!(ok(&c.request("load-shared", key(None, "c.example", "third")).await));
-        let keys = || s.a.view(|e, _| e.shared_names().map(str::to_owned).collect::<Vec<_>>());
+        let keys = || s.a.view(|e, _| e.shared_names());
         assert_eq!(keys(), ["%unnamed-1", "%unnamed-2", "vici-1"]);
         // Loaded again for the same owners it replaces itself; by name it can neither be replaced
         // nor unloaded.

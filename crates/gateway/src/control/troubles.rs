@@ -12,8 +12,8 @@
 
 use std::collections::BTreeSet;
 
-use ironswan_ike::endpoint::{Down, Next};
 use ironswan_io::route::Netlink;
+use ironswan_keying::{Down, Next};
 use ironswan_wire::vici::{Section, Value};
 
 use super::client::Client;

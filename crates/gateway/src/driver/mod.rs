@@ -25,10 +25,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
+use ironswan_ike::Endpoint;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Ticket};
-use ironswan_ike::{CommandError, Endpoint};
 use ironswan_io::{Error as IoError, clock};
-use ironswan_keying::Connection;
+use ironswan_keying::{CommandError, Connection, Joined};
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef};
 use tokio::sync::{Notify, oneshot};
 
@@ -57,7 +57,7 @@ pub trait Observer {
 pub type Outcome = Result<(), String>;
 
 struct State {
-    endpoint: Endpoint,
+    endpoint: Joined<Endpoint>,
     plane: Box<dyn DataPlane>,
     /// Commands that the data plane is applying.
     under_way: Vec<Command>,
@@ -87,9 +87,9 @@ struct Inner {
 pub struct Driver(Rc<Inner>);
 
 impl Driver {
-    /// A driver of this endpoint and this data plane.
+    /// A driver of this endpoint, its policy and this data plane.
     pub fn new(
-        endpoint: Endpoint,
+        endpoint: Joined<Endpoint>,
         plane: Box<dyn DataPlane>,
         guard: SharedGuard,
         keylog: Option<KeyLogger>,
@@ -115,13 +115,13 @@ impl Driver {
         self.0.observers.borrow_mut().push(observer);
     }
 
-    /// Looks at the endpoint.
-    pub fn view<R>(&self, f: impl FnOnce(&Endpoint, Instant) -> R) -> R {
+    /// Looks at the endpoint and its policy.
+    pub fn view<R>(&self, f: impl FnOnce(&Joined<Endpoint>, Instant) -> R) -> R {
         f(&self.0.state.borrow().endpoint, clock::now())
     }
 
-    /// Changes something at the endpoint, and carries out what follows.
-    pub fn act<R>(&self, f: impl FnOnce(&mut Endpoint, Instant) -> R) -> R {
+    /// Changes something at the endpoint or its policy, and carries out what follows.
+    pub fn act<R>(&self, f: impl FnOnce(&mut Joined<Endpoint>, Instant) -> R) -> R {
         let now = clock::now();
         let result = f(&mut self.0.state.borrow_mut().endpoint, now);
         self.pump(now);
@@ -131,7 +131,7 @@ impl Driver {
     /// A command that ends later: what it matched, and its end.
     pub fn command(
         &self,
-        f: impl FnOnce(&mut Endpoint, Instant) -> Result<(usize, Ticket), CommandError>,
+        f: impl FnOnce(&mut Joined<Endpoint>, Instant) -> Result<(usize, Ticket), CommandError>,
     ) -> Result<(usize, oneshot::Receiver<Outcome>), CommandError> {
         let now = clock::now();
         let (tx, rx) = oneshot::channel();
@@ -264,12 +264,12 @@ impl Driver {
             self.apply(&event);
             return true;
         }
-        let request = self.0.state.borrow_mut().endpoint.poll_request();
+        let request = self.0.state.borrow_mut().endpoint.outputs().poll_request();
         if let Some((id, request)) = request {
             self.serve(now, id, request);
             return true;
         }
-        let transmit = self.0.state.borrow_mut().endpoint.poll_transmit();
+        let transmit = self.0.state.borrow_mut().endpoint.outputs().poll_transmit();
         if let Some(transmit) = &transmit {
             self.transmit(transmit);
         }
@@ -339,7 +339,7 @@ impl Driver {
     }
 
     fn complete(&self, now: Instant, id: RequestId, completion: Completion) {
-        self.0.state.borrow_mut().endpoint.complete(now, id, completion);
+        self.0.state.borrow_mut().endpoint.call(now, |e| e.complete(now, id, completion));
     }
 
     /// Looks a name up; however long that takes, nothing else waits.
@@ -351,7 +351,7 @@ impl Driver {
                 Ok(addrs) => Completion::Addresses { addrs, error: None },
                 Err(e) => Completion::Addresses { addrs: Vec::new(), error: Some(e) },
             };
-            driver.act(|e, now| e.complete(now, id, completion));
+            driver.act(|e, now| e.call(now, |e| e.complete(now, id, completion)));
         });
     }
 
@@ -366,7 +366,7 @@ impl Driver {
             }
             answer
         };
-        let stranger = self.0.state.borrow().endpoint.stranger(id);
+        let stranger = self.0.state.borrow().endpoint.protocol().stranger(id);
         let (turn, room) = match stranger {
             Some(site) => (Turn::Later(site), room),
             None => (Turn::First, usize::MAX),
@@ -376,7 +376,10 @@ impl Driver {
                 self.0.computing.borrow_mut().extend(place.map(|place| (id, place)));
                 computed
             }
-            Err(_) if stranger.is_some() => return self.0.state.borrow_mut().endpoint.refuse(now, id),
+            Err(_) if stranger.is_some() => {
+                let endpoint = &mut self.0.state.borrow_mut().endpoint;
+                return endpoint.call(now, |e| e.refuse(now, id));
+            }
             Err(why) => {
                 return self.complete(now, id, Completion::Failed { error: why.to_string() });
             }
@@ -389,7 +392,7 @@ impl Driver {
                 // The panic itself has been logged.
                 Completion::Failed { error: "the computation ended badly".to_owned() }
             });
-            driver.act(|e, now| e.complete(now, id, completion));
+            driver.act(|e, now| e.call(now, |e| e.complete(now, id, completion)));
         });
     }
 }
@@ -399,7 +402,7 @@ impl State {
     fn poll_commands(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         while self.held.is_none() {
-            match self.endpoint.poll_event() {
+            match self.endpoint.outputs().poll_event() {
                 Some(Event::Sadb(command)) => commands.push(command),
                 Some(event) => self.held = Some(event),
                 None => break,

@@ -3,7 +3,7 @@
 //!
 //! A name is looked up once at a time, whoever asks. Whoever asks has an answer within
 //! [`TIME_LIMIT`], although the thread may hang in the resolver for longer. The RFC 7296 side of it
-//! (which name, when) is `ike`'s `endpoint::names`.
+//! (which name, when) is `keying`'s `tunnels::names`.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};

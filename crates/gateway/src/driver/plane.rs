@@ -29,9 +29,13 @@ impl Driver {
     pub async fn serve_plane(&self) {
         loop {
             match poll_fn(|cx| self.change_plane(|plane| plane.poll_notice(cx))).await {
-                Notice::Ike(d) => self.act(|e, now| e.handle_datagram(now, d.local, d.remote, &d.payload)),
+                Notice::Ike(d) => self.act(|e, now| {
+                    e.call(now, |e| e.handle_datagram(now, d.local, d.remote, &d.payload));
+                }),
                 Notice::Up(list) => {
-                    self.act(|e, now| list.into_iter().for_each(|up| e.handle_engine(now, up)));
+                    self.act(|e, now| {
+                        list.into_iter().for_each(|up| e.call(now, |e| e.handle_engine(now, up)))
+                    });
                 }
                 Notice::Applied(refused) => {
                     let commands = std::mem::take(&mut self.0.state.borrow_mut().under_way);
@@ -86,14 +90,15 @@ impl Driver {
         if let Command::SaAdd(sa) = command {
             let (direction, spi, reqid, remote) = (sa.direction, sa.spi, sa.reqid, sa.remote.ip());
             let up = Up::Expire { sa: SaRef { direction, spi, reqid, remote }, hard: true };
-            self.0.state.borrow_mut().endpoint.handle_engine(clock::now(), up);
+            let now = clock::now();
+            self.0.state.borrow_mut().endpoint.call(now, |e| e.handle_engine(now, up));
         }
     }
 
     /// Every IKE_SA with the counters of its children filled in, and the time on the data plane's
     /// clock in seconds.
     pub fn ike_sas(&self) -> (Vec<IkeSaInfo>, u64) {
-        let mut list = self.view(|e, now| e.ike_sas(now));
+        let mut list = self.view(|e, now| e.protocol().ike_sas(now));
         self.fill(&mut list);
         (list, self.plane_now().as_secs())
     }

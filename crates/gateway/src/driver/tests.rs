@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ironswan_crypto::rng::System;
+use ironswan_ike::Options;
 use ironswan_ike::event::IkeState;
-use ironswan_ike::{Options, Target};
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Address, NextHop, Route, Rule};
-use ironswan_keying::Limits;
+use ironswan_keying::{Joined, Limits, Target};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -105,7 +105,8 @@ fn over(kernel: Box<dyn Kernel>, conf: &str) -> (Driver, Sent, Record) {
 /// A driver over this kernel that sends so, and what its data plane is told.
 fn sending(send: SendIke, kernel: Box<dyn Kernel>, conf: &str) -> (Driver, Record) {
     let (plane, record) = Recording::sending(send);
-    let endpoint = Endpoint::new(Limits::default(), Box::new(System), Options::default());
+    let endpoint = |policy| Endpoint::new(policy, Limits::default(), Box::new(System), Options::default());
+    let endpoint = Joined::new(Limits::default(), Box::new(System), endpoint);
     let driver = Driver::new(endpoint, plane, SharedGuard::new(standing_guard(), kernel), None);
     let config = read(conf);
     for s in config.secrets {
@@ -229,7 +230,7 @@ async fn no_more_key_pairs_wait_for_strangers_than_there_are_half_open_ike_sas()
             (0..40).for_each(|n| ask(n, n % 2));
             assert_eq!(kex.waiting(), 40);
             (0..20).for_each(|n| ask(n, 10 + n));
-            let c = a.view(|e, _| *e.counters());
+            let c = a.view(|e, _| *e.protocol().counters());
             let known = a.0.computing.borrow().len();
             println!("{} half-open, {} gave way, {} wait", c.half_open, c.half_open_displaced, kex.waiting());
             assert_eq!((c.half_open, c.half_open_displaced, kex.waiting(), known), (40, 20, 40, 40));
@@ -254,7 +255,7 @@ pub(crate) fn conf(me: u8, peer: u8) -> String {
 
 /// A datagram reaches a driver.
 fn receive(d: &Driver, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
-    d.act(|e, now| e.handle_datagram(now, local, remote, payload));
+    d.act(|e, now| e.call(now, |e| e.handle_datagram(now, local, remote, payload)));
 }
 
 /// Carries what one sends to the other, as the sockets would: without the non-ESP marker.
@@ -420,7 +421,7 @@ fn the_guard_of_a_child_is_its_own_and_follows_a_reload() {
     };
     let (a, b) = (conn("a", 2, "no"), conn("b", 3, "yes"));
     let guards = |driver: &Driver| {
-        driver.replan(driver.view(|e, _| from_config::configured(e.connections())));
+        driver.replan(driver.view(|e, _| from_config::configured(e.connections().iter().map(|c| &**c))));
         driver.guard(|g| {
             let all = g.policies().iter().map(|p| (p.name.clone(), p.guard));
             all.collect::<Vec<_>>()

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use ironswan_ike::Endpoint;
 use ironswan_ike::event::{Event, IkeState, Level, Transmit};
 use ironswan_io::clock;
+use ironswan_keying::Joined;
 use tokio::sync::Notify;
 
 use super::Driver;
@@ -51,7 +52,7 @@ impl Driver {
             }
         };
         if let Some(text) = due {
-            let sa = t.ike.and_then(|ike| self.view(|e, now| e.ike_sa(now, ike)));
+            let sa = t.ike.and_then(|ike| self.view(|e, now| e.protocol().ike_sa(now, ike)));
             let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));
             self.apply(&Event::Log { level: Level::Warn, conn, ike, text, why: None });
         }
@@ -74,7 +75,7 @@ impl Driver {
                 // connections.
                 if let Some((remote, why)) = error
                     && self.view(|e, _| conns.iter().any(|c| may_be_at(e, c, remote)))
-                    && self.view(|e, now| e.ike_sas(now)).iter().any(|sa| {
+                    && self.view(|e, now| e.protocol().ike_sas(now)).iter().any(|sa| {
                         let begins = matches!(sa.state, IkeState::Created | IkeState::Connecting);
                         begins && sa.remote.ip() == remote && conns.contains(&sa.conn)
                     })
@@ -102,6 +103,6 @@ fn describe(t: &Transmit, e: &io::Error) -> String {
 }
 
 /// True when the peer of this connection may have that address.
-fn may_be_at(endpoint: &Endpoint, conn: &str, remote: IpAddr) -> bool {
+fn may_be_at(endpoint: &Joined<Endpoint>, conn: &str, remote: IpAddr) -> bool {
     endpoint.connection(conn).is_some_and(|c| c.remote_addrs.iter().any(|a| a.matches(remote)))
 }

@@ -118,7 +118,7 @@ impl Driver {
     }
 
     fn close(&self) -> (u64, Option<String>) {
-        let loaded = self.view(|e, _| from_config::configured(e.connections()));
+        let loaded = self.view(|e, _| from_config::configured(e.connections().iter().map(|c| &**c)));
         let generation = self.replan(loaded);
         (generation, self.change_guard(|g, _| g.begin_table()))
     }

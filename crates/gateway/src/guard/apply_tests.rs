@@ -70,7 +70,7 @@ fn has(kept: &Rc<RefCell<KernelState>>, route: &str) -> bool {
 
 /// The loaded connection under another name, to another net.
 fn other(driver: &Driver, n: u32) -> Connection {
-    let mut conn = driver.view(|e, _| e.connection("net").cloned()).expect("it is loaded");
+    let mut conn = (*driver.view(|e, _| e.connection("net")).expect("it is loaded")).clone();
     conn.name = format!("net{n}");
     let net = std::net::Ipv4Addr::from(0x0b00_0000 + (n << 9));
     let to = TrafficSelector::addresses(AddrRange::prefix(net.into(), 24).unwrap());
@@ -266,7 +266,7 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             assert!(driver.unload_connection("net1"));
-            let last = driver.view(|e, _| from_config::configured(e.connections()));
+            let last = driver.view(|e, _| from_config::configured(e.connections().iter().map(|c| &**c)));
             keeper.abort();
             let _ = keeper.await;
             guard.end(last);

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ironswan_ike::{Endpoint, STOPPING, Target};
+use ironswan_ike::Endpoint;
 use ironswan_io::clock;
 
 use crate::driver::Driver;
@@ -19,6 +19,7 @@ use ironswan_config::files::{self, Files, Progress, Task};
 use ironswan_config::{self as config, Config, Daemon};
 use ironswan_keying::Fingerprint;
 use ironswan_keying::diagnosis::Configuration;
+use ironswan_keying::{Joined, STOPPING, Target};
 
 /// A file that was written this long ago is taken to be whole.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -302,7 +303,7 @@ fn read_settled(fs: &Files, dir: &Path) -> Read {
 }
 
 /// Closes what runs under this name, if something does.
-fn close(endpoint: &mut Endpoint, now: Instant, conn: &str, child: Option<String>) {
+fn close(endpoint: &mut Joined<Endpoint>, now: Instant, conn: &str, child: Option<String>) {
     let target = Target { ike: Some(conn.to_owned()), child, ..Target::default() };
     // Nobody waits for its end.
     let _ = endpoint.terminate(now, &target, false);

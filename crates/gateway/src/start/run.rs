@@ -18,7 +18,7 @@ use ironswan_ike::{Endpoint, Options};
 use ironswan_io::clock;
 use ironswan_io::route::Netlink;
 use ironswan_keying::diagnosis::{Machine, SocketFault};
-use ironswan_keying::{Diagnosis, Ports};
+use ironswan_keying::{Diagnosis, Joined, Ports};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, LocalSet};
 
@@ -166,7 +166,8 @@ fn start_driver(settings: &Daemon, keylog: Option<KeyLogger>) -> Result<(Driver,
         keylog: keylog.is_some(),
         ports: Ports { ike: settings.port_ike, natt: settings.port_natt },
     };
-    let endpoint = Endpoint::new(settings.limits.clone(), Box::new(System), options);
+    let endpoint = |policy| Endpoint::new(policy, settings.limits.clone(), Box::new(System), options);
+    let endpoint = Joined::new(settings.limits.clone(), Box::new(System), endpoint);
     let driver = Driver::new(endpoint, plane, guard, keylog);
     let timers = driver.clone();
     tokio::task::spawn_local(async move { timers.timers().await });
@@ -261,7 +262,8 @@ impl Running {
         tracing::info!("shutting down");
         // Remember which policies are guarded; they stay guarded after the endpoint has let go of
         // its connections.
-        let protected = self.driver.view(|e, _| from_config::configured(e.connections()));
+        let protected =
+            self.driver.view(|e, _| from_config::configured(e.connections().iter().map(|c| &**c)));
         end_all(std::mem::take(&mut self.keepers)).await;
         self.say_goodbye(stop).await;
         // The listener goes with its task, and the socket file with the listener.
@@ -281,7 +283,7 @@ impl Running {
     async fn say_goodbye(&self, stop: &mut StopSignals) {
         self.driver.act(|e, now| e.shutdown(now));
         let answered = async {
-            while self.driver.view(|e, _| e.ike_sa_count() > 0) {
+            while self.driver.view(|e, _| e.protocol().ike_sa_count() > 0) {
                 tokio::time::sleep(GOODBYE_LOOK).await;
             }
         };

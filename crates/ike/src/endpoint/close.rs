@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Endpoint;
-use super::carried::Kept;
+use super::kept::Kept;
 use super::lifecycle::{names_in_work, unborn};
-use super::progress::at_work;
 use super::todo::Todo;
 use crate::event::{ChildId, Event, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::{DeleteIke, NewChild, Task};
 use crate::timer::Timer;
 use ironswan_keying::tunnels::{Close, Ended, Tried};
-use ironswan_keying::{ChildAction, ChildConfig};
+use ironswan_keying::{ChildAction, ChildConfig, Report};
 
 impl Endpoint {
     /// Ends an IKE_SA, and reports its end to policy.
@@ -28,7 +27,7 @@ impl Endpoint {
         let was_up = sa.is_up();
         let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
         if sa.announced {
-            self.tunnels.gone(&sa.conn.name, None);
+            self.report(Report::Gone { conn: sa.conn.name.clone(), child: None });
         }
         self.leave_half_open(sa);
         if let Some(init) = &sa.init {
@@ -72,22 +71,18 @@ impl Endpoint {
             addresses: sa.choices,
             automatic: sa.automatic,
             prefer: sa.roam.prefer,
-            takes_over: sa.roam.replaces.is_some(),
+            takes_over: sa.roam.replaces,
             goes_on,
         });
-        let ended = Ended { conn: &sa.conn, end: &how, lost, tried };
-        let (sas, by_conn) = (&self.sas, &self.by_conn);
-        let follows = self
-            .tunnels
-            .ended(now, &mut self.rng, ended, |child| at_work(sas, by_conn, &sa.conn.name, child).is_some());
-        for line in follows.lines {
-            self.log(Level::Info, sa, line);
+        if goes_on {
+            // The attempt that goes on takes everything over.
+        } else if tried.is_some() {
+            // Until policy has said whether the attempt is repeated.
+            self.kept.extend(kept(sa).map(|kept| (sa.id, kept)));
+        } else if let Some(old) = sa.roam.replaces {
+            self.todo.push_back(Todo::Stay(old));
         }
-        match (follows.again, sa.roam.replaces) {
-            (Some(again), replaces) => self.keep(again, replaces, kept(sa)),
-            (None, Some(old)) if !goes_on => self.todo.push_back(Todo::Stay(old)),
-            (None, _) => {}
-        }
+        self.report(Report::Ended(Ended { ike: sa.id, conn: sa.conn.clone(), end: how, lost, tried }));
     }
 
     /// The tasks of an IKE_SA that ends will not be done: whoever waits for them is told why.
@@ -122,7 +117,7 @@ impl Endpoint {
     /// The attempt that made this IKE_SA has come up or ended: the next one may begin.
     pub(super) fn attempt_over(&mut self, sa: &IkeSa) {
         if let Some(id) = sa.start {
-            self.tunnels.over(id);
+            self.report(Report::Over(id));
         }
     }
 
@@ -144,9 +139,7 @@ impl Endpoint {
         self.leave_race(now, sa, &Close::LetGo(why));
         self.attempt_over(sa);
         for child in wanted(sa) {
-            let (sas, by_conn, child) = (&self.sas, &self.by_conn, child.as_deref());
-            let name = &sa.conn.name;
-            self.tunnels.unwanted(name, child, || at_work(sas, by_conn, name, child).is_some());
+            self.report(Report::Unwanted { conn: sa.conn.name.clone(), child });
         }
         let tasks = sa.active.take().map(|a| a.task).into_iter().chain(sa.queue.drain(..));
         for task in tasks.collect::<Vec<_>>() {
@@ -176,22 +169,21 @@ impl Endpoint {
     // ---- reports of tasks to policy ----
 
     /// A child, or an attempt to bring it up, has ended.
-    pub(crate) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
-        self.tunnels.failed(now, conn, child, why);
+    pub(crate) fn ended(&mut self, conn: &str, child: Option<&str>, why: &str) {
+        let (conn, child, why) = (conn.to_owned(), child.map(str::to_owned), why.to_owned());
+        self.report(Report::Failed { conn, child, why });
     }
 
     /// Does what the configuration says for an event of a child (`close_action`, `dpd_action`).
     pub(crate) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
-        self.tunnels.act(conn, child, action);
+        self.report(Report::Act { conn: conn.to_owned(), child: child.to_owned(), action });
     }
 
     /// A new child found the peer busy: policy has it asked for once more, soon.
-    pub(crate) fn child_later(&mut self, now: Instant, sa: &IkeSa, new: Box<NewChild>) {
+    pub(crate) fn child_later(&mut self, sa: &IkeSa, new: Box<NewChild>) {
         self.abandon(&new);
-        let (conn, child) = (&sa.conn.name, &new.config.name);
-        let pause = self.tunnels.busy(now, &mut self.rng, conn, child, new.ticket);
-        let line = format!("the peer is busy, trying CHILD_SA {child} again in {} seconds", pause.as_secs());
-        self.log(Level::Info, sa, line);
+        let (conn, child) = (sa.conn.name.clone(), new.config.name.clone());
+        self.report(Report::Busy { ike: sa.id, conn, child, ticket: new.ticket });
     }
 }
 

@@ -1,85 +1,31 @@
-//! Commands of an operator: initiate, terminate, rekey, and the end of everything.
+//! Commands of an operator: terminate and rekey.
 
 use std::time::Instant;
 
 use super::Endpoint;
-use super::carried::Carried;
 use super::lifecycle::{queue_rekey_ike, rekeys_ike};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task};
-use ironswan_keying::CommandError;
 use ironswan_keying::tunnels::TERMINATED;
+use ironswan_keying::{CommandError, Target};
 
-/// Which SAs a command is about: everything that is given must match. All `None` matches nothing.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Target {
-    /// Connection's name.
-    pub ike: Option<String>,
-    /// Child's name.
-    pub child: Option<String>,
-    /// IKE_SA's unique id.
-    pub ike_id: Option<u64>,
-    /// CHILD_SA's unique id.
-    pub child_id: Option<u64>,
-}
-
-impl Target {
-    fn children_only(&self) -> bool {
-        self.child.is_some() || self.child_id.is_some()
-    }
-
-    fn matches_ike(&self, sa: &IkeSa) -> bool {
-        (self.ike.is_some() || self.ike_id.is_some() || self.children_only())
-            && self.ike.as_ref().is_none_or(|n| sa.conn.name == *n)
-            && self.ike_id.is_none_or(|id| sa.id.0 == id)
-    }
-
-    fn children_of(&self, sa: &IkeSa) -> Vec<ChildId> {
-        let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
-        sa.children
-            .values()
-            .filter(|c| live(c.state))
-            .filter(|c| self.child.as_ref().is_none_or(|n| c.config.name == *n))
-            .filter(|c| self.child_id.is_none_or(|id| c.id.0 == id))
-            .map(|c| c.id)
-            .collect()
-    }
+/// The children of an IKE_SA that a command is about.
+fn children_of(target: &Target, sa: &IkeSa) -> Vec<ChildId> {
+    let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
+    let children = sa.children.values().filter(|c| live(c.state));
+    children.filter(|c| target.matches_child(c.id.0, &c.config.name)).map(|c| c.id).collect()
 }
 
 impl Endpoint {
-    /// Brings up a child, or with `child` `None` the IKE_SA alone. `ike` may be left out when a
-    /// connection has the child. The ticket's `Done` says how it ended; what is up already is done
-    /// at once.
-    pub fn initiate(
-        &mut self,
-        now: Instant,
-        ike: Option<&str>,
-        child: Option<&str>,
-    ) -> Result<Ticket, CommandError> {
-        let mut start = self.tunnels.command(ike, child)?;
-        let ticket = self.open_ticket(1);
-        start.ticket = Some(ticket);
-        let begun = self.start(now, &start, child, &mut Carried::default());
-        self.run_todo(now);
-        begun.map(|()| ticket).map_err(|why| {
-            self.tickets.forget(ticket);
-            CommandError::Refused(why)
-        })
-    }
-
-    /// Closes what matches: children when the target names one, IKE_SAs otherwise. With `force`
-    /// nothing is waited for. How many there were, and the ticket whose `Done` comes when all are
-    /// closed.
-    pub fn terminate(
+    /// Closes the SAs that match, as
+    /// [`Protocol::terminate`](ironswan_keying::Protocol::terminate) says.
+    pub(super) fn close_matching(
         &mut self,
         now: Instant,
         target: &Target,
         force: bool,
     ) -> Result<(usize, Ticket), CommandError> {
-        if let Some(conn) = target.ike.as_ref().filter(|_| !target.children_only()) {
-            self.tunnels.cancel(conn);
-        }
         let found = self.find(target);
         let count = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
         if count == 0 {
@@ -117,9 +63,8 @@ impl Endpoint {
         Ok((count, ticket))
     }
 
-    /// Rekeys what matches: children when the target names one, IKE_SAs otherwise. Reauthentication
-    /// is refused.
-    pub fn rekey(
+    /// Rekeys the SAs that match, as [`Protocol::rekey`](ironswan_keying::Protocol::rekey) says.
+    pub(super) fn rekey_matching(
         &mut self,
         now: Instant,
         target: &Target,
@@ -166,39 +111,12 @@ impl Endpoint {
         Ok((count, ticket))
     }
 
-    /// True after [`Self::shutdown`].
-    pub fn is_stopping(&self) -> bool {
-        self.tunnels.is_stopping()
-    }
-
-    /// Sends a DELETE for every IKE_SA that the peer has or may have, once, and drops everything,
-    /// traps and shunts included. From then on nothing is loaded and nothing initiated: what came
-    /// up now would go without a word to its peer.
-    pub fn shutdown(&mut self, now: Instant) {
-        self.tunnels.stop();
-        self.obey_all(now);
-        for id in self.ids_of_sas() {
-            self.with_sa(now, id, |ep, sa| ep.last_delete(now, sa));
-        }
-        while let Some(id) = self.old_inbound.first() {
-            self.timers.cancel(crate::timer::Timer::OldInbound(id));
-            self.drop_old_inbound(id);
-        }
-        self.obey_all(now);
-    }
-
-    fn obey_all(&mut self, now: Instant) {
-        while let Some(order) = self.tunnels.poll_order(now) {
-            self.obey(now, order);
-        }
-    }
-
     /// The IKE_SAs that match, with the children that do when the target is about children.
-    fn find(&self, target: &Target) -> Vec<(IkeId, Option<Vec<ChildId>>)> {
+    pub(super) fn find(&self, target: &Target) -> Vec<(IkeId, Option<Vec<ChildId>>)> {
         let mut found = Vec::new();
-        for sa in self.sas.values().filter(|sa| target.matches_ike(sa)) {
+        for sa in self.sas.values().filter(|sa| target.matches_ike(sa.id, &sa.conn.name)) {
             if target.children_only() {
-                let kids = target.children_of(sa);
+                let kids = children_of(target, sa);
                 if !kids.is_empty() {
                     found.push((sa.id, Some(kids)));
                 }

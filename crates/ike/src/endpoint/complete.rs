@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::{Endpoint, Pending};
 use crate::event::{Completion, RequestId};
 use crate::task::liveness;
+use ironswan_keying::Report;
 
 impl Endpoint {
     /// The answer to a request. One that is not expected any more is dropped.
@@ -24,11 +25,11 @@ impl Endpoint {
             }
             Some(Pending::Name(name)) => {
                 let (addrs, error) = addresses(completion);
-                self.tunnels.looked_up(now, &mut self.rng, &name, &addrs, error);
+                self.report(Report::Resolved { name, addrs, error, ike: None });
             }
             Some(Pending::Trap { conn, child }) => {
                 let local = if let Completion::Route { local } = completion { local } else { None };
-                self.tunnels.trap_routed(&conn, &child, local);
+                self.report(Report::TrapRouted { conn, child, local });
             }
             None => {}
         }

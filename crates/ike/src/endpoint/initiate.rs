@@ -7,20 +7,25 @@ use std::time::Instant;
 
 use ironswan_wire::id::IdPattern;
 
-use super::carried::Carried;
+use super::kept::Kept;
 use super::{Close, Endpoint, Roam};
-use crate::event::{Completion, Level, Request};
-use crate::sa::IkeSa;
+use crate::event::{Completion, Level, Request, RequestId};
+use crate::sa::{IkeSa, Wait};
 use crate::task::{Exchange, NewChild, Task};
 use ironswan_keying::diagnosis::Authentication;
 use ironswan_keying::tunnels::Start;
-use ironswan_keying::{AddrSpec, ChildConfig, Connection, Diagnosis};
+use ironswan_keying::{AddrSpec, ChildConfig, Connection, Diagnosis, Report};
+
+/// Number of no request: an IKE_SA that waits for policy.
+const OF_POLICY: RequestId = RequestId(0);
 
 /// The way to IKE_SA_INIT, while an address is looked up.
 enum Begin {
     /// The last of these DNS names is looked up, then the others, and then the peer's address is
     /// known.
     Resolve(Vec<String>),
+    /// Policy takes over the addresses of a name. These names are still to be looked up.
+    Known(Vec<String>),
     /// The routing table is asked for our own address towards this one.
     Route(IpAddr),
 }
@@ -28,7 +33,8 @@ enum Begin {
 impl Exchange for Begin {
     fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::Resolve(names) => ep.name_known(now, sa, names, completion),
+            Self::Resolve(names) => ep.name_known(sa, names, completion),
+            Self::Known(names) => ep.next_name(now, sa, names),
             Self::Route(_) => ep.route_known(now, sa, completion),
         }
     }
@@ -43,6 +49,7 @@ impl Exchange for Begin {
                 let name = names.last().map_or("", String::as_str);
                 format!("waiting for the resolver to look up '{name}'")
             }
+            Self::Known(_) => "waiting to begin".to_owned(),
             Self::Route(peer) => format!("waiting for the route to {peer}"),
         }
     }
@@ -56,7 +63,7 @@ impl Endpoint {
         conn: Arc<Connection>,
         child: Option<Arc<ChildConfig>>,
         start: &Start,
-        carried: Carried,
+        kept: Option<Kept>,
     ) -> Result<(), String> {
         if self.sas.len() >= self.limits().ike_sa_max {
             let (peer, max, setting) = (None, self.limits().ike_sa_max, "ike_sa_max");
@@ -70,9 +77,11 @@ impl Endpoint {
         if let Some(why) = self.options.ports.foreign(&conn) {
             return Err(why.to_string());
         }
+        // The IKE_SA that the new one should replace may be gone by now.
+        let replaces = start.takes_over.filter(|old| self.sas.contains_key(old));
         let nowhere = IpAddr::from([0u8; 4]);
         let id = self.new_ike_id();
-        let (spi_i, init) = match carried.kept {
+        let (spi_i, init) = match kept {
             Some(kept) if self.spis.take_ike(kept.spi_i, id) => (kept.spi_i, kept.init),
             _ => (self.new_ike_spi(id), Box::default()),
         };
@@ -99,7 +108,7 @@ impl Endpoint {
             automatic: start.automatic,
             start: Some(start.id),
             ticket,
-            roam: Roam { replaces: carried.replaces, prefer: start.prefer, ..Roam::default() },
+            roam: Roam { replaces, prefer: start.prefer, ..Roam::default() },
             ..IkeSa::new(id, conn, true, (spi_i, 0), ends, now)
         });
         self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
@@ -118,7 +127,7 @@ impl Endpoint {
     }
 
     /// A name has been looked up.
-    fn name_known(&mut self, now: Instant, sa: &mut IkeSa, mut names: Vec<String>, completion: Completion) {
+    fn name_known(&mut self, sa: &mut IkeSa, mut names: Vec<String>, completion: Completion) {
         let Some(name) = names.pop() else { return };
         let (addrs, error) = super::addresses(completion);
         let known = !self.policy().hosts(&[AddrSpec::Name(name.clone())]).is_empty();
@@ -126,8 +135,14 @@ impl Endpoint {
             let line = format!("the name '{name}' cannot be resolved now, using what it stood for before");
             self.log(Level::Warn, sa, line);
         }
-        self.tunnels.resolved(now, &mut self.rng, &name, &addrs, error);
-        self.next_name(now, sa, names);
+        sa.wait = Some(Wait { id: OF_POLICY, exchange: Box::new(Begin::Known(names)) });
+        self.report(Report::Resolved { name, addrs, error, ike: Some(sa.id) });
+    }
+
+    /// Policy has taken over the addresses of a name that this IKE_SA has had looked up.
+    pub(super) fn go_on(&mut self, now: Instant, sa: &mut IkeSa) {
+        // The addresses are policy's: nothing is left to say of them.
+        self.resume(now, sa, OF_POLICY, Completion::Addresses { addrs: Vec::new(), error: None });
     }
 
     /// The routing table has said where we would send from.

@@ -29,7 +29,7 @@ use crate::task::Task;
 use crate::timer::Timer;
 use crate::{narrow, transport};
 use ironswan_keying::limits::SMALL_BLOCK_BYTES;
-use ironswan_keying::{ChildConfig, jitter};
+use ironswan_keying::{ChildConfig, Report, jitter};
 
 /// Everything about a pair of SAs to install.
 pub(crate) struct NewSas {
@@ -294,14 +294,16 @@ impl Endpoint {
     /// Reports to policy that a child carries its tunnel.
     fn count_up(&mut self, conn: &str, child: &mut Child) {
         if !std::mem::replace(&mut child.counted, true) {
-            self.tunnels.up(conn, Some(&child.config.name));
+            let child = Some(child.config.name.clone());
+            self.report(Report::Up { conn: conn.to_owned(), child });
         }
     }
 
     /// Reports to policy that a child carries its tunnel no more.
     pub(super) fn count_gone(&mut self, conn: &str, child: &mut Child) {
         if std::mem::take(&mut child.counted) {
-            self.tunnels.gone(conn, Some(&child.config.name));
+            let child = Some(child.config.name.clone());
+            self.report(Report::Gone { conn: conn.to_owned(), child });
         }
     }
 

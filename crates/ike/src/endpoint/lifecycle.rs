@@ -10,7 +10,7 @@ use crate::event::{Completion, Event, IkeId, IkeState, Level, RequestId, Ticket}
 use crate::sa::IkeSa;
 use crate::task::{NewChild, RekeyIke, Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
-use ironswan_keying::{ChildConfig, jitter};
+use ironswan_keying::{ChildConfig, Report, jitter};
 
 impl Endpoint {
     // ---- tickets ----
@@ -111,7 +111,7 @@ impl Endpoint {
         self.log(Level::Info, sa, line);
         self.set_ike_timers(now, sa);
         self.emit(Event::IkeUp(sa.id));
-        self.tunnels.up(&sa.conn.name, None);
+        self.report(Report::Up { conn: sa.conn.name.clone(), child: None });
         let ticket = sa.ticket.take();
         self.done(ticket, Ok(()));
         if let Some(init) = sa.init.take() {
@@ -194,7 +194,7 @@ impl Endpoint {
         }
         sa.state = IkeState::Established;
         sa.announced = true;
-        self.tunnels.up(&sa.conn.name, None);
+        self.report(Report::Up { conn: sa.conn.name.clone(), child: None });
         self.timers.cancel(Timer::Linger(new));
         self.set_ike_timers(now, &sa);
         self.index_identities(&sa);
@@ -202,7 +202,7 @@ impl Endpoint {
         self.log(Level::Info, &sa, line);
         self.emit(Event::IkeRekeyed { old: snapshot, new });
         old.announced = false;
-        self.tunnels.gone(&old.conn.name, None);
+        self.report(Report::Gone { conn: old.conn.name.clone(), child: None });
         self.forget_identities(old);
         self.pump(now, &mut sa);
         self.settle(sa);

@@ -1,5 +1,4 @@
-//! Loading and unloading connections and keys: policy finds the difference, and what runs here
-//! follows.
+//! SAs, traps and shunts follow what is loaded: policy finds the difference.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,83 +13,13 @@ use crate::event::{ChildId, ChildState, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, Task, liveness};
-use ironswan_keying::{ChildAction, ChildKind, Connection, Fingerprint, Limits, PrivateKey, SharedKey};
+use ironswan_keying::{ChildAction, ChildKind, Connection, Report};
 
 /// What those who wait for an attempt are told when a reload ends it.
 pub(super) const CHANGED: &str = "the connection has been changed";
 pub(super) const UNLOADED: &str = "the connection has been unloaded";
 
 impl Endpoint {
-    /// Loads a connection by difference, as [`Tunnels::load`](ironswan_keying::Tunnels::load) says.
-    pub fn load_connection(&mut self, now: Instant, conn: Connection) {
-        self.tunnels.load(conn);
-        self.run_todo(now);
-    }
-
-    /// Unloads a connection, as [`Tunnels::unload`](ironswan_keying::Tunnels::unload) says.
-    pub fn unload_connection(&mut self, now: Instant, name: &str) -> bool {
-        let known = self.tunnels.unload(name);
-        self.run_todo(now);
-        known
-    }
-
-    /// Takes over limits and timers; what runs already keeps the timers that it has set.
-    pub fn set_limits(&mut self, limits: Limits) {
-        self.tunnels.set_limits(limits);
-    }
-
-    /// The connections, by name.
-    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.tunnels.policy().connections().values().map(|c| &**c)
-    }
-
-    /// The connection of this name.
-    pub fn connection(&self, name: &str) -> Option<&Connection> {
-        self.tunnels.policy().connections().get(name).map(|c| &**c)
-    }
-
-    /// Loads a shared key, or replaces the one of the same name.
-    pub fn load_shared(&mut self, key: SharedKey) {
-        self.tunnels.load_shared(key);
-    }
-
-    /// Unloads a shared key. What was authenticated with it goes on.
-    pub fn unload_shared(&mut self, name: &str) -> bool {
-        self.tunnels.unload_shared(name)
-    }
-
-    /// Names of the shared keys.
-    pub fn shared_names(&self) -> impl Iterator<Item = &str> {
-        self.tunnels.policy().secrets().names()
-    }
-
-    /// Loads a private key of ours, or replaces the same one.
-    pub fn load_private(&mut self, key: PrivateKey) {
-        self.tunnels.load_private(key);
-    }
-
-    /// Unloads a private key. What was authenticated with it goes on.
-    pub fn unload_private(&mut self, id: &Fingerprint) -> bool {
-        self.tunnels.unload_private(id)
-    }
-
-    /// Ids of our private keys.
-    pub fn private_ids(&self) -> impl Iterator<Item = &Fingerprint> {
-        self.tunnels.policy().private_keys().ids()
-    }
-
-    /// Installs the trap or shunt of a child, as
-    /// [`Tunnels::install_trap`](ironswan_keying::Tunnels::install_trap) says.
-    pub fn install_trap(&mut self, now: Instant, conn: &str, child: &str) {
-        self.tunnels.install_trap(conn, child);
-        self.run_todo(now);
-    }
-
-    /// True when a child's trap or shunt is installed.
-    pub fn has_trap(&self, conn: &str, child: &str) -> bool {
-        self.tunnels.has_trap(conn, child)
-    }
-
     /// Removes the policies of a trap or shunt.
     pub(super) fn clear_trap(&mut self, conn: &str, child: &str) {
         for p in self.spd.take_trap(conn, child).into_iter().flatten() {
@@ -172,16 +101,8 @@ impl Endpoint {
     /// end only, or is closed when the peer has agreed to something else and it is up to us to
     /// bring it up again. True when it is closed.
     pub(crate) fn catch_up(&mut self, sa: &mut IkeSa, id: ChildId) -> bool {
-        let Some(conn) = self
-            .tunnels
-            .policy()
-            .connections()
-            .get(&sa.conn.name)
-            .filter(|c| Arc::ptr_eq(c, &sa.conn))
-            .cloned()
-        else {
-            return false;
-        };
+        let loaded = self.policy().connection(&sa.conn.name);
+        let Some(conn) = loaded.filter(|c| Arc::ptr_eq(c, &sa.conn)) else { return false };
         let Some(child) = sa.children.get_mut(&id) else { return false };
         let loaded = conn.child(&child.config.name);
         if let Some(config) = loaded.filter(|c| child.config.is_same_to_peer(c)) {
@@ -201,7 +122,7 @@ impl Endpoint {
         self.log(Level::Info, sa, format!("configuration of CHILD_SA {line} has changed, closing it"));
         sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
         if let Some(config) = loaded {
-            self.tunnels.start_action(&conn.name, config);
+            self.report(Report::Changed { conn: conn.name.clone(), child: Arc::new(config.clone()) });
         }
         true
     }

@@ -18,19 +18,19 @@
 //! | file | holds |
 //! |---|---|
 //! | `admit` | asks what an unauthenticated sender may cost |
-//! | `carried` | what an attempt takes over from an earlier IKE_SA |
 //! | `close` | the end of an IKE_SA |
-//! | `commands` | initiate, terminate, rekey |
+//! | `commands` | terminate and rekey |
 //! | `complete` | who gets the answer to a request |
 //! | `failure` | lines and notifications of a diagnosis |
 //! | `halfopen` | half-open IKE_SAs and their limits |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
+//! | `kept` | the request of an attempt, for the one that repeats it |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
-//! | `load` | SAs and policies follow what is loaded |
+//! | `load` | SAs, traps and shunts follow what is loaded |
 //! | `old_inbound` | inbound SAs of rekeyed children |
-//! | `orders` | obeys policy: begins and ends |
-//! | `outbox` | events, requests and datagrams that the driver takes next |
+//! | `orders` | the endpoint as policy sees it: obeys orders, begins and ends |
+//! | `outbox` | reports, events, requests and datagrams that the driver takes next |
 //! | `own` | recognises our own datagrams when they come back |
 //! | `peers` | what each authenticated identity has |
 //! | `progress` | how far the protocol is with what policy wants |
@@ -50,7 +50,6 @@
 //! | `view` | snapshots for people and VICI |
 
 mod admit;
-mod carried;
 mod close;
 mod commands;
 mod complete;
@@ -58,6 +57,7 @@ mod failure;
 mod halfopen;
 mod initiate;
 mod install;
+mod kept;
 mod lifecycle;
 mod load;
 mod old_inbound;
@@ -87,23 +87,20 @@ use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
-use ironswan_wire::sadb::{ReqId, Spi, Up};
+use ironswan_wire::sadb::{Spi, Up};
 
 use crate::cookie::Cookies;
 use crate::counters::Counters;
 use crate::event::{ChildId, Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Transmit};
 use crate::sa::{IkeSa, Init};
 use crate::timer::Timers;
-use ironswan_keying::tunnels::AttemptId;
-use ironswan_keying::{Limits, Policy, Ports, Tunnels};
+use ironswan_keying::{Limits, Policy, Ports, Report};
 
 pub(crate) use crate::sa::Roam;
-pub use commands::Target;
 pub(crate) use complete::addresses;
 pub(crate) use halfopen::{HalfOpen, Room};
 pub(crate) use install::NewSas;
 pub(crate) use ironswan_keying::Close;
-pub use ironswan_keying::{CommandError, Down, Next, STOPPING};
 use old_inbound::OldInbounds;
 use outbox::Outbox;
 pub(crate) use outbox::Pending;
@@ -130,8 +127,9 @@ pub struct Options {
 pub struct Endpoint {
     pub(crate) options: Options,
     pub(crate) rng: Box<dyn Rng>,
-    /// Policy: it gives orders, and answers questions.
-    tunnels: Tunnels,
+    /// Policy, to be asked.
+    policy: Box<dyn Policy>,
+    limits: Limits,
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -153,8 +151,8 @@ pub struct Endpoint {
     pub(crate) timers: Timers,
     pub(crate) cookies: Cookies,
     todo: VecDeque<Todo>,
-    /// What attempts to come take over from IKE_SAs that have ended or are to move.
-    carried: BTreeMap<AttemptId, carried::Carried>,
+    /// Requests without an answer of attempts that may be repeated, by the IKE_SA of the attempt.
+    kept: BTreeMap<IkeId, kept::Kept>,
     tickets: Tickets,
     outbox: Outbox,
     pub(crate) counters: Counters,
@@ -168,13 +166,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint without connections.
-    pub fn new(limits: Limits, rng: Box<dyn Rng>, options: Options) -> Self {
+    /// An endpoint without IKE_SAs that asks this policy.
+    pub fn new(policy: Box<dyn Policy>, limits: Limits, rng: Box<dyn Rng>, options: Options) -> Self {
         Self {
             options,
             rng,
-            tunnels: Tunnels::new(limits),
-            carried: BTreeMap::new(),
+            policy,
+            limits,
+            kept: BTreeMap::new(),
             sas: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             by_ids: BTreeMap::new(),
@@ -205,23 +204,6 @@ impl Endpoint {
     pub fn handle_datagram(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
         self.receive(now, local, remote, payload);
         self.run_todo(now);
-    }
-
-    /// Time has passed: fires every timer that is due. Call it when [`Self::poll_timeout`] says, or
-    /// at any time.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        loop {
-            let policy = self.tunnels.poll_timeout().filter(|at| *at <= now);
-            let first = self.timers.next().filter(|at| policy.is_none_or(|policy| *at <= policy));
-            if let Some(timer) = first.and_then(|_| self.timers.pop(now)) {
-                self.fire(now, timer);
-            } else if policy.is_some() {
-                self.tunnels.handle_timeout(now);
-            } else {
-                return;
-            }
-            self.run_todo(now);
-        }
     }
 
     /// The packet engine has something to say.
@@ -265,11 +247,6 @@ impl Endpoint {
         self.outbox.poll_transmit()
     }
 
-    /// When [`Self::handle_timeout`] must be called next.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next().into_iter().chain(self.tunnels.poll_timeout()).min()
-    }
-
     // ---- views ----
 
     /// What it was told at its making.
@@ -301,11 +278,16 @@ impl Endpoint {
 
     /// Policy: which connection, which secret, and whether an identity may stand.
     pub(crate) fn policy(&self) -> &dyn Policy {
-        self.tunnels.policy()
+        &*self.policy
     }
 
     pub(crate) fn limits(&self) -> &Limits {
-        self.tunnels.limits()
+        &self.limits
+    }
+
+    /// Reports to policy.
+    pub(crate) fn report(&mut self, report: Report) {
+        self.outbox.report(report);
     }
 
     pub(crate) fn emit(&mut self, event: Event) {
@@ -427,9 +409,5 @@ impl Endpoint {
         if !sa.dead {
             self.sas.insert(sa.id, sa);
         }
-    }
-
-    pub(crate) fn reqid_trap(&self, reqid: ReqId) -> Option<(String, String)> {
-        self.spd.trap_of(reqid)
     }
 }

@@ -1,70 +1,39 @@
-//! Obeys the orders of policy ([`Tunnels`](ironswan_keying::Tunnels)): begins attempts, ends SAs,
-//! installs traps, asks the world.
+//! Obeys the orders of policy: begins attempts, ends SAs, installs traps, asks the world. Policy
+//! sees the endpoint as a [`Protocol`].
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::carried::{Carried, Kept};
+use super::kept::Kept;
 use super::lifecycle::names_in_work;
 use super::load::{CHANGED, UNLOADED};
 use super::todo::Todo;
 use super::{Endpoint, Pending};
-use crate::event::{ChildState, IkeId, Level, Request};
+use crate::event::{ChildState, Event, IkeId, Level, Request, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{NewChild, Task};
-use ironswan_keying::tunnels::{AttemptId, Order, Start, TERMINATED};
-use ironswan_keying::{ChildAction, ChildConfig, ChildKind};
+use crate::timer::Timer;
+use ironswan_keying::tunnels::{Start, TERMINATED};
+use ironswan_keying::{
+    ChildAction, ChildConfig, ChildKind, CommandError, Connection, Limits, Order, Protocol, Report, Target,
+};
 
-impl Endpoint {
-    /// Does what has been put off, and obeys the orders of policy, until nothing is left.
-    pub(crate) fn run_todo(&mut self, now: Instant) {
-        loop {
-            if let Some(todo) = self.todo.pop_front() {
-                self.do_now(now, todo);
-            } else if let Some(order) = self.tunnels.poll_order(now) {
-                self.obey(now, order);
-            } else {
-                return;
-            }
-        }
-    }
-
-    fn do_now(&mut self, now: Instant, todo: Todo) {
-        match todo {
-            Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
-            Todo::Stay(old) => self.stay(now, old),
-            Todo::Collapse(id) => self.collapse(now, id, false),
-            Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa, TERMINATED)),
-        }
-    }
-
-    pub(super) fn obey(&mut self, now: Instant, order: Order) {
+impl Protocol for Endpoint {
+    fn obey(&mut self, now: Instant, order: Order) {
         match order {
             Order::Start(start) => self.start_all(now, &start),
-            Order::Cancel { id, ticket, why } => {
-                self.carried.remove(&id);
+            Order::Cancel { repeats, ticket, why } => {
+                self.forget_kept(repeats);
                 self.done(ticket, Err(why));
             }
-            Order::Change { old, new } => {
-                for id in self.ids_of_conn(&new.name) {
-                    self.with_sa(now, id, |ep, sa| {
-                        if sa.conn.is_same_to_peer(&new) {
-                            ep.adopt(now, sa, &new);
-                        } else if Arc::ptr_eq(&sa.conn, &old) {
-                            ep.close_begun(now, sa, CHANGED, |action| action != ChildAction::None);
-                        }
-                    });
-                }
+            Order::GivenUp { ike, stays } => {
+                self.forget_kept(Some(ike));
+                self.todo.extend(stays.map(Todo::Stay));
             }
-            Order::End(old) => {
-                for id in self.ids_of_conn(&old.name) {
-                    self.with_sa(now, id, |ep, sa| {
-                        if Arc::ptr_eq(&sa.conn, &old) {
-                            ep.close_begun(now, sa, UNLOADED, |action| action == ChildAction::Start);
-                        }
-                    });
-                }
-            }
+            Order::GoOn(ike) => self.with_sa(now, ike, |ep, sa| ep.go_on(now, sa)),
+            Order::Change { old, new } => self.change(now, &old, &new),
+            Order::End(old) => self.end(now, &old),
             Order::Trap { conn, child, local, remote } => self.set_trap(&conn, &child, local, remote),
             Order::Untrap { conn, child } => self.clear_trap(&conn, &child),
             Order::Resolve(name) => {
@@ -73,7 +42,124 @@ impl Endpoint {
             Order::Route { conn, child, remote } => {
                 self.ask(Pending::Trap { conn, child }, Request::Route { remote });
             }
-            Order::Say { level, conn, text } => self.note(level, conn.as_deref(), text),
+            Order::Say { level, conn, ike, text } => {
+                self.emit(Event::Log { level, conn, ike, text, why: None })
+            }
+        }
+        self.run_todo(now);
+    }
+
+    fn poll_report(&mut self) -> Option<Report> {
+        self.outbox.poll_report()
+    }
+
+    fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, CommandError> {
+        let ticket = self.open_ticket(1);
+        let start = Start { ticket: Some(ticket), ..start };
+        let begun =
+            start.children.iter().try_for_each(|child| self.start(now, &start, child.as_deref(), &mut None));
+        self.run_todo(now);
+        begun.map(|()| ticket).map_err(|why| {
+            self.tickets.forget(ticket);
+            CommandError::Refused(why)
+        })
+    }
+
+    fn terminate(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        force: bool,
+    ) -> Result<(usize, Ticket), CommandError> {
+        self.close_matching(now, target, force)
+    }
+
+    fn rekey(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        reauth: bool,
+    ) -> Result<(usize, Ticket), CommandError> {
+        self.rekey_matching(now, target, reauth)
+    }
+
+    fn shutdown(&mut self, now: Instant) {
+        for id in self.ids_of_sas() {
+            self.with_sa(now, id, |ep, sa| ep.last_delete(now, sa));
+        }
+        while let Some(id) = self.old_inbound.first() {
+            self.timers.cancel(Timer::OldInbound(id));
+            self.drop_old_inbound(id);
+        }
+    }
+
+    fn network_changed(&mut self, now: Instant, addresses: &[IpAddr]) {
+        self.ways_changed(addresses);
+        self.run_todo(now);
+    }
+
+    fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.pop(now) {
+            self.fire(now, timer);
+            self.run_todo(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    fn progress(&self, conn: &str, child: Option<&str>) -> Option<String> {
+        self.progress_with(conn, child)
+    }
+
+    fn under_way(&self, conn: &str) -> Option<String> {
+        self.waits(conn)
+    }
+
+    fn tables(&self) -> Vec<(&'static str, usize)> {
+        self.sizes()
+    }
+}
+
+impl Endpoint {
+    /// Does what has been put off, until nothing is left.
+    pub(crate) fn run_todo(&mut self, now: Instant) {
+        while let Some(todo) = self.todo.pop_front() {
+            match todo {
+                Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
+                Todo::Stay(old) => self.stay(now, old),
+                Todo::Collapse(id) => self.collapse(now, id, false),
+                Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa, TERMINATED)),
+            }
+        }
+    }
+
+    /// A connection has been loaded anew.
+    fn change(&mut self, now: Instant, old: &Arc<Connection>, new: &Arc<Connection>) {
+        for id in self.ids_of_conn(&new.name) {
+            self.with_sa(now, id, |ep, sa| {
+                if sa.conn.is_same_to_peer(new) {
+                    ep.adopt(now, sa, new);
+                } else if Arc::ptr_eq(&sa.conn, old) {
+                    ep.close_begun(now, sa, CHANGED, |action| action != ChildAction::None);
+                }
+            });
+        }
+    }
+
+    /// A connection has been unloaded.
+    fn end(&mut self, now: Instant, old: &Arc<Connection>) {
+        for id in self.ids_of_conn(&old.name) {
+            self.with_sa(now, id, |ep, sa| {
+                if Arc::ptr_eq(&sa.conn, old) {
+                    ep.close_begun(now, sa, UNLOADED, |action| action == ChildAction::Start);
+                }
+            });
         }
     }
 
@@ -81,36 +167,35 @@ impl Endpoint {
         self.by_conn.get(name).into_iter().flatten().copied().collect()
     }
 
-    /// Keeps what an attempt to come will take over from an IKE_SA.
-    pub(super) fn keep(&mut self, attempt: AttemptId, replaces: Option<IkeId>, kept: Option<Kept>) {
-        if replaces.is_some() || kept.is_some() {
-            self.carried.insert(attempt, Carried { replaces, kept });
-        }
+    /// No attempt repeats the one of this IKE_SA.
+    fn forget_kept(&mut self, ike: Option<IkeId>) {
+        ike.and_then(|ike| self.kept.remove(&ike));
     }
 
     /// Begins an attempt for each of its children, or says why not.
     fn start_all(&mut self, now: Instant, start: &Start) {
-        let mut carried = self.carried.remove(&start.id).unwrap_or_default();
-        for child in start.children.iter().map(Option::as_deref) {
-            if let Err(why) = self.start(now, start, child, &mut carried) {
+        let mut kept = start.repeats.and_then(|ike| self.kept.remove(&ike));
+        for child in &start.children {
+            if let Err(why) = self.start(now, start, child.as_deref(), &mut kept) {
                 self.note(Level::Error, Some(&start.conn), why.clone());
-                self.tunnels.refused(now, start, child, &why);
+                self.report(Report::Refused { start: start.clone(), child: child.clone(), why: why.clone() });
                 self.done(start.ticket, Err(why));
             }
         }
     }
 
     /// Brings up a child on an IKE_SA of its connection, or on a new one.
-    pub(crate) fn start(
+    fn start(
         &mut self,
         now: Instant,
         start: &Start,
         child: Option<&str>,
-        carried: &mut Carried,
+        kept: &mut Option<Kept>,
     ) -> Result<(), String> {
-        let Some(conn) = self.policy().connection(&start.conn).cloned() else {
+        let Some(conn) = self.policy().connection(&start.conn) else {
             return Err(format!("connection {} is not loaded", start.conn));
         };
+        self.say_acquired(start, child);
         let config = match child {
             None => None,
             Some(name) => match conn.child(name) {
@@ -133,15 +218,22 @@ impl Endpoint {
             return Ok(());
         }
         let stands = |old: IkeId| self.sas.get(&old).map(|old| old.roam.leaving);
-        if carried.replaces.and_then(stands) == Some(false) {
+        if start.takes_over.and_then(stands) == Some(false) {
             // The old IKE_SA has found its way again.
             self.done(start.ticket, Ok(()));
             return Ok(());
         }
-        // The IKE_SA that the new one should replace may be gone by now.
-        let replaces = carried.replaces.filter(|old| self.sas.contains_key(old));
-        self.tunnels.begun(now, start, child);
-        self.begin(now, conn, config, start, Carried { replaces, kept: carried.kept.take() })
+        self.report(Report::Begun { start: start.clone(), child: child.map(str::to_owned) });
+        self.begin(now, conn, config, start, kept.take())
+    }
+
+    /// A line about the packet that asks for a child.
+    fn say_acquired(&mut self, start: &Start, child: Option<&str>) {
+        let (Some(packet), Some(child)) = (start.packet, child) else { return };
+        let Some(reqid) = self.spd.reqid_of_trap(&start.conn, child) else { return };
+        let (from, to) = (packet.src, packet.dst);
+        let line = format!("creating acquire job for policy {from} === {to} with reqid {{{}}}", reqid.0);
+        self.note(Level::Info, Some(&start.conn), line);
     }
 
     /// Adds a child to an IKE_SA that is there.

@@ -1,8 +1,10 @@
-//! Everything that leaves the endpoint: events, requests and datagrams; and who waits for the
+//! Everything that leaves the endpoint: reports, events, requests and datagrams; and who waits for the
 //! answer to each request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+
+use ironswan_keying::Report;
 
 use crate::event::{Event, IkeId, Request, RequestId, Transmit};
 
@@ -36,6 +38,7 @@ pub(crate) struct Outbox {
     events: VecDeque<Event>,
     requests: VecDeque<(RequestId, Request)>,
     transmits: VecDeque<Transmit>,
+    reports: VecDeque<Report>,
     /// Requests without an answer.
     pending: BTreeMap<RequestId, Pending>,
     last_request: u64,
@@ -45,6 +48,11 @@ impl Outbox {
     /// Queues an event.
     pub(super) fn emit(&mut self, event: Event) {
         self.events.push_back(event);
+    }
+
+    /// Queues a report to policy.
+    pub(super) fn report(&mut self, report: Report) {
+        self.reports.push_back(report);
     }
 
     /// Queues a datagram.
@@ -86,6 +94,16 @@ impl Outbox {
     /// Number of requests without an answer.
     pub(super) fn waiting(&self) -> usize {
         self.pending.len()
+    }
+
+    /// Number of reports that nobody has taken.
+    pub(super) fn reports(&self) -> usize {
+        self.reports.len()
+    }
+
+    /// The next report.
+    pub(super) fn poll_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
     }
 
     /// The next event.

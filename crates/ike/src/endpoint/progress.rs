@@ -1,56 +1,27 @@
 //! How far the protocol is with what policy wants: for the list of tunnels that are down.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
-
 use super::Endpoint;
 use super::lifecycle::names_in_work;
-use crate::event::{IkeId, IkeState};
+use crate::event::IkeState;
 use crate::sa::IkeSa;
-use ironswan_keying::Down;
-
-/// Every IKE_SA but the one that is worked on.
-type Sas = BTreeMap<IkeId, Box<IkeSa>>;
-type ByConn = BTreeMap<String, BTreeSet<IkeId>>;
-
-fn of_conn<'a>(sas: &'a Sas, by_conn: &'a ByConn, conn: &str) -> impl Iterator<Item = &'a IkeSa> {
-    by_conn.get(conn).into_iter().flatten().filter_map(|id| sas.get(id).map(|sa| &**sa))
-}
-
-/// The IKE_SA of ours that brings up this child (with `None`, this IKE_SA), or is about to.
-pub(super) fn at_work<'a>(
-    sas: &'a Sas,
-    by_conn: &'a ByConn,
-    conn: &str,
-    child: Option<&str>,
-) -> Option<&'a IkeSa> {
-    let wants = |sa: &IkeSa| child.is_none_or(|name| names_in_work(sa).any(|n| n == name));
-    of_conn(sas, by_conn, conn).filter(|sa| sa.initiator && !is_going(sa)).find(|sa| wants(sa))
-}
 
 impl Endpoint {
-    /// Every tunnel that should be up and is not, by connection and child.
-    pub fn down(&self, now: Instant) -> Vec<Down> {
-        let progress =
-            |conn: &str, child: Option<&str>| at_work(&self.sas, &self.by_conn, conn, child).map(progress);
-        self.tunnels.down(now, progress)
+    /// How far the attempt of ours for this child (with `None`, the IKE_SA) of a connection is;
+    /// `None` when there is none.
+    pub(super) fn progress_with(&self, conn: &str, child: Option<&str>) -> Option<String> {
+        let wants = |sa: &&IkeSa| child.is_none_or(|name| names_in_work(sa).any(|n| n == name));
+        self.ours(conn).find(wants).map(progress)
     }
 
-    /// What stands between now and this child (or with `None`, the IKE_SA) of one of these
-    /// connections being up: how far the attempt under way is, or else why the last one ended.
-    /// `None` when nothing is known.
-    pub fn obstacle(
-        &self,
-        mut conns: impl Iterator<Item = impl AsRef<str>>,
-        child: Option<&str>,
-    ) -> Option<String> {
-        conns.find_map(|conn| {
-            let conn = conn.as_ref();
-            let busy =
-                |sa: &&IkeSa| sa.initiator && !is_going(sa) && (sa.active.is_some() || sa.wait.is_some());
-            let under_way = of_conn(&self.sas, &self.by_conn, conn).find(busy).map(progress);
-            under_way.or_else(|| self.tunnels.why_down(conn, child).map(str::to_owned))
-        })
+    /// How far any IKE_SA of ours of this connection is that waits for something.
+    pub(super) fn waits(&self, conn: &str) -> Option<String> {
+        self.ours(conn).find(|sa| sa.active.is_some() || sa.wait.is_some()).map(progress)
+    }
+
+    /// The IKE_SAs of a connection that we have initiated, and on which something new may come up.
+    fn ours(&self, conn: &str) -> impl Iterator<Item = &IkeSa> {
+        let of_conn = self.by_conn.get(conn).into_iter().flatten().filter_map(|id| self.sas.get(id));
+        of_conn.map(|sa| &**sa).filter(|sa| sa.initiator && !is_going(sa))
     }
 }
 

@@ -70,7 +70,7 @@ impl Endpoint {
         if race.last.is_multiple_of(sa.choices) {
             return false;
         }
-        if race.members.len() >= ADDRESSES_AT_ONCE || self.sas.len() >= self.tunnels.limits().ike_sa_max {
+        if race.members.len() >= ADDRESSES_AT_ONCE || self.sas.len() >= self.limits.ike_sa_max {
             return false;
         }
         race.last += 1;

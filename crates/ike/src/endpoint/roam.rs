@@ -24,16 +24,14 @@ use crate::sa::IkeSa;
 use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROAM_SILENCE, ROUTE_POLL};
-use ironswan_keying::{AddrSpec, jitter};
+use ironswan_keying::{AddrSpec, Report, jitter};
 
 impl Endpoint {
     /// Links, addresses or routes have changed; `addresses` are all addresses that are ours now.
     /// Cheap when nothing matters: one [`Request::Route`] for each distinct peer.
-    pub fn network_changed(&mut self, now: Instant, addresses: &[IpAddr]) {
+    pub(super) fn ways_changed(&mut self, addresses: &[IpAddr]) {
         self.addresses = Some(addresses.iter().copied().collect());
         self.ask_paths(|_| true);
-        self.tunnels.routes_changed(now, &mut self.rng);
-        self.run_todo(now);
     }
 
     fn ask_paths(&mut self, which: impl Fn(&IkeSa) -> bool) {
@@ -170,8 +168,8 @@ impl Endpoint {
     /// Begins the IKE_SA that is to take over, with all the children, to this address of the peer
     /// first.
     fn succeed(&mut self, sa: &IkeSa, prefer: Option<IpAddr>) {
-        let attempt = self.tunnels.take_over(&sa.conn.name, children_wanted(sa), prefer);
-        self.keep(attempt, Some(sa.id), None);
+        let (conn, children) = (sa.conn.name.clone(), children_wanted(sa));
+        self.report(Report::TakeOver { ike: sa.id, conn, children, prefer });
     }
 
     /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal

@@ -233,6 +233,11 @@ impl Spd {
         self.by_reqid.get(&reqid).cloned()
     }
 
+    /// The reqid of a trap.
+    pub(crate) fn reqid_of_trap(&self, conn: &str, child: &str) -> Option<ReqId> {
+        self.traps.get(&(conn.to_owned(), child.to_owned())).map(|trap| trap.reqid)
+    }
+
     /// Takes a trap out; its policies are still to be removed.
     pub(crate) fn take_trap(&mut self, conn: &str, child: &str) -> Option<Vec<PolicyAdd>> {
         let trap = self.traps.remove(&(conn.to_owned(), child.to_owned()))?;

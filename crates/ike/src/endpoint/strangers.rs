@@ -190,10 +190,11 @@ mod tests {
     use super::*;
     use crate::endpoint::{Endpoint, Options};
     use crate::event::Event;
-    use ironswan_keying::Limits;
+    use ironswan_keying::{Limits, Protocol, Shared};
 
     fn endpoint() -> (Endpoint, Instant) {
-        (Endpoint::new(Limits::default(), Box::new(Seeded::new(1)), Options::default()), Instant::now())
+        let (policy, rng) = (Box::new(Shared::default()), Box::new(Seeded::new(1)));
+        (Endpoint::new(policy, Limits::default(), rng, Options::default()), Instant::now())
     }
 
     fn ip(n: u32) -> IpAddr {

@@ -11,7 +11,7 @@ use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task, liveness, restart};
 use crate::timer::Timer;
 use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit};
-use ironswan_keying::{ChildAction, Diagnosis};
+use ironswan_keying::{ChildAction, Diagnosis, Report};
 
 impl Endpoint {
     pub(super) fn fire(&mut self, now: Instant, timer: Timer) {
@@ -166,25 +166,15 @@ impl Endpoint {
             self.count_gone(&sa.conn.name, child);
         }
         if let Some(config) = again {
-            self.tunnels.expired(now, &sa.conn.name, &config);
+            self.report(Report::Expired { conn: sa.conn.name.clone(), child: config });
         }
     }
 
     pub(super) fn engine(&mut self, now: Instant, up: Up) {
         match up {
             Up::Acquire { reqid, packet } => {
-                let Some((conn, child)) = self.reqid_trap(reqid) else { return };
-                if !self.tunnels.acquired(&conn, &child, packet) {
-                    return;
-                }
-                self.note(
-                    Level::Info,
-                    Some(&conn),
-                    format!(
-                        "creating acquire job for policy {} === {} with reqid {{{}}}",
-                        packet.src, packet.dst, reqid.0
-                    ),
-                );
+                let Some((conn, child)) = self.spd.trap_of(reqid) else { return };
+                self.report(Report::Acquired { conn, child, packet });
             }
             Up::Expire { sa, hard } => {
                 let Some(id) = self.child_of(&sa) else { return };

@@ -10,10 +10,9 @@ use crate::task::Task;
 use crate::timer::Timer;
 
 impl Endpoint {
-    /// How much is in every table that a peer, a command or time may fill, by name, for whoever
-    /// looks for something that is never taken out. Not in it: what is loaded, and stored answers
-    /// of IKE_SAs that are gone, which time takes out.
-    pub fn tables(&self) -> Vec<(&'static str, usize)> {
+    /// Number of entries in every table that a peer, a command or time may fill, by name. Stored
+    /// answers of IKE_SAs that are gone are not counted: time takes them out.
+    pub(super) fn sizes(&self) -> Vec<(&'static str, usize)> {
         let mut tables = vec![
             ("IKE_SAs", self.sas.len()),
             ("IKE_SAs by connection", self.by_conn.len()),
@@ -29,11 +28,11 @@ impl Endpoint {
             ("things to do", self.todo.len()),
             ("tickets", self.tickets.len()),
             ("requests outside", self.outbox.waiting()),
-            ("attempts that carry something over", self.carried.len()),
+            ("requests kept for the next attempt", self.kept.len()),
+            ("reports", self.outbox.reports()),
             ("timers", self.timers.len()),
         ];
         tables.extend(self.spis.tables());
-        tables.extend(self.tunnels.tables());
         tables
     }
 

@@ -406,7 +406,7 @@ pub(crate) fn process(
                 (None, Some(NotifyType::TEMPORARY_FAILURE)) => {
                     // "MUST NOT immediately retry the operation; it MUST wait" (RFC 7296 section
                     // 2.25).
-                    ep.child_later(now, sa, new);
+                    ep.child_later(sa, new);
                 }
                 (_, Some(_)) => fail(ep, now, sa, new, &why),
                 // The peer has it, and we cannot use it.
@@ -427,7 +427,7 @@ fn fail(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why
         return rekey_child::failed(ep, now, sa, new, why);
     }
     ep.log(Level::Error, sa, format!("establishing CHILD_SA {} failed: {why}", new.config.name));
-    ep.ended(now, &sa.conn.name, Some(&new.config.name), why);
+    ep.ended(&sa.conn.name, Some(&new.config.name), why);
     ep.fail_task(Task::Child(new), why);
 }
 
@@ -521,7 +521,7 @@ pub(crate) fn finish_first(
             if !told {
                 sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
             }
-            ep.ended(now, &sa.conn.name, Some(&new.config.name), &why);
+            ep.ended(&sa.conn.name, Some(&new.config.name), &why);
             ep.fail_task(Task::Child(new), &why);
         }
     }

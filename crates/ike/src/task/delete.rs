@@ -222,14 +222,14 @@ fn answer_child(
     let rekeying = in_rekeying(sa, id).is_some();
     ep.remove_child(now, sa, id);
     if announced && !rekeying {
-        closed_by_peer(ep, now, sa, config);
+        closed_by_peer(ep, sa, config);
     }
     Some(ours)
 }
 
 /// `close_action` of a child that the peer has closed.
-pub(crate) fn closed_by_peer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, config: Arc<ChildConfig>) {
-    ep.ended(now, &sa.conn.name, Some(&config.name), "the peer deleted the CHILD_SA");
+pub(crate) fn closed_by_peer(ep: &mut Endpoint, sa: &mut IkeSa, config: Arc<ChildConfig>) {
+    ep.ended(&sa.conn.name, Some(&config.name), "the peer deleted the CHILD_SA");
     match config.close_action {
         ChildAction::Start => {
             sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, None))));

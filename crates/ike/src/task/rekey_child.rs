@@ -106,7 +106,7 @@ pub(crate) fn refused(
             }
             _ => {
                 if new.old_gone {
-                    closed_by_peer(ep, now, sa, new.config.clone());
+                    closed_by_peer(ep, sa, new.config.clone());
                 }
                 ep.done(new.ticket, Ok(()));
             }
@@ -151,7 +151,7 @@ pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<N
         ep.log(Level::Warn, sa, line);
     }
     if new.old_gone {
-        closed_by_peer(ep, now, sa, new.config.clone());
+        closed_by_peer(ep, sa, new.config.clone());
     }
     ep.done(new.ticket, Err(why.to_owned()));
 }

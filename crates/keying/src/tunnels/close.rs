@@ -16,6 +16,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::IkeId;
 use crate::{ChildAction, ChildConfig, Connection};
 
 /// Reason for callers who wait for something that an operator has ended.
@@ -89,12 +90,14 @@ impl Close {
 }
 
 /// Report of a protocol that an IKE_SA has ended.
-#[derive(Debug)]
-pub struct Ended<'a> {
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ended {
+    /// The IKE_SA.
+    pub ike: IkeId,
     /// The connection as it was for this IKE_SA.
-    pub conn: &'a Arc<Connection>,
+    pub conn: Arc<Connection>,
     /// How it has ended.
-    pub end: &'a Close,
+    pub end: Close,
     /// Children that stood on it, or that it owed us.
     pub lost: Vec<Arc<ChildConfig>>,
     /// The attempt, when it was one of ours that had not come up.
@@ -102,7 +105,7 @@ pub struct Ended<'a> {
 }
 
 /// An attempt of ours that has not come up.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
     /// Children that it was for; `None` alone: only the IKE_SA.
     pub children: Vec<Option<String>>,
@@ -115,7 +118,7 @@ pub struct Tried {
     /// As in [`Start`](super::Start).
     pub prefer: Option<IpAddr>,
     /// As in [`Start`](super::Start).
-    pub takes_over: bool,
+    pub takes_over: Option<IkeId>,
     /// Another attempt for the same goes on, at another address of the peer.
     pub goes_on: bool,
 }
@@ -150,13 +153,4 @@ impl Tried {
             _ => false,
         }
     }
-}
-
-/// Consequences of an end.
-#[derive(PartialEq, Eq, Debug, Default)]
-pub struct Follows {
-    /// The attempt that will be made in its place.
-    pub again: Option<super::AttemptId>,
-    /// Lines for the log, about the IKE_SA that has ended.
-    pub lines: Vec<String>,
 }

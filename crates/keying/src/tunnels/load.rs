@@ -6,7 +6,7 @@ use ironswan_crypto::rng::Rng;
 
 use super::order::{AttemptId, CommandError, Order, STOPPING, Start};
 use super::{Due, Tunnels};
-use crate::{ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, PrivateKey, SharedKey};
+use crate::{ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, Policy, PrivateKey, SharedKey};
 
 /// Reason for callers who wait for an attempt that a command has overtaken or ended.
 const CANCELLED: &str = "cancelled";
@@ -27,11 +27,11 @@ impl Tunnels {
             return;
         }
         let conn = Arc::new(conn);
-        match self.loaded.connections().get(&conn.name).cloned() {
+        match self.loaded.connection(&conn.name) {
             Some(old) if *old == *conn => {}
             Some(old) => self.change(&old, conn),
             None => {
-                self.loaded.connections_mut().insert(conn.clone());
+                self.loaded.write().connections_mut().insert(conn.clone());
                 self.watch_names(&conn);
                 conn.children.iter().for_each(|child| self.start_action(&conn.name, child));
             }
@@ -49,22 +49,22 @@ impl Tunnels {
 
     /// Loads a shared key, or replaces the one of the same name.
     pub fn load_shared(&mut self, key: SharedKey) {
-        self.loaded.secrets_mut().insert(key);
+        self.loaded.write().secrets_mut().insert(key);
     }
 
     /// Unloads a shared key; false when there is none. SAs that were authenticated with it go on.
     pub fn unload_shared(&mut self, name: &str) -> bool {
-        self.loaded.secrets_mut().remove(name)
+        self.loaded.write().secrets_mut().remove(name)
     }
 
     /// Loads a private key of ours, or replaces the same one.
     pub fn load_private(&mut self, key: PrivateKey) {
-        self.loaded.private_keys_mut().insert(key);
+        self.loaded.write().private_keys_mut().insert(key);
     }
 
     /// Unloads a private key; false when there is none. SAs that were authenticated with it go on.
     pub fn unload_private(&mut self, id: &Fingerprint) -> bool {
-        self.loaded.private_keys_mut().remove(id)
+        self.loaded.write().private_keys_mut().remove(id)
     }
 
     /// True after [`Self::stop`].
@@ -84,7 +84,7 @@ impl Tunnels {
         for id in ids {
             self.cancel_later(id, CANCELLED);
         }
-        let names: Vec<String> = self.loaded.connections().values().map(|c| c.name.clone()).collect();
+        let names: Vec<String> = self.loaded.read().connections().values().map(|c| c.name.clone()).collect();
         for name in names {
             self.forget_connection(&name);
         }
@@ -101,13 +101,15 @@ impl Tunnels {
             return Err(CommandError::Refused(STOPPING.to_owned()));
         }
         let no_child = |child| CommandError::NotFound(format!("CHILD_SA config '{child}'"));
-        let conns = self.loaded.connections();
         let conn = match (conn, child) {
             (Some(name), _) => {
-                conns.get(name).ok_or_else(|| CommandError::NotFound(format!("IKE_SA config '{name}'")))?
+                let none = || CommandError::NotFound(format!("IKE_SA config '{name}'"));
+                self.loaded.connection(name).ok_or_else(none)?
             }
             (None, Some(child)) => {
-                conns.values().find(|c| c.child(child).is_some()).ok_or_else(|| no_child(child))?
+                let loaded = self.loaded.read();
+                let mut all = loaded.connections().values();
+                all.find(|c| c.child(child).is_some()).cloned().ok_or_else(|| no_child(child))?
             }
             (None, None) => return Err(CommandError::NotFound("a name to initiate was".to_owned())),
         };
@@ -117,9 +119,8 @@ impl Tunnels {
             let why = format!("'{child}' is a shunt, there is nothing to negotiate");
             return Err(CommandError::Refused(why));
         }
-        let name = conn.name.clone();
-        self.cancel(&name);
-        let start = Start::automatic(self.new_id(), &name, vec![child.map(str::to_owned)]);
+        self.cancel(&conn.name);
+        let start = Start::automatic(self.new_id(), &conn.name, vec![child.map(str::to_owned)]);
         Ok(Start { automatic: false, ..start })
     }
 
@@ -136,7 +137,7 @@ impl Tunnels {
 
     /// Does what the configuration says for an event of a child: `start_action`, `close_action`,
     /// `dpd_action`.
-    pub fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
+    pub(super) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
         match action {
             ChildAction::None => {}
             ChildAction::Start => self.begin_child(conn, child, false),
@@ -145,7 +146,7 @@ impl Tunnels {
     }
 
     /// Begins what `start_action` says.
-    pub fn start_action(&mut self, conn: &str, child: &ChildConfig) {
+    pub(super) fn start_action(&mut self, conn: &str, child: &ChildConfig) {
         match (child.kind, child.start_action) {
             (ChildKind::Pass | ChildKind::Drop, ChildAction::None) => {}
             // A shunt has nothing to start: installing it is all.
@@ -157,7 +158,7 @@ impl Tunnels {
 
     /// Takes a connection out, with its traps, shunts, names and attempts to come.
     fn forget_connection(&mut self, name: &str) -> Option<Arc<Connection>> {
-        let old = self.loaded.connections_mut().remove(name)?;
+        let old = self.loaded.write().connections_mut().remove(name)?;
         for child in self.traps.of(name) {
             self.remove_trap(name, &child);
         }
@@ -187,7 +188,7 @@ impl Tunnels {
                 self.remove_trap(&name, &trap);
             }
         }
-        self.loaded.connections_mut().insert(new.clone());
+        self.loaded.write().connections_mut().insert(new.clone());
         let negotiated = |child: &str| new.child(child).is_some_and(|c| c.kind == ChildKind::Protect);
         self.troubles.forget(&name, negotiated);
         if old.remote_addrs != new.remote_addrs || old.local_addrs != new.local_addrs {
@@ -243,10 +244,11 @@ impl Tunnels {
     /// Forgets the names of a connection that no other connection has.
     fn forget_names(&mut self, conn: &Connection) {
         for name in conn.dns_names() {
-            if self.loaded.connections().using(&name).is_empty() {
+            let unused = self.loaded.read().connections().using(&name).is_empty();
+            if unused {
                 self.names.forget(&name);
                 self.timers.cancel(Due::Name(name.clone()));
-                self.loaded.connections_mut().set_resolved(&name, Vec::new());
+                self.loaded.write().connections_mut().set_resolved(&name, Vec::new());
             }
         }
     }

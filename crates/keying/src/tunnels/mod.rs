@@ -3,13 +3,14 @@
 //!
 //! ```text
 //! load, unload, commands ─┐                        ┌─▶ Start, Cancel     (attempts)
-//! begun, up, ended ───────┤                        ├─▶ Change, End       (SAs of a connection)
-//! acquired, routes ───────┼─▶ Tunnels ─ poll_order ┼─▶ Trap, Untrap      (policies)
-//! looked_up, trap_routed ─┤      │                 ├─▶ Resolve, Route    (questions to the world)
-//! time ───────────────────┘      └ poll_timeout    └─▶ Say               (log)
+//! reports of a protocol ──┤                        ├─▶ GivenUp, GoOn     (SAs that wait for policy)
+//! routes have changed ────┼─▶ Tunnels ─ poll_order ┼─▶ Change, End       (SAs of a connection)
+//! time ───────────────────┘      │                 ├─▶ Trap, Untrap      (policies)
+//!                                └ poll_timeout    ├─▶ Resolve, Route    (questions to the world)
+//!                                                  └─▶ Say               (log)
 //! ```
-//! After each report, take all orders ([`Tunnels::poll_order`]) and obey them in their order. `now`
-//! and the source of randomness are arguments.
+//! After each report, take all orders ([`Tunnels::poll_order`]) and obey them in their order, as
+//! [`Joined`](crate::Joined) does. `now` and the source of randomness are arguments.
 //!
 //! # Files
 //!
@@ -21,7 +22,8 @@
 //! | `names` | DNS names, and when to look them up again |
 //! | `order` | orders to a protocol |
 //! | `pace` | limits how many automatic attempts are under way |
-//! | `reports` | reports of a protocol, and what follows from them |
+//! | `report` | reports of a protocol |
+//! | `reports` | what follows from each report |
 //! | `traps` | traps and shunts |
 //! | `trouble` | tunnels that are down: why, since when, and the next try |
 
@@ -31,6 +33,7 @@ mod load;
 mod names;
 mod order;
 mod pace;
+mod report;
 mod reports;
 mod traps;
 mod trouble;
@@ -38,10 +41,11 @@ mod trouble;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::{Level, Limits, Loaded, Timers};
+use crate::{Level, Limits, Policy, Shared, Timers};
 
-pub use close::{Close, Ended, Follows, TERMINATED, Tried};
-pub use order::{AttemptId, CommandError, Order, STOPPING, Start, Ticket};
+pub use close::{Close, Ended, TERMINATED, Tried};
+pub use order::{AttemptId, CommandError, IkeId, Order, STOPPING, Start, Ticket};
+pub use report::Report;
 pub use trouble::{Down, Next};
 
 /// Work that a timer starts.
@@ -56,7 +60,7 @@ enum Due {
 /// The tunnels that should be up.
 #[derive(Default)]
 pub struct Tunnels {
-    loaded: Loaded,
+    loaded: Shared,
     limits: Limits,
     laters: later::Laters,
     pace: pace::Pace,
@@ -76,8 +80,9 @@ impl Tunnels {
         Self { limits, ..Self::default() }
     }
 
-    /// The connections and keys that are loaded: the answers to a protocol's questions.
-    pub fn policy(&self) -> &Loaded {
+    /// The connections and keys that are loaded: the answers to a protocol's questions. A protocol
+    /// gets a clone of this handle.
+    pub fn policy(&self) -> &Shared {
         &self.loaded
     }
 
@@ -100,8 +105,7 @@ impl Tunnels {
         // The connection or the child may have been unloaded meanwhile.
         let known = self
             .loaded
-            .connections()
-            .get(&start.conn)
+            .connection(&start.conn)
             .is_some_and(|conn| start.children.iter().flatten().all(|name| conn.child(name).is_some()));
         if !known {
             self.cancelled(start, "the connection has been unloaded");
@@ -132,13 +136,14 @@ impl Tunnels {
     /// Number of entries in every table that a report, a command or time may fill, by name. Loaded
     /// connections are not in it.
     pub fn tables(&self) -> Vec<(&'static str, usize)> {
+        let names = self.loaded.read().connections().names();
         vec![
             ("attempts to come", self.laters.len()),
             ("attempts that wait for their turn", self.pace.len()),
             ("tunnels that are down", self.troubles.len()),
             ("tunnels that are up", self.troubles.standing()),
             ("traps", self.traps.len()),
-            ("names without connection", self.names.len().saturating_sub(self.loaded.connections().names())),
+            ("names without connection", self.names.len().saturating_sub(names)),
             ("orders", self.orders.len()),
             ("times of policy", self.timers.len()),
         ]
@@ -177,8 +182,8 @@ impl Tunnels {
 
     /// Says that an attempt will not be made.
     fn cancelled(&mut self, start: Start, why: &str) {
-        let Start { id, ticket, .. } = start;
-        self.orders.push_back(Order::Cancel { id, ticket, why: why.to_owned() });
+        let Start { repeats, ticket, .. } = start;
+        self.orders.push_back(Order::Cancel { repeats, ticket, why: why.to_owned() });
     }
 
     /// Forgets an attempt that waits for its time.
@@ -190,6 +195,13 @@ impl Tunnels {
     }
 
     fn say(&mut self, level: Level, conn: Option<&str>, text: impl Into<String>) {
-        self.orders.push_back(Order::Say { level, conn: conn.map(str::to_owned), text: text.into() });
+        let (conn, text) = (conn.map(str::to_owned), text.into());
+        self.orders.push_back(Order::Say { level, conn, ike: None, text });
+    }
+
+    /// A line about one IKE_SA.
+    fn say_of(&mut self, ike: IkeId, conn: &str, text: String) {
+        let (level, conn, ike) = (Level::Info, Some(conn.to_owned()), Some(ike));
+        self.orders.push_back(Order::Say { level, conn, ike, text });
     }
 }

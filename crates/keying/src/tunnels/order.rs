@@ -36,8 +36,12 @@ impl std::fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
-/// Number of an attempt to bring something up. A protocol may keep things for a later attempt under
-/// this number; [`Order::Cancel`] says that the attempt will not be made.
+/// Identifies an IKE_SA for its whole life (VICI `uniqueid`). The protocol gives the number, and a
+/// rekeyed IKE_SA has a new one; policy only hands it back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct IkeId(pub u64);
+
+/// Number of an attempt to bring something up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AttemptId(pub u64);
 
@@ -63,25 +67,38 @@ pub struct Start {
     pub at_load: bool,
     /// Address of the peer to try first, if the peer has it.
     pub prefer: Option<IpAddr>,
-    /// A new tunnel is to take over from one that stands: it does not wait for its turn.
-    pub takes_over: bool,
+    /// The new tunnel is to take over from this one, which stands: it does not wait for its turn.
+    pub takes_over: Option<IkeId>,
+    /// The IKE_SA of the attempt that this one repeats. A protocol may have kept things of it for
+    /// this attempt.
+    pub repeats: Option<IkeId>,
 }
 
 /// Order to a protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Order {
-    /// Bring this up. The protocol reports `begun`, and later `up` or `ended`; or `refused` when it
+    /// Bring this up. The protocol reports `Begun`, and later `Up` or `Ended`; or `Refused` when it
     /// cannot even begin.
     Start(Start),
     /// An attempt that was to come will not be made: tell whoever waits why.
     Cancel {
-        /// The attempt.
-        id: AttemptId,
+        /// The IKE_SA of the attempt that it would have repeated.
+        repeats: Option<IkeId>,
         /// The command that waits for it.
         ticket: Option<Ticket>,
         /// The reason, without a full stop.
         why: String,
     },
+    /// An attempt of ours has ended, and no other will be made in its place.
+    GivenUp {
+        /// The IKE_SA of the attempt.
+        ike: IkeId,
+        /// The IKE_SA from which it was to take over.
+        stays: Option<IkeId>,
+    },
+    /// Policy has taken over the addresses of a name that this IKE_SA has had looked up
+    /// (`Resolved`): go on with it.
+    GoOn(IkeId),
     /// A connection has changed. Its SAs go on where the peer has agreed to nothing else; children
     /// that we start are closed otherwise.
     Change {
@@ -111,10 +128,10 @@ pub enum Order {
         /// The child's name.
         child: String,
     },
-    /// Look a DNS name up, and report `looked_up`.
+    /// Look a DNS name up, and report `Resolved`.
     Resolve(String),
     /// Ask the routing table from which address of ours this peer is reached, and report
-    /// `trap_routed`.
+    /// `TrapRouted`.
     Route {
         /// The connection's name.
         conn: String,
@@ -129,6 +146,8 @@ pub enum Order {
         level: Level,
         /// The connection's name.
         conn: Option<String>,
+        /// The IKE_SA.
+        ike: Option<IkeId>,
         /// The line.
         text: String,
     },
@@ -147,7 +166,8 @@ impl Start {
             automatic: true,
             at_load: false,
             prefer: None,
-            takes_over: false,
+            takes_over: None,
+            repeats: None,
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Pace {
 impl Pace {
     /// True for an attempt that has to wait for its turn.
     pub(super) fn concerns(start: &Start) -> bool {
-        start.automatic && start.ticket.is_none() && start.packet.is_none() && !start.takes_over
+        start.automatic && start.ticket.is_none() && start.packet.is_none() && start.takes_over.is_none()
     }
 
     /// Adds an attempt to those that wait.

@@ -1,86 +1,96 @@
-//! Reports of a protocol: what has begun, come up, failed or ended; and what follows from each.
+//! Consequences of each report of a protocol, and views of the tunnels that are down.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::selector::PacketSelector;
 
 use super::later::Later;
-use super::{AttemptId, Close, Down, Due, Ended, Follows, Next, Start, Ticket, Tried, Tunnels};
+use super::{Close, Down, Due, Ended, IkeId, Next, Order, Report, Start, Ticket, Tried, Tunnels};
 use crate::limits::{ADDRESSES_PER_NAME, RETRY_SOON};
-use crate::{ChildAction, ChildConfig, Level, jitter};
+use crate::{ChildAction, ChildConfig, Level, Policy, jitter};
 
 impl Tunnels {
+    /// Takes a report of a protocol. `at_work` says whether the protocol is bringing a child
+    /// (`None`: an IKE_SA) of a connection up. Take all orders afterwards.
+    pub fn report(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        report: Report,
+        at_work: &dyn Fn(&str, Option<&str>) -> bool,
+    ) {
+        match report {
+            Report::Begun { start, child } => self.begun(now, &start, child.as_deref()),
+            Report::Refused { start, child, why } => {
+                self.pace.over(start.id);
+                self.failed(now, &start.conn, child.as_deref(), &why);
+            }
+            Report::Over(id) => self.pace.over(id),
+            Report::TakeOver { ike, conn, children, prefer } => self.take_over(ike, &conn, children, prefer),
+            Report::Acquired { conn, child, packet } => self.acquired(&conn, &child, packet),
+            Report::Up { conn, child } => self.troubles.up(&conn, child.as_deref()),
+            Report::Gone { conn, child } => self.troubles.gone(&conn, child.as_deref()),
+            Report::Failed { conn, child, why } => self.failed(now, &conn, child.as_deref(), &why),
+            Report::Expired { conn, child } => self.expired(now, &conn, &child),
+            Report::Unwanted { conn, child } => {
+                let child = child.as_deref();
+                self.unwanted(&conn, child, || at_work(&conn, child));
+            }
+            Report::Busy { ike, conn, child, ticket } => self.busy(now, rng, ike, (&conn, &child), ticket),
+            Report::Act { conn, child, action } => self.act(&conn, &child, action),
+            Report::Changed { conn, child } => self.start_action(&conn, &child),
+            Report::Ended(ended) => self.ended(now, rng, ended, at_work),
+            Report::Resolved { name, addrs, error, ike } => {
+                if ike.is_none() {
+                    self.names.no_longer_asked(&name);
+                }
+                self.resolved(now, rng, &name, &addrs, error);
+                self.orders.extend(ike.map(Order::GoOn));
+            }
+            Report::TrapRouted { conn, child, local } => self.trap_routed(&conn, &child, local),
+        }
+    }
+
     // ---- attempts ----
 
     /// An attempt begins for this child of it (`None`: for the IKE_SA alone).
-    pub fn begun(&mut self, now: Instant, start: &Start, child: Option<&str>) {
+    fn begun(&mut self, now: Instant, start: &Start, child: Option<&str>) {
         self.troubles.wanted(now, &start.conn, child);
         if super::pace::Pace::concerns(start) {
             self.pace.begun(now, start.id);
         }
     }
 
-    /// An attempt could not even begin for this child of it.
-    pub fn refused(&mut self, now: Instant, start: &Start, child: Option<&str>, why: &str) {
-        self.pace.over(start.id);
-        self.failed(now, &start.conn, child, why);
-    }
-
-    /// An attempt has come up or ended: the next one may begin.
-    pub fn over(&mut self, id: AttemptId) {
-        self.pace.over(id);
-    }
-
-    /// Tunnels that stand are to move: an automatic attempt that takes over begins at once. Returns
-    /// its number.
-    pub fn take_over(
-        &mut self,
-        conn: &str,
-        children: Vec<Option<String>>,
-        prefer: Option<IpAddr>,
-    ) -> AttemptId {
-        let id = self.new_id();
-        self.begin(Start { prefer, takes_over: true, ..Start::automatic(id, conn, children) });
-        id
+    /// Tunnels that stand on an IKE_SA are to move: an automatic attempt that takes over begins at
+    /// once.
+    fn take_over(&mut self, ike: IkeId, conn: &str, children: Vec<Option<String>>, prefer: Option<IpAddr>) {
+        let start = Start::automatic(self.new_id(), conn, children);
+        self.begin(Start { prefer, takes_over: Some(ike), ..start });
     }
 
     /// A packet asks for a child whose trap stands. Ignored while an attempt for its connection
-    /// waits for its time, because the peer did not answer just now. Returns whether an attempt
-    /// begins.
-    pub fn acquired(&mut self, conn: &str, child: &str, packet: PacketSelector) -> bool {
-        if self.laters.of(conn).next().is_some() {
-            return false;
+    /// waits for its time, because the peer did not answer just now.
+    fn acquired(&mut self, conn: &str, child: &str, packet: PacketSelector) {
+        if self.laters.of(conn).next().is_none() {
+            let start = Start::automatic(self.new_id(), conn, vec![Some(child.to_owned())]);
+            self.begin(Start { packet: Some(packet), ..start });
         }
-        let start = Start::automatic(self.new_id(), conn, vec![Some(child.to_owned())]);
-        self.begin(Start { packet: Some(packet), ..start });
-        true
     }
 
     // ---- tunnels ----
 
-    /// A child (`None`: an IKE_SA) of a connection stands on one SA more.
-    pub fn up(&mut self, conn: &str, child: Option<&str>) {
-        self.troubles.up(conn, child);
-    }
-
-    /// A child (`None`: an IKE_SA) that was reported as up stands on one SA less.
-    pub fn gone(&mut self, conn: &str, child: Option<&str>) {
-        self.troubles.gone(conn, child);
-    }
-
     /// A child, or an attempt to bring it up, has failed or ended for this reason.
-    pub fn failed(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
-        let loaded = self.loaded.connections().get(conn);
-        if loaded.is_some_and(|c| child.is_none_or(|name| c.child(name).is_some())) {
+    fn failed(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
+        if self.loaded.connection(conn).is_some_and(|c| child.is_none_or(|name| c.child(name).is_some())) {
             self.troubles.ended(now, conn, child, why);
         }
     }
 
     /// The lifetime of a child was over before it had been rekeyed. It is made anew if it should be
     /// up.
-    pub fn expired(&mut self, now: Instant, conn: &str, child: &ChildConfig) {
+    fn expired(&mut self, now: Instant, conn: &str, child: &ChildConfig) {
         let why = "its lifetime was over and it had not been rekeyed";
         self.failed(now, conn, Some(&child.name), why);
         if child.start_action == ChildAction::Start {
@@ -91,7 +101,7 @@ impl Tunnels {
     /// Somebody has closed a child (`None`: an IKE_SA) here. `at_work`: the protocol brings it up
     /// again already. It counts as down all the same while it is made anew, as after a change of
     /// the configuration.
-    pub fn unwanted(&mut self, conn: &str, child: Option<&str>, at_work: impl FnOnce() -> bool) {
+    fn unwanted(&mut self, conn: &str, child: Option<&str>, at_work: impl FnOnce() -> bool) {
         // Ask the troubles first: `at_work` may have any number of SAs to look through.
         if self.troubles.has(conn, child) {
             let name = child.map(str::to_owned);
@@ -103,80 +113,75 @@ impl Tunnels {
         }
     }
 
-    /// A new child found its peer busy: it is asked for once more, after the pause that is
-    /// returned.
-    pub fn busy(
+    /// A new child found its peer busy: it is asked for once more, after a pause.
+    fn busy(
         &mut self,
         now: Instant,
         rng: &mut dyn Rng,
-        conn: &str,
-        child: &str,
+        ike: IkeId,
+        (conn, child): (&str, &str),
         ticket: Option<Ticket>,
-    ) -> Duration {
+    ) {
         let pause = jitter::busy_pause(rng);
+        let line = format!("the peer is busy, trying CHILD_SA {child} again in {} seconds", pause.as_secs());
+        self.say_of(ike, conn, line);
         let start = Start::automatic(self.new_id(), conn, vec![Some(child.to_owned())]);
         self.later(now + pause, Start { ticket, ..start }, false);
-        pause
     }
 
-    /// An IKE_SA or an attempt has ended. `at_work` says whether the protocol brings a child up on
-    /// another IKE_SA. The table in `close` says what follows.
-    pub fn ended(
+    /// An IKE_SA or an attempt has ended. The table in `close` says what follows.
+    fn ended(
         &mut self,
         now: Instant,
         rng: &mut dyn Rng,
-        ended: Ended<'_>,
-        at_work: impl Fn(Option<&str>) -> bool,
-    ) -> Follows {
-        let Ended { conn, end, lost, tried } = ended;
+        ended: Ended,
+        at_work: &dyn Fn(&str, Option<&str>) -> bool,
+    ) {
+        let Ended { ike, conn, end, lost, tried } = ended;
         let name = &conn.name;
-        let reason = end.reason();
         let failed = tried.iter().flat_map(|tried| tried.children.iter().map(Option::as_deref));
         for child in lost.iter().map(|child| Some(child.name.as_str())).chain(failed) {
             match end {
-                Close::ByUs | Close::LetGo(_) => self.unwanted(name, child, || at_work(child)),
+                Close::ByUs | Close::LetGo(_) => self.unwanted(name, child, || at_work(name, child)),
                 // The new one has, or is about to have, what this one had.
                 Close::Replaced | Close::Rerouted(_) => {}
-                _ => self.failed(now, name, child, reason),
+                _ => self.failed(now, name, child, end.reason()),
             }
         }
-        let mut follows = Follows::default();
         let mut later = Vec::new();
         for child in &lost {
-            match (end, end.action(child)) {
+            match (&end, end.action(child)) {
                 // The message that nobody could read may come again: not in a loop that takes no
                 // time.
                 (Close::Syntax(_), ChildAction::Start) => later.push(Some(child.name.clone())),
                 (_, action) => self.act(name, &child.name, action),
             }
         }
-        if !later.is_empty() && self.loaded.connections().contains_key(name) {
+        if !later.is_empty() && self.loaded.connection(name).is_some() {
             let pause = self.limits.retry_initial;
             let pause = jitter::less(rng, pause, pause / 2);
-            follows.lines.push(format!("bringing it up again in {:.1}s", pause.as_secs_f64()));
+            self.say_of(ike, name, format!("bringing it up again in {:.1}s", pause.as_secs_f64()));
             let start = Start::automatic(self.new_id(), name, later);
             self.later(now + pause, start, false);
         }
-        if let Some(tried) = tried.filter(|tried| !tried.goes_on && tried.again(conn, end))
-            && self.loaded.connections().contains_key(name)
-        {
-            let (id, line) = self.try_again(now, rng, conn, end, tried);
-            follows.again = Some(id);
-            follows.lines.push(line);
+        let Some(tried) = tried.filter(|tried| !tried.goes_on) else { return };
+        if tried.again(&conn, &end) && self.loaded.connection(name).is_some() {
+            self.try_again(now, rng, ike, &conn, &end, tried);
+        } else {
+            self.orders.push_back(Order::GivenUp { ike, stays: tried.takes_over });
         }
-        follows
     }
 
-    /// Makes another attempt in place of one that has ended, after a pause: its number, and the
-    /// line that says so.
+    /// Makes another attempt in place of one that has ended, after a pause.
     fn try_again(
         &mut self,
         now: Instant,
         rng: &mut dyn Rng,
+        ike: IkeId,
         conn: &crate::Connection,
         end: &Close,
         tried: Tried,
-    ) -> (AttemptId, String) {
+    ) {
         let addresses = tried.addresses.max(1);
         let rounds = tried.number.saturating_sub(1) / addresses;
         let same_round = *end == Close::NoAnswer && !tried.number.is_multiple_of(addresses);
@@ -196,16 +201,16 @@ impl Tunnels {
             tries => tries.saturating_mul(addresses).to_string(),
         };
         let line = format!("trying again in {:.1}s ({number}/{of})", pause.as_secs_f64());
-        let id = self.new_id();
+        self.say_of(ike, &conn.name, line);
         let start = Start {
             number,
             automatic: tried.automatic,
             prefer: tried.prefer,
             takes_over: tried.takes_over,
-            ..Start::automatic(id, &conn.name, tried.children)
+            repeats: Some(ike),
+            ..Start::automatic(self.new_id(), &conn.name, tried.children)
         };
         self.later(now + pause, start, matches!(end, Close::NoRoute(_)));
-        (id, line)
     }
 
     /// Makes an attempt at this time.
@@ -216,23 +221,10 @@ impl Tunnels {
 
     // ---- names ----
 
-    /// The resolver has answered [`Order::Resolve`](super::Order::Resolve).
-    pub fn looked_up(
-        &mut self,
-        now: Instant,
-        rng: &mut dyn Rng,
-        name: &str,
-        addrs: &[IpAddr],
-        error: Option<String>,
-    ) {
-        self.names.no_longer_asked(name);
-        self.resolved(now, rng, name, addrs, error);
-    }
-
     /// The resolver has said what a name stands for now, whoever asked. Servers put the addresses
     /// of one name in another order for each answer: known addresses keep their order, and new ones
     /// come last.
-    pub fn resolved(
+    fn resolved(
         &mut self,
         now: Instant,
         rng: &mut dyn Rng,
@@ -254,9 +246,10 @@ impl Tunnels {
             }
             return;
         }
-        let addrs = self.loaded.connections().in_known_order(name, addrs, ADDRESSES_PER_NAME);
+        let addrs = self.loaded.read().connections().in_known_order(name, addrs, ADDRESSES_PER_NAME);
         let list: Vec<String> = addrs.iter().map(ToString::to_string).collect();
-        if let Some(users) = self.loaded.connections_mut().set_resolved(name, addrs) {
+        let users = self.loaded.write().connections_mut().set_resolved(name, addrs);
+        if let Some(users) = users {
             self.say(Level::Info, None, format!("the name '{name}' stands for {}", list.join(", ")));
             for conn in users {
                 self.renew_traps(&conn);

@@ -63,15 +63,15 @@ impl Tunnels {
         if self.traps.stands(conn, child) {
             return;
         }
-        let Some(conn) = self.loaded.connection(conn).cloned() else { return };
+        let Some(conn) = self.loaded.connection(conn) else { return };
         let Some(config) = conn.child(child) else { return };
         if !config.policies {
             let line = format!("no trap for {child}: it is configured without policies (policies = no)");
             return self.say(Level::Warn, Some(&conn.name), line);
         }
-        let conns = self.loaded.connections();
-        let here = conns.hosts(&conn.local_addrs).next();
-        let remote = conns.hosts(&conn.remote_addrs).next();
+        let locals = self.loaded.hosts(&conn.local_addrs);
+        let here = locals.first().copied();
+        let remote = self.loaded.hosts(&conn.remote_addrs).first().copied();
         let named = conn.remote_addrs.iter().any(|s| matches!(s, AddrSpec::Name(_)));
         let needed = any_dynamic(&config.remote_ts) || (here.is_none() && any_dynamic(&config.local_ts));
         let remote = match remote {
@@ -90,7 +90,7 @@ impl Tunnels {
             }
             Some(remote) => remote,
         };
-        let local = conns.hosts(&conn.local_addrs).find(|a| a.is_ipv4() == remote.is_ipv4());
+        let local = locals.into_iter().find(|a| a.is_ipv4() == remote.is_ipv4());
         if local.is_none() && any_dynamic(&config.local_ts) && config.kind == ChildKind::Protect {
             self.traps.set(&conn.name, child, Trap::WaitsForRoute);
             let (conn, child) = (conn.name.clone(), child.to_owned());
@@ -99,14 +99,14 @@ impl Tunnels {
         self.set_trap(conn, child, local.unwrap_or(remote), remote);
     }
 
-    /// Report: the routing table has named our address for a trap; `None`: it knows no route.
-    pub fn trap_routed(&mut self, conn: &str, child: &str, local: Option<IpAddr>) {
+    /// The routing table has named our address for a trap; `None`: it knows no route.
+    pub(super) fn trap_routed(&mut self, conn: &str, child: &str, local: Option<IpAddr>) {
         if self.traps.get(conn, child) != Some(Trap::WaitsForRoute) {
             return;
         }
         self.traps.0.remove(&(conn.to_owned(), child.to_owned()));
-        let Some(conn) = self.loaded.connection(conn).cloned() else { return };
-        let remote = self.loaded.connections().hosts(&conn.remote_addrs).next();
+        let Some(conn) = self.loaded.connection(conn) else { return };
+        let remote = self.loaded.hosts(&conn.remote_addrs).first().copied();
         match (local, remote) {
             (Some(local), Some(remote)) => self.set_trap(conn, child, local, remote),
             (None, _) => {

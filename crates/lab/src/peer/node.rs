@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::System;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId};
-use ironswan_ike::{Endpoint, Options, Target};
+use ironswan_ike::{Endpoint, Options};
 use ironswan_io::mmsg::{Received, RecvSlots};
 use ironswan_io::udp::UdpSocket;
 use ironswan_keying::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey, TsSpec, Unique,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Joined, Limits, SharedKey, Target,
+    TsSpec, Unique,
 };
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::sadb::{Command, Direction, Lifetime, Mode, ReqId, SaAdd, SaOptions};
@@ -38,7 +39,7 @@ type Halves = (Option<SaAdd>, Option<SaAdd>);
 
 /// All peers of a process.
 pub(super) struct Node {
-    endpoint: Endpoint,
+    endpoint: Joined<Endpoint>,
     tunnels: HashMap<Key, usize>,
     /// By reqid, which is the peers' own and unique to a tunnel.
     halves: HashMap<ReqId, (usize, Halves)>,
@@ -62,7 +63,8 @@ impl Node {
             child_sa_max_per_id: 0,
             ..Limits::default()
         };
-        let mut endpoint = Endpoint::new(limits, Box::new(System), Options::default());
+        let endpoint = |policy| Endpoint::new(policy, limits.clone(), Box::new(System), Options::default());
+        let mut endpoint = Joined::new(limits.clone(), Box::new(System), endpoint);
         let mut tunnels = HashMap::with_capacity(n);
         let now = clock::now();
         for (number, tunnel) in spec.tunnels.iter().enumerate() {
@@ -116,7 +118,7 @@ impl Node {
                         },
                     };
                     let (now, local) = (clock::now(), SocketAddr::new(r.local, socket.port()));
-                    self.endpoint.handle_datagram(now, local, r.remote, payload);
+                    self.endpoint.call(now, |e| e.handle_datagram(now, local, r.remote, payload));
                     self.pump(now, sockets, shared);
                 }
             }
@@ -149,11 +151,11 @@ impl Node {
     /// Carries out what the endpoint asks for: events, requests, datagrams.
     fn pump(&mut self, now: Instant, sockets: &[UdpSocket; 2], shared: &Shared) {
         loop {
-            if let Some(event) = self.endpoint.poll_event() {
+            if let Some(event) = self.endpoint.outputs().poll_event() {
                 self.note(event, shared);
-            } else if let Some((id, request)) = self.endpoint.poll_request() {
+            } else if let Some((id, request)) = self.endpoint.outputs().poll_request() {
                 self.serve(now, id, request);
-            } else if let Some(t) = self.endpoint.poll_transmit() {
+            } else if let Some(t) = self.endpoint.outputs().poll_transmit() {
                 if let Some(socket) = sockets.iter().find(|s| s.port() == t.local.port()) {
                     // IKE sends a lost datagram again.
                     let _ = socket.send_fragmentable(t.local.ip(), t.remote, 0, &t.payload);
@@ -171,7 +173,7 @@ impl Node {
             // Every tunnel names its address.
             _ => Completion::Route { local: None },
         });
-        self.endpoint.complete(now, id, completion);
+        self.endpoint.call(now, |e| e.complete(now, id, completion));
     }
 
     fn note(&mut self, event: Event, shared: &Shared) {
@@ -335,18 +337,18 @@ mod tests {
             for turn in [0, 1] {
                 let (from, to) = if turn == 0 { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
                 loop {
-                    if let Some(event) = from.endpoint.poll_event() {
+                    if let Some(event) = from.endpoint.outputs().poll_event() {
                         from.note(event, shared[turn]);
-                    } else if let Some((id, request)) = from.endpoint.poll_request() {
+                    } else if let Some((id, request)) = from.endpoint.outputs().poll_request() {
                         from.serve(now, id, request);
                     } else {
                         break;
                     }
                 }
-                while let Some(t) = from.endpoint.poll_transmit() {
+                while let Some(t) = from.endpoint.outputs().poll_transmit() {
                     quiet = false;
                     let payload = t.payload.strip_prefix(&MARKER).unwrap_or(&t.payload);
-                    to.endpoint.handle_datagram(now, t.remote, t.local, payload);
+                    to.endpoint.call(now, |e| e.handle_datagram(now, t.remote, t.local, payload));
                 }
             }
             if quiet {

@@ -241,7 +241,7 @@ fn rejected(ep: &Endpoint, sa: &IkeSa) -> Authentication {
     let key = match &sa.conn.local_auth {
         Method::Psk => {
             let key = ep.policy().shared_key(&sa.local_id, &expected);
-            format!("shared key '{}'", key.map_or("", |k| &k.name))
+            format!("shared key '{}'", key.map_or_else(String::new, |k| k.name))
         }
         Method::Pubkey(_) => "our Ed25519 key".to_owned(),
     };

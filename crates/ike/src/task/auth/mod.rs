@@ -64,7 +64,7 @@ fn expected_peer(sa: &IkeSa) -> Identity {
 
 /// The PSK for this pair.
 fn shared_key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<SharedKey, Diagnosis> {
-    let key = ep.policy().shared_key(local, remote).cloned();
+    let key = ep.policy().shared_key(local, remote);
     let (local, remote) = (local.to_string(), remote.to_string());
     key.ok_or_else(|| Configuration::NoKey { local, remote, conn: String::new() }.into())
 }

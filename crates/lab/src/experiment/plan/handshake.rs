@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
 use ironswan_ike::event::{Completion, Event, Request, Transmit};
-use ironswan_ike::{Endpoint, Options, Target};
+use ironswan_ike::{Endpoint, Options};
 use ironswan_keying::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey, TsSpec, Unique,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Joined, Limits, SharedKey, Target,
+    TsSpec, Unique,
 };
 use ironswan_wire::iana::{EncrId, EsnId, KeId, PrfId, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -54,7 +55,7 @@ pub(super) fn measure(time: Duration) -> Result<Handshake, LabError> {
 
 /// Two gateways, and datagrams under way.
 struct Pair {
-    ends: [Endpoint; 2],
+    ends: [Joined<Endpoint>; 2],
     now: Instant,
     done: usize,
 }
@@ -62,9 +63,11 @@ struct Pair {
 impl Pair {
     fn new(seed: u64) -> Result<Self, LabError> {
         let now = clock::now();
-        let end = |n: usize| -> Result<Endpoint, LabError> {
+        let end = |n: usize| -> Result<Joined<Endpoint>, LabError> {
             let rng = Box::new(Seeded::new(seed * 2 + n as u64));
-            let mut end = Endpoint::new(Limits::default(), rng, Options::default());
+            let times = Box::new(Seeded::new(seed * 2 + n as u64 + 1_000));
+            let endpoint = |policy| Endpoint::new(policy, Limits::default(), rng, Options::default());
+            let mut end = Joined::new(Limits::default(), times, endpoint);
             let owners = NAMES.iter().map(|name| pattern(name)).collect::<Result<_, _>>()?;
             let secret = Secret::from("the laboratory's own, of no worth".as_bytes());
             end.load_shared(SharedKey { name: "ike-1".into(), secret, owners });
@@ -100,7 +103,8 @@ impl Pair {
             for n in 0..2 {
                 for t in self.drain(n)? {
                     quiet = false;
-                    self.ends[1 - n].handle_datagram(self.now, t.remote, t.local, &t.payload);
+                    let now = self.now;
+                    self.ends[1 - n].call(now, |end| end.handle_datagram(now, t.remote, t.local, &t.payload));
                 }
             }
             if quiet {
@@ -116,20 +120,20 @@ impl Pair {
         let mut sent = Vec::new();
         loop {
             let mut busy = false;
-            while let Some(event) = end.poll_event() {
+            while let Some(event) = end.outputs().poll_event() {
                 busy = true;
                 if let Event::Done { result, .. } = event {
                     result.map_err(|why| failed(&why))?;
                     self.done += 1;
                 }
             }
-            while let Some((id, request)) = end.poll_request() {
+            while let Some((id, request)) = end.outputs().poll_request() {
                 busy = true;
                 let answer = answer(request, n)?;
-                end.complete(now, id, answer);
+                end.call(now, |e| e.complete(now, id, answer));
             }
             if !busy {
-                while let Some(t) = end.poll_transmit() {
+                while let Some(t) = end.outputs().poll_transmit() {
                     sent.push(t);
                 }
                 return Ok(sent);
