@@ -1,9 +1,10 @@
-//! The loop around `ike::Endpoint`: datagrams, timers, notices of the data plane and finished
-//! computations go in; events, requests and datagrams come out.
+//! The loop around policy (`keying::Tunnels`) and protocol (`ike::Endpoint`), which only the driver
+//! holds both, as a `keying::Joined`. Datagrams, timers, commands, notices of the data plane and
+//! finished computations go in; events, requests and datagrams come out.
 //!
 //! ```text
 //! data plane ─ notices ────────────▶ ┌──────────┐ ─ commands ──▶ data plane
-//! timer ───────────────────────────▶ │ Endpoint │ ─ events ────▶ key log, log, VICI events, waiting commands
+//! timer ───────────────────────────▶ │  Joined  │ ─ events ────▶ key log, log, VICI events, waiting commands
 //! VICI, signals ── commands ───────▶ │          │ ─ requests ──▶ threads (key exchange), data plane, routing table
 //!                                    └──────────┘ ─ transmits ─▶ data plane (its sockets)
 //! ```
