@@ -151,7 +151,7 @@ async fn a_connection_brings_its_public_keys() {
             assert!(why(&answer).contains(says), "{answer:?}");
         }
         assert!(
-            s.a.view(|e, _| e.connection("signed") == Some(&conn)),
+            s.a.view(|e, _| e.connection("signed").as_ref() == Some(&conn)),
             "what was refused has changed something"
         );
     })
