@@ -4,7 +4,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`start`] | starts and ends the daemon, reloads its configuration |
-//! | [`driver`] | the control plane: the loop around policy and protocol, and threads for what blocks |
+//! | [`driver`] | the loop around policy and protocol, and threads for what blocks |
 //! | [`dataplane`] | holds SAs and policies, moves packets |
 //! | [`network`] | the kernel's routing, or a stand-in of tests |
 //! | [`guard`] | keeps protected packets from travelling in clear, by routes, nft and programs |
