@@ -1,5 +1,5 @@
-//! Policy and a protocol together. Whoever drives a gateway holds this: neither of the two knows the
-//! other.
+//! Policy and a protocol together. Whoever drives a gateway holds this: neither of the two knows
+//! the other.
 //!
 //! ```text
 //!            ┌───────── orders ─────────▶ ┌──────────┐ ─▶ events, requests, datagrams

@@ -1,5 +1,5 @@
-//! Everything that leaves the endpoint: reports, events, requests and datagrams; and who waits for the
-//! answer to each request.
+//! Everything that leaves the endpoint: reports, events, requests and datagrams; and who waits for
+//! the answer to each request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! load, unload, commands ─┐                        ┌─▶ Start, Cancel     (attempts)
-//! reports of a protocol ──┤                        ├─▶ GivenUp, GoOn     (SAs that wait for policy)
+//! reports of a protocol ──┤                        ├─▶ GivenUp, GoOn     (waiting IKE_SAs)
 //! routes have changed ────┼─▶ Tunnels ─ poll_order ┼─▶ Change, End       (SAs of a connection)
 //! time ───────────────────┘      │                 ├─▶ Trap, Untrap      (policies)
 //!                                └ poll_timeout    ├─▶ Resolve, Route    (questions to the world)
