@@ -2,10 +2,10 @@
 //!
 //! Methods are of four kinds: orders and commands of policy
 //! ([`Protocol`](ironswan_keying::Protocol)), `handle_*` and `complete` (what happened outside),
-//! `poll_*` (what the driver must do now), and views. After any of the first two kinds, first carry the reports to policy and obey its orders, as
-//! [`Joined`](ironswan_keying::Joined) does. Then poll in this order until all are empty: **events,
-//! requests, transmits**, then the timeout. Events come first because an inbound SA must stand
-//! before the peer is told of it.
+//! `poll_*` (what the driver must do now), and views. After any of the first two kinds, first
+//! carry the reports to policy and obey its orders, as [`Joined`](ironswan_keying::Joined) does.
+//! Then poll in this order until all are empty: **events, requests, transmits**, then the timeout.
+//! Events come first because an inbound SA must stand before the peer is told of it.
 //!
 //! ```text
 //! datagram -> receive -> IKE_SA by SPI -> window -> open -> task::*::answer (request) or ::process (response)
