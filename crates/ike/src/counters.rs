@@ -1,5 +1,9 @@
 //! Counters of an endpoint. Unauthenticated junk is counted here and hardly ever logged.
 
+use ironswan_wire::iana::ExchangeType;
+
+use crate::event::Request;
+
 /// Messages of one exchange type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Exchange {
@@ -79,4 +83,30 @@ pub struct Counters {
     pub compared: u64,
     /// No traffic selector in common.
     pub ts_unacceptable: u64,
+}
+
+impl Counters {
+    /// The counters of this exchange type; `None` for a type that nobody counts.
+    pub(crate) fn exchange(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
+        Some(match exchange {
+            ExchangeType::IKE_SA_INIT => &mut self.ike_init,
+            ExchangeType::IKE_AUTH => &mut self.ike_auth,
+            ExchangeType::CREATE_CHILD_SA => &mut self.create_child,
+            ExchangeType::INFORMATIONAL => &mut self.info,
+            _ => return None,
+        })
+    }
+
+    /// Counts a request to the driver.
+    pub(crate) fn count_request(&mut self, request: &Request) {
+        match request {
+            Request::GenerateKey { .. } => self.kex_generated += 1,
+            Request::Agree { .. } => self.kex_agreed += 1,
+            Request::Sign { .. }
+            | Request::Verify { .. }
+            | Request::Usage { .. }
+            | Request::Route { .. }
+            | Request::Resolve { .. } => {}
+        }
+    }
 }

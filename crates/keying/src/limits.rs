@@ -268,6 +268,14 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Time to wait for an answer to the `n`th retransmission (0: the first transmission).
+    pub fn retransmit_delay(&self, n: u32) -> Duration {
+        let longest = Duration::from_secs(3_600);
+        let factor = self.retransmit_base.max(1.0).powi(i32::try_from(n).unwrap_or(i32::MAX));
+        let delay = Duration::try_from_secs_f64(self.retransmit_timeout.as_secs_f64() * factor);
+        delay.unwrap_or(longest).min(longest)
+    }
+
     /// No more half-open IKE_SAs than this from one network.
     pub fn per_net(&self) -> usize {
         match self.half_open_per_net {

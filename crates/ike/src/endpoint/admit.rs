@@ -1,10 +1,11 @@
 //! Asks [`Strangers`](super::strangers::Strangers) what an unauthenticated sender may cost, and
 //! sets the timer of the summary.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use super::Endpoint;
+use super::context::Context;
 use super::strangers::About;
 use crate::event::Level;
 use crate::timer::Timer;
@@ -36,16 +37,6 @@ impl Endpoint {
         self.strangers.may_answer_version(now)
     }
 
-    /// Whether to write about something that this address has done. A summary follows lines that
-    /// are not written.
-    pub(crate) fn may_write(&mut self, now: Instant, from: IpAddr, about: About) -> bool {
-        let write = self.strangers.may_write(now, &mut self.rng, from, about);
-        if !write && self.timers.get(Timer::Strangers).is_none() {
-            self.timers.set(Timer::Strangers, now + STRANGER_SUMMARY);
-        }
-        write
-    }
-
     /// Says how many lines have not been written.
     pub(super) fn sum_up_strangers(&mut self) {
         let [messages, authentications] = self.strangers.take_silent();
@@ -55,5 +46,33 @@ impl Endpoint {
             STRANGER_SUMMARY.as_secs()
         );
         self.note(Level::Warn, None, line);
+    }
+}
+
+impl Endpoint {
+    /// Whether to write about something that this address has done.
+    pub(super) fn may_write(&mut self, now: Instant, from: IpAddr, about: About) -> bool {
+        self.aside(now, |cx| cx.may_write(from, about))
+    }
+}
+
+impl Context<'_> {
+    /// Whether to write about something that this address has done. A summary follows lines that
+    /// are not written.
+    pub(crate) fn may_write(&mut self, from: IpAddr, about: About) -> bool {
+        let write = self.strangers.may_write(self.now, &mut self.rng, from, about);
+        if !write && self.timers.get(Timer::Strangers).is_none() {
+            self.timers.set(Timer::Strangers, self.now + STRANGER_SUMMARY);
+        }
+        write
+    }
+
+    /// A message of our own has come back. An answer would keep whoever mirrors it going.
+    pub(crate) fn reflected(&mut self, remote: SocketAddr) {
+        self.counters.reflected += 1;
+        if self.may_write(remote.ip(), About::Message) {
+            let line = format!("{remote} sends our own IKE_SA_INIT messages back to us, ignored");
+            self.note(Level::Warn, None, line);
+        }
     }
 }

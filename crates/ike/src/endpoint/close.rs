@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Endpoint;
+use super::context::Context;
 use super::kept::Kept;
 use super::lifecycle::{names_in_work, unborn};
 use super::todo::Todo;
@@ -19,10 +20,13 @@ use ironswan_keying::{ChildAction, ChildConfig, Report};
 impl Endpoint {
     /// Ends an IKE_SA, and reports its end to policy.
     pub(crate) fn close_ike(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
-        if sa.dead {
-            return;
+        if !std::mem::replace(&mut sa.dead, true) {
+            self.closed(now, sa, how);
         }
-        sa.dead = true;
+    }
+
+    /// An IKE_SA has been ended: takes it out of every index, and reports its end to policy.
+    pub(super) fn closed(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
         let how = if how == Close::ByUs && sa.over_time { Close::OverTime } else { how };
         let was_up = sa.is_up();
         let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
@@ -31,9 +35,9 @@ impl Endpoint {
         }
         self.leave_half_open(sa);
         if let Some(init) = &sa.init {
-            self.disown(init, sa.initiator);
+            self.own.remove(init, sa.initiator);
         }
-        self.attempt_over(sa);
+        self.on(now, sa, |cx, sa| cx.attempt_over(sa));
         if let Some((spi_i, remote)) = sa.half_open {
             self.half_open.forget(spi_i, remote);
         }
@@ -55,8 +59,10 @@ impl Endpoint {
         let unborn = if was_up && sa.announced { unborn(sa) } else { Vec::new() };
         // Another address of the peer is asked besides, or now.
         let goes_on = self.leave_race(now, sa, &how);
-        self.drop_tasks(sa, &reason);
-        let mut lost = self.drop_children(now, sa);
+        let mut lost = self.on(now, sa, |cx, sa| {
+            cx.drop_tasks(sa, &reason);
+            cx.drop_children(sa)
+        });
         for config in unborn {
             if !lost.iter().any(|have| have.name == config.name) {
                 lost.push(config);
@@ -85,6 +91,52 @@ impl Endpoint {
         self.report(Report::Ended(Ended { ike: sa.id, conn: sa.conn.clone(), end: how, lost, tried }));
     }
 
+    /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is
+    /// told until it answers; whoever waits for the attempt is told at once why it ends.
+    pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
+        if sa.state == IkeState::Rekeyed {
+            // The DELETE is under way.
+            return;
+        }
+        if sa.is_up() {
+            return self.on(now, sa, |cx, sa| cx.last_delete(sa));
+        }
+        let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
+        self.log(Level::Info, sa, line);
+        if !sa.may_be_up_there() {
+            return self.close_ike(now, sa, Close::LetGo(why));
+        }
+        self.leave_race(now, sa, &Close::LetGo(why));
+        self.on(now, sa, |cx, sa| cx.attempt_over(sa));
+        for child in wanted(sa) {
+            self.report(Report::Unwanted { conn: sa.conn.name.clone(), child });
+        }
+        let tasks = sa.active.take().map(|a| a.task).into_iter().chain(sa.queue.drain(..));
+        let tasks = tasks.collect::<Vec<_>>();
+        self.aside(now, |cx| tasks.into_iter().for_each(|task| cx.fail_task(task, why)));
+        let ticket = sa.ticket.take();
+        self.done(ticket, Err(why.to_owned()));
+        if let Some(old) = std::mem::take(&mut sa.roam).replaces {
+            self.todo.push_back(Todo::Stay(old));
+        }
+        self.take_back(sa);
+    }
+
+    /// Our IKE_AUTH request, which the peer may have taken, counts no more: a DELETE follows it. A
+    /// peer that has taken the IKE_AUTH takes the DELETE as the next request, and one that has not
+    /// passes it over. The IKE_AUTH is not sent again: its INITIAL_CONTACT would not be true any
+    /// more.
+    pub(super) fn take_back(&mut self, sa: &mut IkeSa) {
+        self.timers.cancel(Timer::Retransmit(sa.id));
+        self.timers.cancel(Timer::Rival(sa.id));
+        sa.active = None;
+        sa.window.response_seen();
+        sa.state = IkeState::Rekeyed;
+        sa.queue = [Task::DeleteIke(DeleteIke::default())].into();
+    }
+}
+
+impl Context<'_> {
     /// The tasks of an IKE_SA that ends will not be done: whoever waits for them is told why.
     fn drop_tasks(&mut self, sa: &mut IkeSa, why: &str) {
         let tasks = sa.active.take().map(|a| a.task).into_iter();
@@ -106,9 +158,9 @@ impl Endpoint {
 
     /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no
     /// successor.
-    fn drop_children(&mut self, now: Instant, sa: &mut IkeSa) -> Vec<Arc<ChildConfig>> {
+    fn drop_children(&mut self, sa: &mut IkeSa) -> Vec<Arc<ChildConfig>> {
         let ids: Vec<ChildId> = sa.children.keys().copied().collect();
-        let gone = ids.into_iter().filter_map(|id| self.remove_child(now, sa, id));
+        let gone = ids.into_iter().filter_map(|id| self.remove_child(sa, id));
         gone.filter(|child| child.replaced_by.is_none() && child.announced)
             .map(|child| child.config)
             .collect()
@@ -119,51 +171,6 @@ impl Endpoint {
         if let Some(id) = sa.start {
             self.report(Report::Over(id));
         }
-    }
-
-    /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is
-    /// told until it answers; whoever waits for the attempt is told at once why it ends.
-    pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
-        if sa.state == IkeState::Rekeyed {
-            // The DELETE is under way.
-            return;
-        }
-        if sa.is_up() {
-            return self.last_delete(now, sa);
-        }
-        let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
-        self.log(Level::Info, sa, line);
-        if !sa.may_be_up_there() {
-            return self.close_ike(now, sa, Close::LetGo(why));
-        }
-        self.leave_race(now, sa, &Close::LetGo(why));
-        self.attempt_over(sa);
-        for child in wanted(sa) {
-            self.report(Report::Unwanted { conn: sa.conn.name.clone(), child });
-        }
-        let tasks = sa.active.take().map(|a| a.task).into_iter().chain(sa.queue.drain(..));
-        for task in tasks.collect::<Vec<_>>() {
-            self.fail_task(task, why);
-        }
-        let ticket = sa.ticket.take();
-        self.done(ticket, Err(why.to_owned()));
-        if let Some(old) = std::mem::take(&mut sa.roam).replaces {
-            self.todo.push_back(Todo::Stay(old));
-        }
-        self.take_back(sa);
-    }
-
-    /// Our IKE_AUTH request, which the peer may have taken, counts no more: a DELETE follows it. A
-    /// peer that has taken the IKE_AUTH takes the DELETE as the next request, and one that has not
-    /// passes it over. The IKE_AUTH is not sent again: its INITIAL_CONTACT would not be true any
-    /// more.
-    pub(super) fn take_back(&mut self, sa: &mut IkeSa) {
-        self.timers.cancel(Timer::Retransmit(sa.id));
-        self.timers.cancel(Timer::Rival(sa.id));
-        sa.active = None;
-        sa.window.response_seen();
-        sa.state = IkeState::Rekeyed;
-        sa.queue = [Task::DeleteIke(DeleteIke::default())].into();
     }
 
     // ---- reports of tasks to policy ----

@@ -37,7 +37,7 @@ impl Endpoint {
                 Some(kids) if force => {
                     let mut spis = Vec::new();
                     for kid in &kids {
-                        let gone = ep.remove_child(now, sa, *kid);
+                        let gone = ep.on(now, sa, |cx, sa| cx.remove_child(sa, *kid));
                         spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
                     }
                     sa.queue.push_back(Task::DeleteChild(DeleteChild { spis, ..DeleteChild::default() }));
@@ -45,7 +45,7 @@ impl Endpoint {
                 }
                 Some(kids) => sa.queue.push_back(Task::DeleteChild(DeleteChild::of(kids, Some(ticket)))),
                 None if force || sa.state == IkeState::Created => {
-                    ep.last_delete(now, sa);
+                    ep.on(now, sa, |cx, sa| cx.last_delete(sa));
                     ep.done(Some(ticket), Ok(()));
                 }
                 None if !sa.is_up() => {

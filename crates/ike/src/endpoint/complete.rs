@@ -15,7 +15,7 @@ impl Endpoint {
             Some(Pending::Sa(ike)) => self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, id, completion)),
             Some(Pending::Usage(ike)) => {
                 if let Completion::Usage { last_inbound } = completion {
-                    self.with_sa(now, ike, |ep, sa| liveness::judge(ep, now, sa, last_inbound));
+                    self.work_on(now, ike, |cx, sa| liveness::judge(cx, sa, last_inbound));
                 }
             }
             Some(Pending::Path { remote, sas }) => {

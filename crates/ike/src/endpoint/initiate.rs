@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use ironswan_wire::id::IdPattern;
 
+use super::context::Context;
 use super::kept::Kept;
 use super::{Close, Endpoint, Roam};
-use crate::event::{Completion, Level, Request, RequestId};
+use crate::event::{Completion, IkeId, Level, Request, RequestId};
 use crate::sa::{IkeSa, Wait};
 use crate::task::{Exchange, NewChild, Task};
 use ironswan_keying::diagnosis::Authentication;
@@ -31,11 +32,11 @@ enum Begin {
 }
 
 impl Exchange for Begin {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::Resolve(names) => ep.name_known(sa, names, completion),
-            Self::Known(names) => ep.next_name(now, sa, names),
-            Self::Route(_) => ep.route_known(now, sa, completion),
+            Self::Resolve(names) => cx.name_known(sa, names, completion),
+            Self::Known(names) => cx.next_name(sa, names),
+            Self::Route(_) => cx.route_known(sa, completion),
         }
     }
 
@@ -80,10 +81,10 @@ impl Endpoint {
         // The IKE_SA that the new one should replace may be gone by now.
         let replaces = start.takes_over.filter(|old| self.sas.contains_key(old));
         let nowhere = IpAddr::from([0u8; 4]);
-        let id = self.new_ike_id();
+        let id = self.spis.new_ike_id();
         let (spi_i, init) = match kept {
             Some(kept) if self.spis.take_ike(kept.spi_i, id) => (kept.spi_i, kept.init),
-            _ => (self.new_ike_spi(id), Box::default()),
+            _ => (self.aside(now, |cx| cx.new_ike_spi(id)), Box::default()),
         };
         let remote_id = match &conn.remote_id {
             IdPattern::Exact(id) => Some(id.clone()),
@@ -112,17 +113,26 @@ impl Endpoint {
             ..IkeSa::new(id, conn, true, (spi_i, 0), ends, now)
         });
         self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
-        self.next_name(now, &mut sa, names);
+        self.on(now, &mut sa, |cx, sa| cx.next_name(sa, names));
         self.pump(now, &mut sa);
         self.settle(sa);
         Ok(())
     }
 
+    /// Policy has taken over the addresses of a name that this IKE_SA has had looked up.
+    pub(super) fn go_on(&mut self, now: Instant, ike: IkeId) {
+        // The addresses are policy's: nothing is left to say of them.
+        let nothing = Completion::Addresses { addrs: Vec::new(), error: None };
+        self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, OF_POLICY, nothing));
+    }
+}
+
+impl Context<'_> {
     /// Looks up the last of these names; without any, goes on with what is known.
-    fn next_name(&mut self, now: Instant, sa: &mut IkeSa, names: Vec<String>) {
+    fn next_name(&mut self, sa: &mut IkeSa, names: Vec<String>) {
         match names.last().cloned() {
             Some(name) => self.wait_for(sa, Request::Resolve { name }, Begin::Resolve(names)),
-            None => self.choose_remote(now, sa),
+            None => self.choose_remote(sa),
         }
     }
 
@@ -139,14 +149,8 @@ impl Endpoint {
         self.report(Report::Resolved { name, addrs, error, ike: Some(sa.id) });
     }
 
-    /// Policy has taken over the addresses of a name that this IKE_SA has had looked up.
-    pub(super) fn go_on(&mut self, now: Instant, sa: &mut IkeSa) {
-        // The addresses are policy's: nothing is left to say of them.
-        self.resume(now, sa, OF_POLICY, Completion::Addresses { addrs: Vec::new(), error: None });
-    }
-
     /// The routing table has said where we would send from.
-    fn route_known(&mut self, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn route_known(&mut self, sa: &mut IkeSa, completion: Completion) {
         match completion {
             Completion::Route { local: Some(local) } => {
                 sa.local.set_ip(local);
@@ -155,22 +159,22 @@ impl Endpoint {
             // Another address of the peer may be of a family that has a route.
             _ if sa.race.is_none() && sa.attempt < sa.choices => {
                 sa.attempt += 1;
-                self.choose_remote(now, sa);
+                self.choose_remote(sa);
             }
             Completion::Failed { error } => {
                 let why = format!("the route to {} is not known: {error}", sa.remote.ip());
-                self.close_ike(now, sa, Close::NoRoute(why));
+                self.close(sa, Close::NoRoute(why));
             }
             _ => {
                 let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote.ip());
-                self.close_ike(now, sa, Close::NoRoute(why));
+                self.close(sa, Close::NoRoute(why));
             }
         }
     }
 
     /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked
     /// by `race`.
-    pub(super) fn choose_remote(&mut self, now: Instant, sa: &mut IkeSa) {
+    pub(super) fn choose_remote(&mut self, sa: &mut IkeSa) {
         let mut hosts = self.policy().hosts(&sa.conn.remote_addrs);
         let preferred = hosts.iter().position(|a| Some(*a) == sa.roam.prefer);
         if let Some(at) = preferred {
@@ -180,10 +184,10 @@ impl Endpoint {
         let Some(&remote) = hosts.get((sa.attempt.max(1) as usize - 1) % hosts.len().max(1)) else {
             let names = sa.conn.names_to_initiate().join(", ");
             let why = format!("the peer's name ({names}) cannot be resolved; check it and the resolver");
-            return self.close_ike(now, sa, Close::Failed(why));
+            return self.close(sa, Close::Failed(why));
         };
         sa.remote.set_ip(remote);
-        self.rival_later(now, sa);
+        self.rival_later(sa);
         let line = format!("initiating IKE_SA {} to {remote}", sa.name());
         self.log(Level::Info, sa, line);
         let local = self

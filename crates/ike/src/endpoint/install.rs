@@ -7,7 +7,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::ProtocolId;
@@ -15,12 +14,13 @@ use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
     Action, Command, Direction, Dscp, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi, Tfc,
 };
-use ironswan_wire::selector::{AddrRange, TrafficSelector};
+use ironswan_wire::selector::AddrRange;
 
-use super::Endpoint;
+use super::context::{Context, Effect};
 use super::old_inbound::OldInbound;
 use super::spd::{Narrowed, Spd};
 use super::todo::Todo;
+use super::view;
 use crate::child::{Agreed, Child};
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
@@ -123,13 +123,13 @@ pub(crate) fn policies(
     out
 }
 
-impl Endpoint {
+impl Context<'_> {
     pub(crate) fn sadb(&mut self, command: Command) {
         self.emit(Event::Sadb(command));
     }
 
     /// Installs a child into the engine and into its IKE_SA. Nothing is announced yet.
-    pub(crate) fn install(&mut self, now: Instant, sa: &mut IkeSa, new: NewSas) {
+    pub(crate) fn install(&mut self, sa: &mut IkeSa, new: NewSas) {
         let agreed = new.agreed;
         let configured = (
             narrow::resolve(&new.config.local_ts, sa.local.ip()),
@@ -175,7 +175,7 @@ impl Endpoint {
         };
         let inbound = add(Direction::In, new.spi_in, theirs, lifetimes[0]);
         let outbound = Box::new(add(Direction::Out, new.spi_out, ours, lifetimes[1]));
-        if self.options.keylog {
+        if self.keylog {
             for (spi, src, dst, keys) in
                 [(new.spi_in, sa.remote, sa.local, theirs), (new.spi_out, sa.local, sa.remote, ours)]
             {
@@ -202,7 +202,7 @@ impl Endpoint {
             spi_in: new.spi_in,
             spi_out: new.spi_out,
             udp_encap,
-            installed: now,
+            installed: self.now,
             pending_out: None,
             out_installed: false,
             announced: false,
@@ -219,7 +219,7 @@ impl Endpoint {
             self.sadb(Command::SaAdd(outbound));
             child.out_installed = true;
         }
-        for p in policies(&self.spd, &sa.conn.name, &child.config, Action::Protect(reqid), &selectors) {
+        for p in policies(self.spd, &sa.conn.name, &child.config, Action::Protect(reqid), &selectors) {
             if let Some(command) = self.spd.add(p) {
                 self.sadb(command);
             }
@@ -229,18 +229,18 @@ impl Endpoint {
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
         self.log(Level::Info, sa, line);
-        self.set_child_timers(now, &child);
+        self.set_child_timers(&child);
         sa.children.insert(child.id, child);
     }
 
-    fn set_child_timers(&mut self, now: Instant, child: &Child) {
+    fn set_child_timers(&mut self, child: &Child) {
         let c = &child.config;
         if !c.rekey_time.is_zero() {
-            let at = now + self.less_jitter(c.rekey_time, c.rand_time);
+            let at = self.now + self.less_jitter(c.rekey_time, c.rand_time);
             self.timers.set(Timer::RekeyChild(child.id), at);
         }
         if !c.life_time.is_zero() {
-            self.timers.set(Timer::LifeChild(child.id), now + c.life_time);
+            self.timers.set(Timer::LifeChild(child.id), self.now + c.life_time);
         }
     }
 
@@ -254,11 +254,6 @@ impl Endpoint {
         };
         let soft_bytes = less(l.soft_bytes, l.hard_bytes);
         Lifetime { soft_bytes, soft_packets: less(l.soft_packets, l.hard_packets), ..l }
-    }
-
-    /// `time` less a random part of `rand`, and never less than a tenth of it.
-    pub(crate) fn less_jitter(&mut self, time: Duration, rand: Duration) -> Duration {
-        jitter::less(&mut self.rng, time, rand)
     }
 
     /// Sends on this child from now on, if its outbound SA was kept back.
@@ -309,8 +304,9 @@ impl Endpoint {
 
     /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes
     /// when the new one's is there.
-    pub(crate) fn replace_child(&mut self, now: Instant, sa: &mut IkeSa, old: ChildId, new: ChildId) {
-        let snapshot = sa.children.get(&old).map(|c| Box::new(self.child_snapshot(now, c)));
+    pub(crate) fn replace_child(&mut self, sa: &mut IkeSa, old: ChildId, new: ChildId) {
+        let snapshot =
+            sa.children.get(&old).map(|c| Box::new(view::child_snapshot(self.timers, self.now, c)));
         let out_stands = sa.children.get(&new).is_some_and(|c| c.out_installed);
         self.timers.cancel(Timer::Redundant(new));
         if let Some(child) = sa.children.get_mut(&new) {
@@ -350,7 +346,7 @@ impl Endpoint {
 
     /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA
     /// for packets that are still under way, and whoever is to take over from it sends from now on.
-    pub(crate) fn remove_child(&mut self, now: Instant, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
+    pub(crate) fn remove_child(&mut self, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
         let mut child = sa.children.remove(&id)?;
         for close in child.to_close.drain(..).map(Task::DeleteChild) {
             match sa.dead {
@@ -377,7 +373,7 @@ impl Endpoint {
         if let Some(heir) = heir {
             self.old_inbound.pass_on(id, heir);
             self.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed.cpi_in });
-            self.timers.set(Timer::OldInbound(id), now + self.limits().delete_rekeyed_delay);
+            self.timers.set(Timer::OldInbound(id), self.now + self.limits().delete_rekeyed_delay);
         } else {
             for before in self.old_inbound.of(id) {
                 self.timers.cancel(Timer::OldInbound(before));
@@ -392,15 +388,15 @@ impl Endpoint {
         }
         self.spis.remove(id, &outbound);
         let (selectors, action) = (child.selectors(), Action::Protect(child.reqid));
-        for p in policies(&self.spd, &sa.conn.name, &child.config, action, &selectors) {
+        for p in policies(self.spd, &sa.conn.name, &child.config, action, &selectors) {
             if let Some(command) = self.spd.remove(&p) {
                 self.sadb(command);
             }
         }
         self.spd.release(&selectors, child.reqid);
         if child.announced && child.replaced_by.is_none() {
-            let mut info = self.snapshot_without_children(now, sa);
-            let mut gone = self.child_snapshot(now, &child);
+            let mut info = view::snapshot_without_children(self.timers, self.now, sa);
+            let mut gone = view::child_snapshot(self.timers, self.now, &child);
             gone.state = ChildState::Deleting;
             info.children.push(gone);
             self.emit(Event::ChildDown { ike: Box::new(info) });
@@ -422,13 +418,15 @@ impl Endpoint {
     /// anew and does not know the old one any more, which sends no more. An SA is known by its
     /// name, so that the end of one would be that of the other.
     fn take_outbound(&mut self, name: &SaRef) {
-        let Some(id) = self.spis.outbound(name) else { return };
-        let home = self.spis.home(id);
-        let Some(mut old) = home.and_then(|home| self.sas.remove(&home)) else { return };
-        let line = format!("the peer uses SPI {} again, not sending on the CHILD_SA that had it", name.spi);
-        self.log(Level::Warn, &old, line);
-        self.remove_outbound(&mut old, id);
-        self.settle(old);
+        let Some(child) = self.spis.outbound(name) else { return };
+        let Some(ike) = self.spis.home(child) else { return };
+        let Some((conn, installed)) = self.others.sender(ike, child) else { return };
+        let text = format!("the peer uses SPI {} again, not sending on the CHILD_SA that had it", name.spi);
+        self.emit(Event::Log { level: Level::Warn, conn: Some(conn), ike: Some(ike), text, why: None });
+        if installed {
+            self.sadb(Command::SaDelete(*name));
+        }
+        self.effect(Effect::Silenced { ike, child });
     }
 
     /// The inbound SA of a rekeyed child has been kept long enough.
@@ -438,28 +436,6 @@ impl Endpoint {
             self.free_cpi(id, cpi);
             self.sadb(Command::SaDelete(sa));
         }
-    }
-
-    /// Another peer that has a transport-mode child with some of the same selectors: two hosts
-    /// behind one NAT. What is sent to their common address would reach one of them only, or the
-    /// wrong one; "implementors MUST devise ways of preventing this from occurring" (RFC 3948
-    /// section 5.2).
-    pub(crate) fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String> {
-        if agreed.mode != Mode::Transport || !sa.nat.remote {
-            return None;
-        }
-        let meet = |a: &[TrafficSelector], b: &[TrafficSelector]| {
-            a.iter().any(|a| b.iter().any(|b| a.intersect(b).is_some()))
-        };
-        let same = |c: &Child| {
-            let c = &c.agreed;
-            c.mode == Mode::Transport
-                && meet(&c.remote_ts, &agreed.remote_ts)
-                && meet(&c.local_ts, &agreed.local_ts)
-        };
-        let there = |o: &IkeSa| o.remote.ip() == sa.remote.ip() && o.remote_id != sa.remote_id;
-        let other = |o: &IkeSa| there(o) && o.children.values().any(same);
-        self.sas.values().find(|o| other(o)).map(|o| o.ends())
     }
 
     /// True when the peer's children cannot go to this address because of another peer's.
@@ -515,11 +491,11 @@ impl Endpoint {
         let after = child.selectors();
         let (config, reqid) = (child.config.clone(), child.reqid);
         let policies = |spd: &Spd, of: &_| policies(spd, &sa.conn.name, &config, Action::Protect(reqid), of);
-        let removed = policies(&self.spd, &before);
+        let removed = policies(self.spd, &before);
         self.spd.share(&after, reqid);
         self.spd.release(&before, reqid);
         let commands: Vec<_> = removed.iter().filter_map(|p| self.spd.remove(p)).collect();
-        let added = policies(&self.spd, &after);
+        let added = policies(self.spd, &after);
         let commands = commands.into_iter().chain(added.into_iter().filter_map(|p| self.spd.add(p)));
         for command in commands.collect::<Vec<_>>() {
             self.sadb(command);

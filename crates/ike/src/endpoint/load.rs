@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use ironswan_wire::sadb::{Action, ReqId};
 
+use super::context::Context;
 use super::lifecycle::names_in_work;
 use super::spd::Narrowed;
 use super::{Endpoint, install};
-use crate::event::{ChildId, ChildState, IkeState, Level};
+use crate::event::{ChildId, ChildState, Event, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, Task, liveness};
@@ -24,7 +25,7 @@ impl Endpoint {
     pub(super) fn clear_trap(&mut self, conn: &str, child: &str) {
         for p in self.spd.take_trap(conn, child).into_iter().flatten() {
             if let Some(command) = self.spd.remove(&p) {
-                self.sadb(command);
+                self.emit(Event::Sadb(command));
             }
         }
     }
@@ -47,7 +48,7 @@ impl Endpoint {
         let policies = install::policies(&self.spd, &conn.name, config, action, &selectors);
         for p in &policies {
             if let Some(command) = self.spd.add(p.clone()) {
-                self.sadb(command);
+                self.emit(Event::Sadb(command));
             }
         }
         self.spd.set_trap((conn.name.clone(), config.name.clone()), reqid, selectors, policies);
@@ -58,7 +59,7 @@ impl Endpoint {
     pub(super) fn adopt(&mut self, now: Instant, sa: &mut IkeSa, new: &Arc<Connection>) {
         let old = std::mem::replace(&mut sa.conn, new.clone());
         if old.dpd_delay != new.dpd_delay && sa.is_up() {
-            liveness::rearm(self, sa);
+            self.on(now, sa, |cx, sa| liveness::rearm(cx, sa));
         }
         let had_work = names_in_work(sa).next().is_some();
         for mut task in std::mem::take(&mut sa.queue) {
@@ -69,7 +70,7 @@ impl Endpoint {
                 match new.child(&n.config.name) {
                     Some(config) => n.config = Arc::new(config.clone()),
                     None => {
-                        self.fail_task(task, "the child is not configured any more");
+                        self.aside(now, |cx| cx.fail_task(task, "the child is not configured any more"));
                         continue;
                     }
                 }
@@ -77,7 +78,7 @@ impl Endpoint {
             sa.queue.push_back(task);
         }
         let ids: Vec<ChildId> = sa.children.keys().copied().collect();
-        let closing = ids.iter().filter(|id| self.catch_up(sa, **id)).count();
+        let closing = self.on(now, sa, |cx, sa| ids.iter().filter(|id| cx.catch_up(sa, **id)).count());
         // An IKE_SA is kept for its children, unless it never had any.
         let idle = names_in_work(sa).next().is_none();
         let more = new.children.iter().any(|c| c.start_action != ChildAction::None);
@@ -97,6 +98,33 @@ impl Endpoint {
         }
     }
 
+    /// Closes the children of an IKE_SA whose configured `start_action` is one of these; with the
+    /// last one the IKE_SA.
+    pub(super) fn close_begun(
+        &mut self,
+        now: Instant,
+        sa: &mut IkeSa,
+        why: &'static str,
+        begun: impl Fn(ChildAction) -> bool,
+    ) {
+        if !sa.is_up() {
+            return self.give_up(now, sa, why);
+        }
+        let (close, keep): (Vec<_>, Vec<_>) =
+            sa.children.values().partition(|c| begun(c.config.start_action));
+        let close: Vec<_> = close.iter().map(|c| c.id).collect();
+        if close.is_empty() {
+            return;
+        }
+        let task = match keep.is_empty() {
+            true => Task::DeleteIke(DeleteIke::default()),
+            false => Task::DeleteChild(DeleteChild::of(close, None)),
+        };
+        sa.queue.push_back(task);
+    }
+}
+
+impl Context<'_> {
     /// Compares a child with what is loaded under its name now: it takes over what concerns this
     /// end only, or is closed when the peer has agreed to something else and it is up to us to
     /// bring it up again. True when it is closed.
@@ -125,30 +153,5 @@ impl Endpoint {
             self.report(Report::Changed { conn: conn.name.clone(), child: Arc::new(config.clone()) });
         }
         true
-    }
-
-    /// Closes the children of an IKE_SA whose configured `start_action` is one of these; with the
-    /// last one the IKE_SA.
-    pub(super) fn close_begun(
-        &mut self,
-        now: Instant,
-        sa: &mut IkeSa,
-        why: &'static str,
-        begun: impl Fn(ChildAction) -> bool,
-    ) {
-        if !sa.is_up() {
-            return self.give_up(now, sa, why);
-        }
-        let (close, keep): (Vec<_>, Vec<_>) =
-            sa.children.values().partition(|c| begun(c.config.start_action));
-        let close: Vec<_> = close.iter().map(|c| c.id).collect();
-        if close.is_empty() {
-            return;
-        }
-        let task = match keep.is_empty() {
-            true => Task::DeleteIke(DeleteIke::default()),
-            false => Task::DeleteChild(DeleteChild::of(close, None)),
-        };
-        sa.queue.push_back(task);
     }
 }

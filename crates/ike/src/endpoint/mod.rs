@@ -23,8 +23,11 @@
 //! | `close` | the end of an IKE_SA |
 //! | `commands` | terminate and rekey |
 //! | `complete` | who gets the answer to a request |
+//! | `context` | the surroundings in which one IKE_SA works |
+//! | `effects` | lends an IKE_SA its surroundings, and carries out its effects |
 //! | `failure` | lines and notifications of a diagnosis |
 //! | `halfopen` | half-open IKE_SAs and their limits |
+//! | `init_requests` | IKE_SA_INIT requests from anyone |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
 //! | `kept` | the request of an attempt, for the one that repeats it |
@@ -32,12 +35,15 @@
 //! | `load` | SAs, traps and shunts follow what is loaded |
 //! | `old_inbound` | inbound SAs of rekeyed children |
 //! | `orders` | the endpoint as policy sees it: obeys orders, begins and ends |
+//! | `others` | answers about other IKE_SAs |
 //! | `outbox` | reports, events, requests and datagrams that the driver takes next |
 //! | `own` | recognises our own datagrams when they come back |
+//! | `peer_limits` | limits for each authenticated identity |
 //! | `peers` | what each authenticated identity has |
+//! | `process` | messages of one IKE_SA, from the datagram to the task |
 //! | `progress` | how far the protocol is with what policy wants |
 //! | `race` | several addresses of one peer, side by side |
-//! | `receive` | from a datagram to its task |
+//! | `receive` | from a datagram to its IKE_SA |
 //! | `roam` | our own addresses and routes change |
 //! | `select` | asks policy which connection a peer belongs to |
 //! | `send` | makes and queues messages |
@@ -55,8 +61,11 @@ mod admit;
 mod close;
 mod commands;
 mod complete;
+mod context;
+mod effects;
 mod failure;
 mod halfopen;
+mod init_requests;
 mod initiate;
 mod install;
 mod kept;
@@ -64,9 +73,12 @@ mod lifecycle;
 mod load;
 mod old_inbound;
 mod orders;
+mod others;
 mod outbox;
 mod own;
+mod peer_limits;
 mod peers;
+mod process;
 mod progress;
 mod race;
 mod receive;
@@ -89,18 +101,19 @@ use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
-use ironswan_wire::sadb::{Spi, Up};
+use ironswan_wire::sadb::Up;
 
 use crate::cookie::Cookies;
 use crate::counters::Counters;
-use crate::event::{ChildId, Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Transmit};
-use crate::sa::{IkeSa, Init};
+use crate::event::{Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Transmit};
+use crate::sa::IkeSa;
 use crate::timer::Timers;
 use ironswan_keying::{Limits, Policy, Ports, Report};
 
 pub(crate) use crate::sa::Roam;
 pub(crate) use complete::addresses;
-pub(crate) use halfopen::{HalfOpen, Room};
+pub(crate) use context::{Context, Effect};
+pub(crate) use halfopen::HalfOpen;
 pub(crate) use install::NewSas;
 pub(crate) use ironswan_keying::Close;
 use old_inbound::OldInbounds;
@@ -162,9 +175,6 @@ pub struct Endpoint {
     addresses: Option<BTreeSet<IpAddr>>,
     /// Limits what those who are not authenticated cost.
     strangers: Strangers,
-
-    next_ike: u64,
-    next_child: u64,
 }
 
 impl Endpoint {
@@ -195,8 +205,6 @@ impl Endpoint {
             counters: Counters::default(),
             addresses: None,
             strangers: Strangers::default(),
-            next_ike: 0,
-            next_child: 0,
         }
     }
 
@@ -298,8 +306,7 @@ impl Endpoint {
 
     /// A line about this IKE_SA.
     pub(crate) fn log(&mut self, level: Level, sa: &IkeSa, text: impl Into<String>) {
-        let conn = (!sa.conn.name.is_empty()).then(|| sa.conn.name.clone());
-        self.emit(Event::Log { level, conn, ike: Some(sa.id), text: text.into(), why: None });
+        self.emit(context::line(level, sa, text));
     }
 
     /// A line about no IKE_SA.
@@ -313,97 +320,10 @@ impl Endpoint {
         });
     }
 
-    pub(crate) fn new_ike_id(&mut self) -> IkeId {
-        self.next_ike += 1;
-        IkeId(self.next_ike)
-    }
-
-    pub(crate) fn new_child_id(&mut self) -> ChildId {
-        self.next_child += 1;
-        ChildId(self.next_child)
-    }
-
     /// Asks outside, and remembers who asked.
     pub(crate) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
-        match request {
-            Request::GenerateKey { .. } => self.counters.kex_generated += 1,
-            Request::Agree { .. } => self.counters.kex_agreed += 1,
-            Request::Sign { .. }
-            | Request::Verify { .. }
-            | Request::Usage { .. }
-            | Request::Route { .. }
-            | Request::Resolve { .. } => {}
-        }
+        self.counters.count_request(&request);
         self.outbox.ask(who, request)
-    }
-
-    /// Nobody waits for the answer any more.
-    pub(crate) fn forget_request(&mut self, id: RequestId) {
-        self.outbox.forget(id);
-    }
-
-    /// Random bytes.
-    pub(crate) fn random(&mut self, len: usize) -> Vec<u8> {
-        let mut out = vec![0; len];
-        self.rng.fill(&mut out);
-        out
-    }
-
-    /// Reserves an IKE SPI.
-    pub(crate) fn new_ike_spi(&mut self, id: IkeId) -> u64 {
-        let tombs = &self.tombs;
-        self.spis.new_ike(&mut self.rng, id, |spi| tombs.knows(spi))
-    }
-
-    /// True when this is an IKE SPI of ours that is in use.
-    pub(crate) fn knows_ike_spi(&self, spi: u64) -> bool {
-        self.spis.ike(spi).is_some()
-    }
-
-    /// Gives an IKE SPI back.
-    pub(crate) fn free_ike_spi(&mut self, spi: u64) {
-        self.spis.free_ike(spi);
-    }
-
-    /// Reserves an inbound SPI for a child.
-    pub(crate) fn new_child_spi(&mut self, id: ChildId) -> Spi {
-        self.spis.new_inbound(&mut self.rng, id)
-    }
-
-    /// Reserves a CPI for a child; [`Self::free_cpi`] gives it back. `None`: the child goes without
-    /// IPComp.
-    pub(crate) fn new_cpi(&mut self, id: ChildId) -> Option<u16> {
-        self.spis.new_cpi(&mut self.rng, id)
-    }
-
-    /// Gives a CPI of this child back.
-    pub(crate) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
-        self.spis.free_cpi(id, cpi);
-    }
-
-    /// Remembers the nonce and public values that we send for this IKE_SA.
-    pub(crate) fn own(&mut self, init: &Init, initiator: bool) {
-        self.own.add(init, initiator);
-    }
-
-    /// Forgets the values of an IKE_SA whose peer is authenticated, or that is gone.
-    pub(crate) fn disown(&mut self, init: &Init, initiator: bool) {
-        self.own.remove(init, initiator);
-    }
-
-    /// True when we are sending this nonce or public value ourselves.
-    pub(crate) fn is_own(&self, value: &[u8]) -> bool {
-        self.own.has(value)
-    }
-
-    /// Works on one IKE_SA, which is out of the table meanwhile, and then starts what waits in its
-    /// queue.
-    pub(crate) fn with_sa(&mut self, now: Instant, id: IkeId, work: impl FnOnce(&mut Self, &mut IkeSa)) {
-        let Some(mut sa) = self.sas.remove(&id) else { return };
-        work(self, &mut sa);
-        self.pump(now, &mut sa);
-        self.moved_on(now, &mut sa);
-        self.settle(sa);
     }
 
     /// Puts an IKE_SA into the table; a dead one only leaves the indexes.

@@ -31,7 +31,7 @@ impl Protocol for Endpoint {
                 self.forget_kept(Some(ike));
                 self.todo.extend(stays.map(Todo::Stay));
             }
-            Order::GoOn(ike) => self.with_sa(now, ike, |ep, sa| ep.go_on(now, sa)),
+            Order::GoOn(ike) => self.go_on(now, ike),
             Order::Change { old, new } => self.change(now, &old, &new),
             Order::End(old) => self.end(now, &old),
             Order::Trap { conn, child, local, remote } => self.set_trap(&conn, &child, local, remote),
@@ -85,11 +85,11 @@ impl Protocol for Endpoint {
 
     fn shutdown(&mut self, now: Instant) {
         for id in self.ids_of_sas() {
-            self.with_sa(now, id, |ep, sa| ep.last_delete(now, sa));
+            self.work_on(now, id, |cx, sa| cx.last_delete(sa));
         }
         while let Some(id) = self.old_inbound.first() {
             self.timers.cancel(Timer::OldInbound(id));
-            self.drop_old_inbound(id);
+            self.aside(now, |cx| cx.drop_old_inbound(id));
         }
     }
 

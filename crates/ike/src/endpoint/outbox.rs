@@ -2,7 +2,7 @@
 //! the answer to each request.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ironswan_keying::Report;
 
@@ -50,9 +50,31 @@ impl Outbox {
         self.events.push_back(event);
     }
 
+    /// Queues events.
+    pub(super) fn extend(&mut self, events: impl IntoIterator<Item = Event>) {
+        self.events.extend(events);
+    }
+
     /// Queues a report to policy.
     pub(super) fn report(&mut self, report: Report) {
         self.reports.push_back(report);
+    }
+
+    /// Queues a message of IKE; from port `natt`, which is the one for NAT traversal, with the
+    /// non-ESP marker (RFC 3948 section 2.2). `ike` sends it to where its peer is.
+    pub(super) fn send(
+        &mut self,
+        ike: Option<IkeId>,
+        (local, remote): (SocketAddr, SocketAddr),
+        natt: u16,
+        message: &[u8],
+    ) {
+        let mut payload = Vec::with_capacity(4 + message.len());
+        if local.port() == natt {
+            payload.extend([0; 4]);
+        }
+        payload.extend_from_slice(message);
+        self.transmit(Transmit { local, remote, payload, ike });
     }
 
     /// Queues a datagram.

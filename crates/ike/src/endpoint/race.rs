@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::Endpoint;
+use super::context::Context;
 use super::todo::{Race, Todo};
 use super::{Close, Roam};
 use crate::event::{IkeId, IkeState, Level, Ticket};
@@ -32,16 +33,6 @@ struct Wanted {
 }
 
 impl Endpoint {
-    /// An attempt has its address: the next one has its turn in a while, if there is one in this
-    /// round.
-    pub(super) fn rival_later(&mut self, now: Instant, sa: &IkeSa) {
-        if sa.choices > 1 && !sa.attempt.is_multiple_of(sa.choices) {
-            let pause =
-                if sa.automatic { self.less_jitter(NEXT_ADDRESS, NEXT_ADDRESS / 10) } else { NEXT_ADDRESS };
-            self.timers.set(Timer::Rival(sa.id), now + pause);
-        }
-    }
-
     /// The timer of [`Self::rival_later`] has fired.
     pub(super) fn rival_due(&mut self, now: Instant, sa: &mut IkeSa) {
         if sa.is_up() || sa.dead || !matches!(sa.state, IkeState::Created | IkeState::Connecting) {
@@ -52,7 +43,7 @@ impl Endpoint {
             last.is_some_and(|last| !last.is_multiple_of(sa.choices))
         };
         if !self.begin_rival(now, sa) && more(self, sa) {
-            self.rival_later(now, sa);
+            self.on(now, sa, |cx, sa| cx.rival_later(sa));
         }
     }
 
@@ -75,8 +66,7 @@ impl Endpoint {
         }
         race.last += 1;
         let attempt = race.last;
-        let id = self.new_ike_id();
-        let spi = self.new_ike_spi(id);
+        let (id, spi) = self.aside(now, |cx| cx.new_ike());
         if let Some(race) = sa.race.and_then(|r| self.races.get_mut(&r)) {
             race.members.insert(id);
         }
@@ -112,7 +102,7 @@ impl Endpoint {
             ..IkeSa::new(id, sa.conn.clone(), true, (spi, 0), ends, now)
         });
         self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
-        self.choose_remote(now, &mut rival);
+        self.on(now, &mut rival, |cx, sa| cx.choose_remote(sa));
         self.pump(now, &mut rival);
         self.settle(rival);
         true
@@ -160,7 +150,7 @@ impl Endpoint {
                 sa.roam.replaces = None;
                 let Some(mut heir) = self.sas.remove(&others[0]) else { return false };
                 heir.attempt = heir.attempt.max(attempt);
-                give(&mut heir, wanted, None);
+                give(&mut heir, wanted);
                 self.settle(heir);
                 true
             }
@@ -175,7 +165,7 @@ impl Endpoint {
         for id in members {
             let Some(sa) = self.sas.remove(&id) else { continue };
             if let Some(init) = &sa.init {
-                self.own(init, true);
+                self.own.add(init, true);
             }
             self.sas.insert(id, sa);
         }
@@ -200,9 +190,8 @@ impl Endpoint {
     }
 
     /// This one's peer is authenticated. It takes over what waits for the others, and these go:
-    /// without a word, or with a DELETE where the peer may have established them. `first` is the
-    /// child of its IKE_AUTH.
-    pub(crate) fn win_race(&mut self, now: Instant, sa: &mut IkeSa, first: Option<&mut NewChild>) {
+    /// without a word, or with a DELETE where the peer may have established them.
+    pub(super) fn win_race(&mut self, now: Instant, sa: &mut IkeSa) {
         let Some(race) = sa.race.take().and_then(|id| self.races.remove(&id)) else { return };
         self.timers.cancel(Timer::Rival(sa.id));
         let mut all = Wanted::default();
@@ -222,7 +211,19 @@ impl Endpoint {
                 }
             });
         }
-        give(sa, all, first);
+        give(sa, all);
+    }
+}
+
+impl Context<'_> {
+    /// An attempt has its address: the next one has its turn in a while, if there is one in this
+    /// round.
+    pub(super) fn rival_later(&mut self, sa: &IkeSa) {
+        if sa.choices > 1 && !sa.attempt.is_multiple_of(sa.choices) {
+            let pause =
+                if sa.automatic { self.less_jitter(NEXT_ADDRESS, NEXT_ADDRESS / 10) } else { NEXT_ADDRESS };
+            self.timers.set(Timer::Rival(sa.id), self.now + pause);
+        }
     }
 }
 
@@ -236,8 +237,8 @@ fn children(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
     first.into_iter().chain(queued)
 }
 
-/// An attempt, whose first child may be out of it at the moment, takes over what waits for another.
-fn give(sa: &mut IkeSa, wanted: Wanted, mut first: Option<&mut NewChild>) {
+/// An attempt takes over what waits for another.
+fn give(sa: &mut IkeSa, wanted: Wanted) {
     sa.ticket = sa.ticket.or(wanted.ticket);
     for child in wanted.children {
         let same = |n: &NewChild| n.config.name == child.config.name;
@@ -247,7 +248,7 @@ fn give(sa: &mut IkeSa, wanted: Wanted, mut first: Option<&mut NewChild>) {
         };
         let queued =
             sa.queue.iter_mut().filter_map(|t| if let Task::Child(n) = t { Some(&mut **n) } else { None });
-        let have = first.as_deref_mut().into_iter().chain(active).chain(queued).find(|n| same(n));
+        let have = active.into_iter().chain(queued).find(|n| same(n));
         match have {
             Some(new) if new.ticket.is_none() || child.ticket.is_none() => {
                 new.ticket = new.ticket.or(child.ticket)

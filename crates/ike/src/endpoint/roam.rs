@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::context::Context;
 use super::lifecycle::names_in_work;
 use super::todo::Todo;
 use super::{Close, Endpoint, Pending};
@@ -44,6 +45,64 @@ impl Endpoint {
         }
     }
 
+    /// The routing table has said what it would send from to this peer.
+    pub(super) fn path_known(&mut self, now: Instant, remote: IpAddr, sas: &[IkeId], route: Option<IpAddr>) {
+        for id in sas {
+            self.work_on(now, *id, |cx, sa| {
+                if sa.remote.ip() == remote && concerned(sa) {
+                    cx.judge_path(sa, route);
+                }
+            });
+        }
+    }
+
+    /// The successor stands: deletes the old IKE_SA, from where we are now ("respond to the address
+    /// and port from which the request was received", RFC 7296 section 2.11).
+    pub(super) fn retire(&mut self, now: Instant, old: IkeId, local: IpAddr, remote: IpAddr) {
+        self.work_on(now, old, |cx, sa| {
+            // One that it has not come to take over from goes with it.
+            if let Some(older) = sa.roam.replaces.take() {
+                cx.todo.push_back(Todo::Retire { old: older, local, remote });
+            }
+            let there = sa.remote.ip();
+            if sa.roam.no_path && there != remote && !cx.move_clashes(sa, remote) {
+                // Nothing gets to where the peer was, so that its end is told where it is now.
+                sa.local.set_ip(local);
+                sa.remote.set_ip(remote);
+                cx.move_children(sa, there);
+            } else if !cx.is_ours(sa.local.ip()) {
+                sa.local.set_ip(local);
+            }
+            if std::mem::take(&mut sa.roam.no_path) {
+                cx.send_again(sa);
+            }
+            if !matches!(sa.state, IkeState::Deleting | IkeState::Rekeyed) {
+                sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+            }
+        });
+    }
+
+    /// The IKE_SA that should have taken over does not come up, and no more attempts are made.
+    pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
+        self.work_on(now, old, |cx, sa| {
+            sa.roam.leaving = false;
+            if !cx.is_ours(sa.local.ip()) {
+                let why = "our address is gone, and the peer does not answer from another".to_owned();
+                cx.close(sa, Close::Lost(why));
+            }
+        });
+    }
+
+    /// Somebody may have failed to tell that there is a way again.
+    pub(super) fn ask_lost_paths(&mut self, now: Instant) {
+        if self.sas.values().any(|sa| sa.roam.no_path && concerned(sa)) {
+            self.timers.set(Timer::Paths, now + ROUTE_POLL);
+            self.ask_paths(|sa| sa.roam.no_path);
+        }
+    }
+}
+
+impl Context<'_> {
     /// True when this address is ours, as far as we have been told: of those that other machines
     /// can be reached from.
     pub(crate) fn is_ours(&self, addr: IpAddr) -> bool {
@@ -51,21 +110,10 @@ impl Endpoint {
             IpAddr::V4(a) => a.is_unspecified() || a.is_loopback() || a.is_link_local(),
             IpAddr::V6(a) => a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local(),
         };
-        special || self.addresses.as_ref().is_none_or(|all| all.contains(&addr))
+        special || self.addresses.is_none_or(|all| all.contains(&addr))
     }
 
-    /// The routing table has said what it would send from to this peer.
-    pub(super) fn path_known(&mut self, now: Instant, remote: IpAddr, sas: &[IkeId], route: Option<IpAddr>) {
-        for id in sas {
-            self.with_sa(now, *id, |ep, sa| {
-                if sa.remote.ip() == remote && concerned(sa) {
-                    ep.judge_path(now, sa, route);
-                }
-            });
-        }
-    }
-
-    fn judge_path(&mut self, now: Instant, sa: &mut IkeSa, route: Option<IpAddr>) {
+    fn judge_path(&mut self, sa: &mut IkeSa, route: Option<IpAddr>) {
         let ours = sa.local.ip();
         let there = self.is_ours(ours) || route == Some(ours);
         let pinned = sa.conn.local_addrs.contains(&AddrSpec::Host(ours));
@@ -84,27 +132,27 @@ impl Endpoint {
                 .find(|a| a.is_ipv4() == r.is_ipv4() && self.is_ours(*a)),
         };
         match source {
-            None => self.lose_path(now, sa),
-            Some(a) if a == ours => self.have_path(now, sa),
+            None => self.lose_path(sa),
+            Some(a) if a == ours => self.have_path(sa),
             Some(a) if !sa.is_up() && sa.spi_r != 0 => {
                 // The peer may have established it already. It is brought to its end from here, so
                 // that it can be deleted, and made anew then.
                 sa.local.set_ip(a);
                 (sa.roam.misplaced, sa.roam.no_path) = (true, false);
-                self.send_again(now, sa);
+                self.send_again(sa);
             }
             Some(a) if !sa.is_up() => {
                 let why = format!("our address has changed from {ours} to {a}");
-                self.close_ike(now, sa, Close::Rerouted(why));
+                self.close(sa, Close::Rerouted(why));
             }
             Some(_) if sa.roam.leaving => {}
-            Some(a) => self.move_to(now, sa, a, there),
+            Some(a) => self.move_to(sa, a, there),
         }
     }
 
     /// Nothing can be sent: what is under way waits, and nothing is held against the peer.
-    fn lose_path(&mut self, now: Instant, sa: &mut IkeSa) {
-        self.timers.set(Timer::Paths, now + ROUTE_POLL);
+    fn lose_path(&mut self, sa: &mut IkeSa) {
+        self.timers.set(Timer::Paths, self.now + ROUTE_POLL);
         if std::mem::replace(&mut sa.roam.no_path, true) {
             return;
         }
@@ -123,11 +171,11 @@ impl Endpoint {
         }
     }
 
-    fn have_path(&mut self, now: Instant, sa: &mut IkeSa) {
+    fn have_path(&mut self, sa: &mut IkeSa) {
         if !std::mem::take(&mut sa.roam.no_path) {
-            if sa.is_up() && sa.last_in + ROAM_SILENCE < now {
+            if sa.is_up() && sa.last_in + ROAM_SILENCE < self.now {
                 sa.roam.probe = true;
-                let at = now + jitter::part(&mut self.rng, ROAM_PROBE_SPREAD);
+                let at = self.now + jitter::part(&mut self.rng, ROAM_PROBE_SPREAD);
                 self.timers.set(Timer::Liveness(sa.id), at);
             }
             return;
@@ -138,18 +186,18 @@ impl Endpoint {
             // Attempts to come find that nobody is leaving any more.
             sa.roam.leaving = false;
         }
-        self.send_again(now, sa);
+        self.send_again(sa);
         if sa.is_up() {
             if sa.active.is_none() {
                 liveness::queue(sa);
             }
             liveness::rearm(self, sa);
-            liveness::rearm_keepalive(self, now, sa);
+            liveness::rearm_keepalive(self, sa);
         }
     }
 
     /// Another IKE_SA, from the address that is right now, takes over.
-    fn move_to(&mut self, now: Instant, sa: &mut IkeSa, to: IpAddr, there: bool) {
+    fn move_to(&mut self, sa: &mut IkeSa, to: IpAddr, there: bool) {
         let loaded = self.policy().connection(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
         let line = format!("our address for {} has changed from {} to {to}", sa.remote.ip(), sa.local.ip());
         self.log(Level::Info, sa, line);
@@ -160,7 +208,7 @@ impl Endpoint {
         sa.roam.leaving = true;
         if !there {
             // The old way is gone; the request in flight waits for the new address.
-            self.lose_path(now, sa);
+            self.lose_path(sa);
         }
         self.succeed(sa, Some(sa.remote.ip()));
     }
@@ -192,12 +240,12 @@ impl Endpoint {
 
     /// Called when something has been done on an IKE_SA. If it was made to take over from another,
     /// and has nothing left to do, that one can go.
-    pub(crate) fn moved_on(&mut self, now: Instant, sa: &mut IkeSa) {
+    pub(crate) fn moved_on(&mut self, sa: &mut IkeSa) {
         if sa.dead {
             return;
         }
         if sa.is_up() && std::mem::take(&mut sa.roam.misplaced) {
-            self.move_to(now, sa, sa.local.ip(), true);
+            self.move_to(sa, sa.local.ip(), true);
         }
         if sa.is_up()
             && sa.active.is_none()
@@ -209,59 +257,14 @@ impl Endpoint {
         }
     }
 
-    /// The successor stands: deletes the old IKE_SA, from where we are now ("respond to the address
-    /// and port from which the request was received", RFC 7296 section 2.11).
-    pub(super) fn retire(&mut self, now: Instant, old: IkeId, local: IpAddr, remote: IpAddr) {
-        self.with_sa(now, old, |ep, sa| {
-            // One that it has not come to take over from goes with it.
-            if let Some(older) = sa.roam.replaces.take() {
-                ep.todo.push_back(Todo::Retire { old: older, local, remote });
-            }
-            let there = sa.remote.ip();
-            if sa.roam.no_path && there != remote && !ep.move_clashes(sa, remote) {
-                // Nothing gets to where the peer was, so that its end is told where it is now.
-                sa.local.set_ip(local);
-                sa.remote.set_ip(remote);
-                ep.move_children(sa, there);
-            } else if !ep.is_ours(sa.local.ip()) {
-                sa.local.set_ip(local);
-            }
-            if std::mem::take(&mut sa.roam.no_path) {
-                ep.send_again(now, sa);
-            }
-            if !matches!(sa.state, IkeState::Deleting | IkeState::Rekeyed) {
-                sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
-            }
-        });
-    }
-
-    /// The IKE_SA that should have taken over does not come up, and no more attempts are made.
-    pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
-        self.with_sa(now, old, |ep, sa| {
-            sa.roam.leaving = false;
-            if !ep.is_ours(sa.local.ip()) {
-                let why = "our address is gone, and the peer does not answer from another".to_owned();
-                ep.close_ike(now, sa, Close::Lost(why));
-            }
-        });
-    }
-
     /// Sends the request in flight once more, and counts its retransmissions from the beginning.
-    fn send_again(&mut self, now: Instant, sa: &mut IkeSa) {
+    fn send_again(&mut self, sa: &mut IkeSa) {
         let (local, remote) = (sa.local, sa.remote);
         let Some(active) = sa.active.as_mut() else { return };
         active.tries = 0;
         let bytes = active.bytes.clone();
         self.transmit_of(sa, local, remote, &bytes);
-        self.timers.set(Timer::Retransmit(sa.id), now + self.limits().retransmit_timeout);
-    }
-
-    /// Somebody may have failed to tell that there is a way again.
-    pub(super) fn ask_lost_paths(&mut self, now: Instant) {
-        if self.sas.values().any(|sa| sa.roam.no_path && concerned(sa)) {
-            self.timers.set(Timer::Paths, now + ROUTE_POLL);
-            self.ask_paths(|sa| sa.roam.no_path);
-        }
+        self.timers.set(Timer::Retransmit(sa.id), self.now + self.limits().retransmit_timeout);
     }
 }
 

@@ -9,10 +9,10 @@ use ironswan_wire::iana::AuthMethod;
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::IkeSuite;
 
-use super::Endpoint;
+use super::context::{Context, Effect};
 use crate::sa::IkeSa;
 
-impl Endpoint {
+impl Context<'_> {
     /// True when a peer says that it is us, and the configuration does not say that this is whom we
     /// expect.
     pub(crate) fn claims_to_be_us(&self, sa: &IkeSa, peer: &Identity) -> bool {
@@ -42,8 +42,7 @@ impl Endpoint {
 
     /// The peer has said who it is, and belongs to another connection than its address suggested.
     pub(crate) fn move_to_conn(&mut self, sa: &mut IkeSa, conn: Arc<Connection>) {
-        super::close::remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
-        self.by_conn.entry(conn.name.clone()).or_default().insert(sa.id);
+        self.effect(Effect::LeftConnection(sa.conn.name.clone()));
         sa.local_id = conn.local_identity(sa.local.ip());
         sa.conn = conn;
     }

@@ -1,7 +1,6 @@
 //! Making messages and putting them into the queue of datagrams.
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
@@ -10,32 +9,19 @@ use ironswan_wire::ike::{Flags, Header, Message, Payload};
 use ironswan_wire::secret::Secret;
 
 use super::Endpoint;
-use crate::counters;
-use crate::event::{IkeId, Level, Request, Transmit};
+use super::context::Context;
+use super::outbox::Pending;
+use crate::event::{Level, Request, Transmit};
 use crate::sa::{Active, IkeSa, Wait};
 use crate::task::{Exchange, Task};
 use crate::timer::Timer;
+use ironswan_keying::Close;
 
-impl Endpoint {
-    /// Queues a datagram to a stranger; on the port for NAT traversal with the non-ESP marker (RFC
-    /// 3948 section 2.2).
-    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
-        self.queue(None, local, remote, message);
-    }
-
-    /// The same of an IKE_SA.
+impl Context<'_> {
+    /// Queues a datagram of an IKE_SA.
     pub(crate) fn transmit_of(&mut self, sa: &IkeSa, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
         let known = (sa.initiator || sa.is_up()) && remote.ip() == sa.remote.ip();
-        self.queue(known.then_some(sa.id), local, remote, message);
-    }
-
-    fn queue(&mut self, ike: Option<IkeId>, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
-        let mut payload = Vec::with_capacity(4 + message.len());
-        if local.port() == self.options.ports.natt {
-            payload.extend([0; 4]);
-        }
-        payload.extend_from_slice(message);
-        self.outbox.transmit(Transmit { local, remote, payload, ike });
+        self.outbox.send(known.then_some(sa.id), (local, remote), self.ports.natt, message);
     }
 
     /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without
@@ -45,20 +31,9 @@ impl Endpoint {
         self.outbox.transmit(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id) });
     }
 
-    pub(crate) fn exchange_counter(&mut self, exchange: ExchangeType) -> Option<&mut counters::Exchange> {
-        Some(match exchange {
-            ExchangeType::IKE_SA_INIT => &mut self.counters.ike_init,
-            ExchangeType::IKE_AUTH => &mut self.counters.ike_auth,
-            ExchangeType::CREATE_CHILD_SA => &mut self.counters.create_child,
-            ExchangeType::INFORMATIONAL => &mut self.counters.info,
-            _ => return None,
-        })
-    }
-
     /// Sends our request, and waits for the response.
     pub(crate) fn send_request(
         &mut self,
-        now: Instant,
         sa: &mut IkeSa,
         exchange: ExchangeType,
         task: Task,
@@ -67,14 +42,14 @@ impl Endpoint {
         let Some(mid) = sa.window.next_out() else {
             self.log(Level::Error, sa, "message IDs are used up, closing IKE_SA");
             self.fail_task(task, "message IDs are used up");
-            self.close_ike(now, sa, super::Close::Lost("message IDs are used up".to_owned()));
+            self.close(sa, Close::Lost("message IDs are used up".to_owned()));
             return;
         };
         let header = sa.header(exchange, false, mid);
         let bytes = if exchange == ExchangeType::IKE_SA_INIT {
             Message { header, payloads: payloads.to_vec() }.emit().ok()
         } else {
-            sa.seal(&mut self.rng, &header, payloads)
+            sa.seal(self.rng, &header, payloads)
         };
         let Some(bytes) = bytes else {
             self.log(Level::Error, sa, format!("the {exchange} request does not fit into a message"));
@@ -82,21 +57,21 @@ impl Endpoint {
             self.fail_task(task, why);
             if !sa.is_up() {
                 // Nothing would ever happen to it, and whoever wants the same would wait with it.
-                self.close_ike(now, sa, super::Close::Failed(why.to_owned()));
+                self.close(sa, Close::Failed(why.to_owned()));
             }
             return;
         };
         if let Some(init) = sa.init.as_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {
             init.request.clone_from(&bytes);
         }
-        if let Some(c) = self.exchange_counter(exchange) {
+        if let Some(c) = self.counters.exchange(exchange) {
             c.out_req += 1;
         }
         self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({} bytes)", bytes.len()));
         if !sa.roam.no_path {
             self.transmit_of(sa, sa.local, sa.remote, &bytes);
             let delay = self.until_retransmit(sa, 0);
-            self.timers.set(Timer::Retransmit(sa.id), now + delay);
+            self.timers.set(Timer::Retransmit(sa.id), self.now + delay);
         }
         sa.active = Some(Active { task, mid, exchange, bytes, tries: 0 });
     }
@@ -108,7 +83,7 @@ impl Endpoint {
         let mid = sa.window.next_out().map(|m| if sa.active.is_some() { m.saturating_add(1) } else { m });
         let Some(mid) = mid else { return };
         let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
-        if let Some(bytes) = sa.seal(&mut self.rng, &header, payloads) {
+        if let Some(bytes) = sa.seal(self.rng, &header, payloads) {
             self.counters.info.out_req += 1;
             self.transmit_of(sa, sa.local, sa.remote, &bytes);
         }
@@ -127,13 +102,13 @@ impl Endpoint {
         let bytes = if a.exchange == ExchangeType::IKE_SA_INIT {
             Message { header, payloads: payloads.to_vec() }.emit().ok()
         } else {
-            sa.seal(&mut self.rng, &header, payloads)
+            sa.seal(self.rng, &header, payloads)
         };
         let Some(bytes) = bytes else {
             self.log(Level::Error, sa, format!("the {} response does not fit into a message", a.exchange));
             return;
         };
-        if let Some(c) = self.exchange_counter(a.exchange) {
+        if let Some(c) = self.counters.exchange(a.exchange) {
             c.out_rsp += 1;
         }
         self.transmit_of(sa, a.local, a.remote, &bytes);
@@ -146,6 +121,28 @@ impl Endpoint {
     /// Answers with one notification.
     pub(crate) fn respond_notify(&mut self, sa: &mut IkeSa, kind: NotifyType, data: impl Into<Vec<u8>>) {
         self.respond(sa, &[Payload::Notify(Notify::new(kind, data))]);
+    }
+
+    /// Asks outside for something that this exchange, and its IKE_SA with it, has to wait for.
+    pub(crate) fn wait_for(&mut self, sa: &mut IkeSa, request: Request, exchange: impl Exchange + 'static) {
+        if exchange.is_of_peer() {
+            self.count_computing(sa, true);
+        }
+        let id = self.ask(Pending::Sa(sa.id), request);
+        sa.wait = Some(Wait { id, exchange: Box::new(exchange) });
+    }
+
+    /// Asks for a key pair of this method.
+    pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: KeId, exchange: impl Exchange + 'static) {
+        let seed = Secret::filled(kex::SEED_LEN, |bytes| self.rng.fill(bytes));
+        self.wait_for(sa, Request::GenerateKey { ke, seed }, exchange);
+    }
+}
+
+impl Endpoint {
+    /// Queues a datagram to a stranger.
+    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+        self.outbox.send(None, (local, remote), self.options.ports.natt, message);
     }
 
     /// Answers an IKE_SA_INIT request without keeping anything.
@@ -167,24 +164,9 @@ impl Endpoint {
         );
         let message = Message { header, payloads: vec![Payload::Notify(Notify::new(kind, data))] };
         let Ok(bytes) = message.emit() else { return };
-        if let Some(c) = self.exchange_counter(request.exchange) {
+        if let Some(c) = self.counters.exchange(request.exchange) {
             c.out_rsp += 1;
         }
         self.transmit(local, remote, &bytes);
-    }
-
-    /// Asks outside for something that this exchange, and its IKE_SA with it, has to wait for.
-    pub(crate) fn wait_for(&mut self, sa: &mut IkeSa, request: Request, exchange: impl Exchange + 'static) {
-        if exchange.is_of_peer() {
-            self.count_computing(sa, true);
-        }
-        let id = self.ask(super::Pending::Sa(sa.id), request);
-        sa.wait = Some(Wait { id, exchange: Box::new(exchange) });
-    }
-
-    /// Asks for a key pair of this method.
-    pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: KeId, exchange: impl Exchange + 'static) {
-        let seed = Secret::filled(kex::SEED_LEN, |bytes| self.rng.fill(bytes));
-        self.wait_for(sa, Request::GenerateKey { ke, seed }, exchange);
     }
 }

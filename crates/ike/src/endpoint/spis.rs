@@ -1,5 +1,5 @@
-//! SPIs of IKE_SAs and CHILD_SAs, and CPIs: which number belongs to whom. No table here is ever
-//! iterated, so its order cannot show.
+//! Ids and SPIs of IKE_SAs and CHILD_SAs, and CPIs: which number belongs to whom. No table here is
+//! ever iterated, so its order cannot show.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,10 +24,18 @@ pub(crate) struct Spis {
     cpis: HashMap<u16, ChildId>,
     /// The IKE_SA of each child.
     homes: HashMap<ChildId, IkeId>,
+    last_ike: u64,
+    last_child: u64,
 }
 
 impl Spis {
     // ---- IKE_SAs ----
+
+    /// A new id for an IKE_SA.
+    pub(super) fn new_ike_id(&mut self) -> IkeId {
+        self.last_ike += 1;
+        IkeId(self.last_ike)
+    }
 
     /// The IKE_SA that has this SPI of ours.
     pub(super) fn ike(&self, spi: u64) -> Option<IkeId> {
@@ -62,6 +70,12 @@ impl Spis {
 
     // ---- CHILD_SAs ----
 
+    /// A new id for a child.
+    pub(super) fn new_child_id(&mut self) -> ChildId {
+        self.last_child += 1;
+        ChildId(self.last_child)
+    }
+
     /// Reserves a new inbound SPI, for ESP or AH. In charon's range, 0xc0000000 to 0xcfffffff: far
     /// from 1 to 255, which are reserved, and easy to tell from the peer's in a log.
     pub(super) fn new_inbound(&mut self, rng: &mut dyn Rng, id: ChildId) -> Spi {
@@ -84,11 +98,12 @@ impl Spis {
         self.inbound.remove(&spi);
     }
 
-    /// Gives an inbound SPI back, if it is this child's.
-    pub(super) fn free_inbound_of(&mut self, spi: Spi, id: ChildId) {
-        if self.inbound(spi) == Some(id) {
-            self.free_inbound(spi);
+    /// Gives back what a child has reserved that will not be installed.
+    pub(super) fn free_reserved(&mut self, id: ChildId, spi_in: Spi, cpi_in: Option<u16>) {
+        if self.inbound(spi_in) == Some(id) {
+            self.free_inbound(spi_in);
         }
+        self.free_cpi(id, cpi_in);
     }
 
     /// The child that sends with this SA.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::event::Event;
 use ironswan_keying::Ticket;
 
 /// A command that is not over.
@@ -28,9 +29,10 @@ impl Tickets {
         ticket
     }
 
-    /// One part of a command has ended. Returns the result of the command when this was the last
-    /// part: the first error, if there was one.
-    pub(super) fn done(&mut self, ticket: Ticket, result: Result<(), String>) -> Option<Result<(), String>> {
+    /// One part of a command has ended. Returns the event that tells the result of the command when
+    /// this was the last part: the first error, if there was one.
+    pub(super) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), String>) -> Option<Event> {
+        let ticket = ticket?;
         let waiting = self.waiting.get_mut(&ticket)?;
         waiting.remaining -= 1;
         if let Err(e) = result {
@@ -39,7 +41,8 @@ impl Tickets {
         if waiting.remaining > 0 {
             return None;
         }
-        self.waiting.remove(&ticket).map(|over| over.error.map_or(Ok(()), Err))
+        let over = self.waiting.remove(&ticket)?;
+        Some(Event::Done { ticket, result: over.error.map_or(Ok(()), Err) })
     }
 
     /// Nobody is told of the end of this command.

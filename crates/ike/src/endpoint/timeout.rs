@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use ironswan_wire::sadb::{Direction, RejectedPackets, SaRef, Up};
 
+use super::context::Context;
 use super::lifecycle::{queue_rekey_ike, unborn};
 use super::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
@@ -16,26 +17,26 @@ use ironswan_keying::{ChildAction, Diagnosis, Report};
 impl Endpoint {
     pub(super) fn fire(&mut self, now: Instant, timer: Timer) {
         match timer {
-            Timer::Retransmit(id) => self.with_sa(now, id, |ep, sa| ep.retransmit(now, sa)),
+            Timer::Retransmit(id) => self.work_on(now, id, |cx, sa| cx.retransmit(sa)),
             Timer::HalfOpen(id) => self.with_sa(now, id, |ep, sa| ep.half_open_over(now, sa)),
             Timer::RekeyIke(id) => self.with_sa(now, id, |_, sa| {
                 queue_rekey_ike(sa, None);
             }),
-            Timer::OverTime(id) => self.with_sa(now, id, |ep, sa| ep.over_time(now, sa)),
-            Timer::Liveness(id) => self.with_sa(now, id, |ep, sa| liveness::check(ep, now, sa)),
-            Timer::Keepalive(id) => self.with_sa(now, id, |ep, sa| liveness::keepalive(ep, now, sa)),
-            Timer::Linger(id) => self.with_sa(now, id, |ep, sa| ep.close_ike(now, sa, Close::Replaced)),
+            Timer::OverTime(id) => self.work_on(now, id, |cx, sa| cx.over_time(sa)),
+            Timer::Liveness(id) => self.work_on(now, id, liveness::check),
+            Timer::Keepalive(id) => self.work_on(now, id, |cx, sa| liveness::keepalive(cx, sa)),
+            Timer::Linger(id) => self.work_on(now, id, |cx, sa| cx.close(sa, Close::Replaced)),
             Timer::Rival(id) => self.with_sa(now, id, |ep, sa| ep.rival_due(now, sa)),
             Timer::Twin(id) => {
                 self.collapse(now, id, true);
                 self.run_todo(now);
             }
-            Timer::RekeyChild(id) => self.with_child(now, id, |ep, sa| ep.rekey_child(sa, id)),
-            Timer::LifeChild(id) => self.with_child(now, id, |ep, sa| ep.expire_child(now, sa, id)),
+            Timer::RekeyChild(id) => self.with_child(now, id, |cx, sa| cx.rekey_child(sa, id)),
+            Timer::LifeChild(id) => self.with_child(now, id, |cx, sa| cx.expire_child(sa, id)),
             Timer::Redundant(id) => self.with_child(now, id, |_, sa| {
                 sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
             }),
-            Timer::OldInbound(id) => self.drop_old_inbound(id),
+            Timer::OldInbound(id) => self.aside(now, |cx| cx.drop_old_inbound(id)),
             Timer::Paths => self.ask_lost_paths(now),
             Timer::Strangers => self.sum_up_strangers(),
             Timer::Tombs => self.expire_tombs(now),
@@ -43,49 +44,14 @@ impl Endpoint {
     }
 
     /// Works on the IKE_SA of a child.
-    pub(crate) fn with_child(&mut self, now: Instant, id: ChildId, work: impl FnOnce(&mut Self, &mut IkeSa)) {
+    pub(crate) fn with_child(
+        &mut self,
+        now: Instant,
+        id: ChildId,
+        work: impl FnOnce(&mut Context<'_>, &mut IkeSa),
+    ) {
         if let Some(home) = self.spis.home(id) {
-            self.with_sa(now, home, work);
-        }
-    }
-
-    fn retransmit(&mut self, now: Instant, sa: &mut IkeSa) {
-        if restart::unanswered(self, now, sa) {
-            return;
-        }
-        let (local, remote) = (sa.local, sa.remote);
-        let Some(active) = sa.active.as_mut() else { return };
-        if active.tries < self.limits().retransmit_tries {
-            active.tries += 1;
-            let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
-            self.counters.retransmits_out += 1;
-            self.transmit_of(sa, local, remote, &bytes);
-            let delay = self.until_retransmit(sa, tries);
-            self.timers.set(Timer::Retransmit(sa.id), now + delay);
-            self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
-            return;
-        }
-        let tries = active.tries;
-        self.counters.timeouts += 1;
-        match sa.state {
-            // Only the DELETE of what is gone anyway was not answered.
-            IkeState::Rekeyed => return self.close_ike(now, sa, Close::Replaced),
-            IkeState::Deleting if sa.announced => return self.close_ike(now, sa, Close::ByUs),
-            IkeState::Deleting => return self.close_ike(now, sa, Close::Replaced),
-            _ => {}
-        }
-        self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
-        if sa.is_up() {
-            self.close_ike(now, sa, Close::Lost("the peer does not respond".to_owned()));
-        } else if let Some((_, why)) = sa.init.as_mut().and_then(|init| init.refusal.take()) {
-            self.close_ike(now, sa, Close::Failed(why));
-        } else {
-            if sa.may_be_up_there() {
-                // Perhaps only the way back is closed: each attempt would leave another one there.
-                self.say_deleted(sa);
-            }
-            self.log(Level::Error, sa, "establishing IKE_SA failed, peer not responding");
-            self.close_ike(now, sa, Close::NoAnswer);
+            self.work_on(now, home, work);
         }
     }
 
@@ -98,75 +64,9 @@ impl Endpoint {
         } else {
             self.counters.half_open_expired += 1;
             let why: Diagnosis = Authentication::NotInTime { limit: HalfOpenLimit::Time }.into();
-            self.log_why(Level::Debug, sa, "deleting half open IKE_SA after timeout", &why);
+            let context = "deleting half open IKE_SA after timeout";
+            self.on(now, sa, |cx, sa| cx.log_why(Level::Debug, sa, context, &why));
             self.close_ike(now, sa, Close::Failed(why.sentence()));
-        }
-    }
-
-    /// The hard end of an IKE_SA that could not be rekeyed.
-    fn over_time(&mut self, now: Instant, sa: &mut IkeSa) {
-        if !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
-            return;
-        }
-        self.log(Level::Warn, sa, "IKE_SA lifetime is over, deleting it");
-        sa.over_time = true;
-        let again: Vec<(String, ChildAction)> = sa
-            .children
-            .values()
-            .filter(|c| c.announced && c.replaced_by.is_none())
-            .map(|c| &c.config)
-            .chain(&unborn(sa))
-            .map(|c| (c.name.clone(), c.start_action))
-            .collect();
-        if sa.active.is_some() || sa.wait.is_some() {
-            // There is no time to wait for the exchange under way.
-            self.last_delete(now, sa);
-        } else {
-            sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
-        }
-        for (name, action) in again {
-            self.act(&sa.conn.name.clone(), &name, action);
-        }
-    }
-
-    /// Starts rekeying a child, unless that or its end is under way.
-    pub(crate) fn rekey_child(&mut self, sa: &mut IkeSa, id: ChildId) {
-        let Some(child) = sa.children.get(&id) else { return };
-        let queued = sa.queue.iter().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
-        if child.state == ChildState::Installed && child.redundant_to.is_none() && !queued {
-            let new = NewChild::new(child.config.clone(), Some(id), None);
-            sa.queue.push_back(Task::Child(Box::new(new)));
-        }
-    }
-
-    /// A hard limit is reached: nothing is carried any more, whatever the IKE_SA is busy with.
-    fn expire_child(&mut self, now: Instant, sa: &mut IkeSa, id: ChildId) {
-        let Some(child) = sa.children.get(&id) else { return };
-        if child.state == ChildState::Deleting {
-            return;
-        }
-        let line = format!("CHILD_SA {} expired, closing it", child.name());
-        // One that was rekeyed has a successor; one that was not is brought up again if it should
-        // be up.
-        let again = child.replaced_by.is_none().then(|| child.config.clone());
-        self.log(Level::Warn, sa, line);
-        if let Some(heir) = child.replaced_by {
-            // Nothing is sent on the old one any more, whatever the peer has still to say about it.
-            self.activate(sa, heir);
-        }
-        let mut delete = DeleteChild::of(vec![id], None);
-        if sa.active.is_some() || sa.wait.is_some() {
-            // The peer is told when there is time, perhaps after minutes of retransmissions of a
-            // rekeying.
-            let gone = self.remove_child(now, sa, id);
-            delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
-        }
-        sa.queue.push_back(Task::DeleteChild(delete));
-        if let Some(child) = sa.children.get_mut(&id) {
-            self.count_gone(&sa.conn.name, child);
-        }
-        if let Some(config) = again {
-            self.report(Report::Expired { conn: sa.conn.name.clone(), child: config });
         }
     }
 
@@ -178,18 +78,18 @@ impl Endpoint {
             }
             Up::Expire { sa, hard } => {
                 let Some(id) = self.child_of(&sa) else { return };
-                self.with_child(now, id, |ep, ike| {
-                    if hard { ep.expire_child(now, ike, id) } else { ep.rekey_child(ike, id) }
+                self.with_child(now, id, |cx, ike| {
+                    if hard { cx.expire_child(ike, id) } else { cx.rekey_child(ike, id) }
                 });
             }
             Up::FirstUse { spi } => {
                 let Some(id) = self.spis.inbound(spi) else { return };
-                self.with_child(now, id, |ep, sa| ep.activate(sa, id));
+                self.with_child(now, id, |cx, sa| cx.activate(sa, id));
             }
             Up::Rejected(packet) => self.rejected(&packet),
             Up::Moved { spi, remote } => {
                 let Some(id) = self.spis.inbound(spi) else { return };
-                self.with_child(now, id, |ep, sa| ep.peer_at(sa, remote));
+                self.with_child(now, id, |cx, sa| cx.peer_at(sa, remote));
             }
         }
     }
@@ -217,18 +117,127 @@ impl Endpoint {
         }
     }
 
+    pub(crate) fn ids_of_sas(&self) -> Vec<IkeId> {
+        self.sas.keys().copied().collect()
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn retransmit(&mut self, sa: &mut IkeSa) {
+        if restart::unanswered(self, sa) {
+            return;
+        }
+        let (local, remote) = (sa.local, sa.remote);
+        let Some(active) = sa.active.as_mut() else { return };
+        if active.tries < self.limits().retransmit_tries {
+            active.tries += 1;
+            let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
+            self.counters.retransmits_out += 1;
+            self.transmit_of(sa, local, remote, &bytes);
+            let delay = self.until_retransmit(sa, tries);
+            self.timers.set(Timer::Retransmit(sa.id), self.now + delay);
+            self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
+            return;
+        }
+        let tries = active.tries;
+        self.counters.timeouts += 1;
+        match sa.state {
+            // Only the DELETE of what is gone anyway was not answered.
+            IkeState::Rekeyed => return self.close(sa, Close::Replaced),
+            IkeState::Deleting if sa.announced => return self.close(sa, Close::ByUs),
+            IkeState::Deleting => return self.close(sa, Close::Replaced),
+            _ => {}
+        }
+        self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
+        if sa.is_up() {
+            self.close(sa, Close::Lost("the peer does not respond".to_owned()));
+        } else if let Some((_, why)) = sa.init.as_mut().and_then(|init| init.refusal.take()) {
+            self.close(sa, Close::Failed(why));
+        } else {
+            if sa.may_be_up_there() {
+                // Perhaps only the way back is closed: each attempt would leave another one there.
+                self.say_deleted(sa);
+            }
+            self.log(Level::Error, sa, "establishing IKE_SA failed, peer not responding");
+            self.close(sa, Close::NoAnswer);
+        }
+    }
+
+    /// The hard end of an IKE_SA that could not be rekeyed.
+    pub(super) fn over_time(&mut self, sa: &mut IkeSa) {
+        if !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+            return;
+        }
+        self.log(Level::Warn, sa, "IKE_SA lifetime is over, deleting it");
+        sa.over_time = true;
+        let again: Vec<(String, ChildAction)> = sa
+            .children
+            .values()
+            .filter(|c| c.announced && c.replaced_by.is_none())
+            .map(|c| &c.config)
+            .chain(&unborn(sa))
+            .map(|c| (c.name.clone(), c.start_action))
+            .collect();
+        if sa.active.is_some() || sa.wait.is_some() {
+            // There is no time to wait for the exchange under way.
+            self.last_delete(sa);
+        } else {
+            sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+        }
+        for (name, action) in again {
+            self.act(&sa.conn.name.clone(), &name, action);
+        }
+    }
+
+    /// Starts rekeying a child, unless that or its end is under way.
+    pub(crate) fn rekey_child(&mut self, sa: &mut IkeSa, id: ChildId) {
+        let Some(child) = sa.children.get(&id) else { return };
+        let queued = sa.queue.iter().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
+        if child.state == ChildState::Installed && child.redundant_to.is_none() && !queued {
+            let new = NewChild::new(child.config.clone(), Some(id), None);
+            sa.queue.push_back(Task::Child(Box::new(new)));
+        }
+    }
+
+    /// A hard limit is reached: nothing is carried any more, whatever the IKE_SA is busy with.
+    pub(super) fn expire_child(&mut self, sa: &mut IkeSa, id: ChildId) {
+        let Some(child) = sa.children.get(&id) else { return };
+        if child.state == ChildState::Deleting {
+            return;
+        }
+        let line = format!("CHILD_SA {} expired, closing it", child.name());
+        // One that was rekeyed has a successor; one that was not is brought up again if it should
+        // be up.
+        let again = child.replaced_by.is_none().then(|| child.config.clone());
+        self.log(Level::Warn, sa, line);
+        if let Some(heir) = child.replaced_by {
+            // Nothing is sent on the old one any more, whatever the peer has still to say about it.
+            self.activate(sa, heir);
+        }
+        let mut delete = DeleteChild::of(vec![id], None);
+        if sa.active.is_some() || sa.wait.is_some() {
+            // The peer is told when there is time, perhaps after minutes of retransmissions of a
+            // rekeying.
+            let gone = self.remove_child(sa, id);
+            delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
+        }
+        sa.queue.push_back(Task::DeleteChild(delete));
+        if let Some(child) = sa.children.get_mut(&id) {
+            self.count_gone(&sa.conn.name, child);
+        }
+        if let Some(config) = again {
+            self.report(Report::Expired { conn: sa.conn.name.clone(), child: config });
+        }
+    }
+
     /// Drops the IKE_SA. A peer that has it, or may have it, is sent a DELETE, whose answer is not
     /// waited for.
-    pub(crate) fn last_delete(&mut self, now: Instant, sa: &mut IkeSa) {
+    pub(crate) fn last_delete(&mut self, sa: &mut IkeSa) {
         if sa.is_up() || sa.may_be_up_there() {
             self.say_deleted(sa);
         }
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
         self.log(Level::Info, sa, line);
-        self.close_ike(now, sa, Close::ByUs);
-    }
-
-    pub(crate) fn ids_of_sas(&self) -> Vec<IkeId> {
-        self.sas.keys().copied().collect()
+        self.close(sa, Close::ByUs);
     }
 }

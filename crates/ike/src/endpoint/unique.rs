@@ -1,12 +1,10 @@
 //! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): what a new IKE_SA means for those with the
 //! same pair of identities.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::id::Identity;
 
 use super::close::remove_from;
 use super::lifecycle::names_in_work;
@@ -17,11 +15,9 @@ use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
-use ironswan_keying::Unique;
-use ironswan_keying::diagnosis::{Authentication, KeyExchange};
-use ironswan_keying::limits::{
-    ENDING_PER_ID, FULL_PROBES, FULL_SILENCE, KEX_PER_ID, PIECES_PER_ID, TWIN_DELETE, UNANSWERED_DEAD,
-};
+use ironswan_keying::diagnosis::Authentication;
+use ironswan_keying::limits::{ENDING_PER_ID, FULL_PROBES, FULL_SILENCE, TWIN_DELETE, UNANSWERED_DEAD};
+use ironswan_keying::{Diagnosis, Unique};
 
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
@@ -69,29 +65,33 @@ impl Endpoint {
         self.peers.remove_sa(&ids.1, sa.id);
     }
 
-    /// A child of this IKE_SA has been installed (true) or has gone.
-    pub(crate) fn count_child(&mut self, sa: &IkeSa, child: &Child, more: bool) {
-        if let Some((_, peer)) = identities(sa) {
-            self.peers.count_child(&peer, child.selectors().pieces(), more);
+    /// Decides whether the peer, which has just been authenticated, gets this IKE_SA, and ends the
+    /// IKE_SAs that the new one replaces. The error says why the peer does not get it.
+    pub(super) fn admit(
+        &mut self,
+        now: Instant,
+        sa: &mut IkeSa,
+        peer: &Identity,
+        initial_contact: bool,
+    ) -> Result<(), Diagnosis> {
+        let Some(leaving) = self.check_unique(sa, peer, initial_contact) else {
+            return Err(Authentication::KeptOther.into());
+        };
+        // An IKE_SA of our own making is not limited.
+        if !sa.initiator
+            && let Some(why) = self.make_room(now, sa, peer, &leaving)
+        {
+            self.counters.id_refused += 1;
+            return Err(why.into());
         }
-    }
-
-    /// A key exchange that the peer of this IKE_SA has asked for begins to wait (true) or is over.
-    pub(super) fn count_computing(&mut self, sa: &IkeSa, more: bool) {
-        if let Some((_, peer)) = identities(sa) {
-            self.peers.count_computing(&peer, more);
-        }
-    }
-
-    /// True when the peer of this IKE_SA has asked for so many key exchanges, on all of its IKE_SAs
-    /// together, that another has to wait until some are done.
-    pub(crate) fn computes_enough(&self, sa: &IkeSa) -> bool {
-        identities(sa).is_some_and(|(_, peer)| self.peers.computing(&peer) >= KEX_PER_ID)
+        self.end_replaced(now, sa, peer, leaving);
+        self.win_race(now, sa);
+        Ok(())
     }
 
     /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it
     /// has. Makes room for it, or asks for room to come, as [`Self::room_for`] says.
-    pub(crate) fn make_room(
+    fn make_room(
         &mut self,
         now: Instant,
         new: &IkeSa,
@@ -101,7 +101,7 @@ impl Endpoint {
         match self.room_for(now, new, peer, leaving) {
             Room::Enough => None,
             Room::Ending(old) => {
-                self.with_sa(now, old, |ep, old| ep.last_delete(now, old));
+                self.work_on(now, old, |cx, old| cx.last_delete(old));
                 None
             }
             Room::Dead(old) => {
@@ -114,7 +114,7 @@ impl Endpoint {
             }
             Room::Full(asked) => {
                 for id in asked {
-                    self.with_sa(now, id, |_, sa| liveness::queue(sa));
+                    self.work_on(now, id, |_, sa| liveness::queue(sa));
                 }
                 let (max, setting) = (self.limits().ike_sa_max_per_id, "ike_sa_max_per_id");
                 Some(Authentication::IkeLimit { peer: Some(peer.clone()), max, setting })
@@ -160,77 +160,9 @@ impl Endpoint {
         Room::Full(idle.take(FULL_PROBES).map(|sa| sa.id).collect())
     }
 
-    /// Why the peer gets no child besides those that it has.
-    pub(crate) fn has_too_many_children(&self, sa: &IkeSa) -> Option<KeyExchange> {
-        let (max, all) = (self.limits().child_sa_max, self.limits().child_sa_max_per_id);
-        if sa.children.len() >= max {
-            let (holder, setting) = ("this IKE_SA".to_owned(), "child_sa_max");
-            return Some(KeyExchange::ChildLimit { holder, children: max, setting });
-        }
-        let (_, peer) = identities(sa)?;
-        let children = self.peers.children(&peer);
-        let (holder, setting) = (format!("'{peer}'"), "child_sa_max_per_id");
-        (all > 0 && children >= all).then_some(KeyExchange::ChildLimit { holder, children, setting })
-    }
-
-    /// Into how many more pieces the peer may cut the selectors of its children.
-    pub(crate) fn pieces_left(&self, sa: &IkeSa) -> usize {
-        let pieces = identities(sa).map_or(0, |(_, peer)| self.peers.pieces(&peer));
-        PIECES_PER_ID.saturating_sub(pieces)
-    }
-
-    /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on
-    /// its way out, or is being initiated, of whatever connection. Where the connection does not
-    /// name one identity, the peer is whoever is at its addresses. What others initiate counts only
-    /// when it is authenticated.
-    pub(crate) fn is_initial_contact(&self, sa: &IkeSa) -> bool {
-        if sa.conn.unique == Unique::Never {
-            return false;
-        }
-        let ours = sa.local_id.folded();
-        if let IdPattern::Exact(id) = &sa.conn.remote_id
-            && let Some(ids) = self.by_ids.get(&(ours.clone(), id.folded()))
-            && ids.iter().any(|id| *id != sa.id)
-        {
-            return false;
-        }
-        let here: BTreeSet<IpAddr> =
-            self.policy().hosts(&sa.conn.remote_addrs).into_iter().chain([sa.remote.ip()]).collect();
-        let same_peer = |o: &IkeSa| {
-            // Only one of those that are for the same tunnel will stand: the first that has come so
-            // far may say it.
-            let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
-            if o.id == sa.id || beside || o.dead || taken_back(o) || o.local_id.folded() != ours {
-                return false;
-            }
-            let id = match &o.remote_id {
-                Some(id) => IdPattern::Exact(id.clone()),
-                None => o.conn.remote_id.clone(),
-            };
-            // Two names are the same peer or not; where one is open, the address tells.
-            (o.is_up() || o.initiator)
-                && match (&sa.conn.remote_id, &id) {
-                    (IdPattern::Exact(_), IdPattern::Exact(id)) => sa.conn.remote_id.matches(id),
-                    (pattern, IdPattern::Exact(id)) | (IdPattern::Exact(id), pattern) => {
-                        pattern.matches(id) && here.contains(&o.remote.ip())
-                    }
-                    _ => here.contains(&o.remote.ip()),
-                }
-        };
-        let names = self.policy().that_may_meet(&sa.conn, &here);
-        let known = names.iter().filter_map(|name| self.by_conn.get(name)).flatten();
-        let moved = self.by_conn.get(&sa.conn.name).into_iter().flatten();
-        !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
-    }
-
     /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of
     /// identities, once this one is let in ([`Self::end_replaced`]). `None`: it is refused.
-    pub(crate) fn check_unique(
-        &mut self,
-        sa: &IkeSa,
-        remote_id: &Identity,
-        initial_contact: bool,
-    ) -> Option<Leaving> {
+    fn check_unique(&mut self, sa: &IkeSa, remote_id: &Identity, initial_contact: bool) -> Option<Leaving> {
         let others: Vec<IkeId> = self
             .by_ids
             .get(&(sa.local_id.folded(), remote_id.folded()))
@@ -275,7 +207,7 @@ impl Endpoint {
     }
 
     /// Ends what a new IKE_SA replaces.
-    pub(crate) fn end_replaced(&mut self, now: Instant, sa: &IkeSa, remote_id: &Identity, leaving: Leaving) {
+    fn end_replaced(&mut self, now: Instant, sa: &IkeSa, remote_id: &Identity, leaving: Leaving) {
         for id in leaving.forgotten {
             let line =
                 format!("destroying duplicate IKE_SA for peer '{remote_id}', received INITIAL_CONTACT");
@@ -386,16 +318,6 @@ impl Endpoint {
         let same = self.by_conn.get(&up.conn.name).into_iter().flatten();
         same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id)
     }
-}
-
-/// An attempt of ours that was let go: it does not stand here, and is not to stand at the peer.
-fn taken_back(sa: &IkeSa) -> bool {
-    sa.state == IkeState::Rekeyed && !sa.is_up()
-}
-
-/// IKE_AUTH is under way.
-fn asks_to_be_let_in(sa: &IkeSa) -> bool {
-    sa.active.as_ref().is_some_and(|a| matches!(a.task, Task::Auth(_)))
 }
 
 /// Established, and with nothing on its way.

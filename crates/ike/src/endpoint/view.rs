@@ -7,7 +7,7 @@ use crate::child::Child;
 use crate::event::{ChildSaInfo, IkeSaInfo, IkeState};
 use crate::sa::{Active, IkeSa, Wait};
 use crate::task::Task;
-use crate::timer::Timer;
+use crate::timer::{Timer, Timers};
 
 impl Endpoint {
     /// Number of entries in every table that a peer, a command or time may fill, by name. Stored
@@ -37,71 +37,78 @@ impl Endpoint {
     }
 
     pub(crate) fn snapshot(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {
-        let mut info = self.snapshot_without_children(now, sa);
-        info.children = sa.children.values().map(|c| self.child_snapshot(now, c)).collect();
-        info
+        snapshot(&self.timers, now, sa)
     }
+}
 
-    pub(crate) fn snapshot_without_children(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {
-        let left = |timer| self.timers.get(timer).map(|at| at.saturating_duration_since(now));
-        let mut tasks_active: Vec<_> = sa.active.iter().map(|a: &Active| a.task.name()).collect();
-        let mut tasks_passive = Vec::new();
-        // A response that is being judged belongs to the request in flight.
-        let waits = |w: &&Wait| w.exchange.is_of_peer() || sa.active.is_none();
-        if let Some(wait) = sa.wait.as_ref().filter(waits) {
-            let tasks = if wait.exchange.is_of_peer() { &mut tasks_passive } else { &mut tasks_active };
-            tasks.push(wait.exchange.name());
-        }
-        let state = match sa.state {
-            // An attempt that was let go was never rekeyed.
-            IkeState::Rekeyed if !sa.is_up() => IkeState::Deleting,
-            state => state,
-        };
-        IkeSaInfo {
-            id: sa.id,
-            conn: sa.conn.name.clone(),
-            state,
-            initiator: sa.initiator,
-            spi_i: sa.spi_i,
-            spi_r: sa.spi_r,
-            local: sa.local,
-            remote: sa.remote,
-            local_id: Some(sa.local_id.clone()),
-            remote_id: sa.remote_id.clone(),
-            suite: sa.suite,
-            nat_local: sa.nat.local,
-            nat_remote: sa.nat.remote,
-            nat_fake: sa.nat.fake,
-            established: sa.established.map(|t| now.saturating_duration_since(t)),
-            rekey_in: left(Timer::RekeyIke(sa.id)),
-            tasks_queued: sa.queue.iter().map(Task::name).collect(),
-            tasks_active,
-            tasks_passive,
-            children: Vec::new(),
-        }
+/// A snapshot of an IKE_SA with its children.
+pub(super) fn snapshot(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
+    let mut info = snapshot_without_children(timers, now, sa);
+    info.children = sa.children.values().map(|c| child_snapshot(timers, now, c)).collect();
+    info
+}
+
+/// A snapshot of an IKE_SA without its children.
+pub(super) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
+    let left = |timer| timers.get(timer).map(|at| at.saturating_duration_since(now));
+    let mut tasks_active: Vec<_> = sa.active.iter().map(|a: &Active| a.task.name()).collect();
+    let mut tasks_passive = Vec::new();
+    // A response that is being judged belongs to the request in flight.
+    let waits = |w: &&Wait| w.exchange.is_of_peer() || sa.active.is_none();
+    if let Some(wait) = sa.wait.as_ref().filter(waits) {
+        let tasks = if wait.exchange.is_of_peer() { &mut tasks_passive } else { &mut tasks_active };
+        tasks.push(wait.exchange.name());
     }
+    let state = match sa.state {
+        // An attempt that was let go was never rekeyed.
+        IkeState::Rekeyed if !sa.is_up() => IkeState::Deleting,
+        state => state,
+    };
+    IkeSaInfo {
+        id: sa.id,
+        conn: sa.conn.name.clone(),
+        state,
+        initiator: sa.initiator,
+        spi_i: sa.spi_i,
+        spi_r: sa.spi_r,
+        local: sa.local,
+        remote: sa.remote,
+        local_id: Some(sa.local_id.clone()),
+        remote_id: sa.remote_id.clone(),
+        suite: sa.suite,
+        nat_local: sa.nat.local,
+        nat_remote: sa.nat.remote,
+        nat_fake: sa.nat.fake,
+        established: sa.established.map(|t| now.saturating_duration_since(t)),
+        rekey_in: left(Timer::RekeyIke(sa.id)),
+        tasks_queued: sa.queue.iter().map(Task::name).collect(),
+        tasks_active,
+        tasks_passive,
+        children: Vec::new(),
+    }
+}
 
-    pub(crate) fn child_snapshot(&self, now: Instant, c: &Child) -> ChildSaInfo {
-        let left = |timer| self.timers.get(timer).map(|at| at.saturating_duration_since(now));
-        ChildSaInfo {
-            id: c.id,
-            name: c.config.name.clone(),
-            reqid: c.reqid,
-            state: c.state,
-            protocol: c.agreed.protocol,
-            mode: c.agreed.mode,
-            udp_encap: c.udp_encap,
-            spi_in: c.spi_in,
-            spi_out: c.spi_out,
-            cpi_in: c.agreed.cpi_in,
-            cpi_out: c.agreed.cpi_out,
-            suite: c.agreed.suite,
-            local_ts: c.agreed.local_ts.clone(),
-            remote_ts: c.agreed.remote_ts.clone(),
-            installed: now.saturating_duration_since(c.installed),
-            rekey_in: left(Timer::RekeyChild(c.id)),
-            life_in: left(Timer::LifeChild(c.id)),
-            stats: None,
-        }
+/// A snapshot of a child.
+pub(super) fn child_snapshot(timers: &Timers, now: Instant, c: &Child) -> ChildSaInfo {
+    let left = |timer| timers.get(timer).map(|at| at.saturating_duration_since(now));
+    ChildSaInfo {
+        id: c.id,
+        name: c.config.name.clone(),
+        reqid: c.reqid,
+        state: c.state,
+        protocol: c.agreed.protocol,
+        mode: c.agreed.mode,
+        udp_encap: c.udp_encap,
+        spi_in: c.spi_in,
+        spi_out: c.spi_out,
+        cpi_in: c.agreed.cpi_in,
+        cpi_out: c.agreed.cpi_out,
+        suite: c.agreed.suite,
+        local_ts: c.agreed.local_ts.clone(),
+        remote_ts: c.agreed.remote_ts.clone(),
+        installed: now.saturating_duration_since(c.installed),
+        rekey_in: left(Timer::RekeyChild(c.id)),
+        life_in: left(Timer::LifeChild(c.id)),
+        stats: None,
     }
 }

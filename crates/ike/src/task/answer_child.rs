@@ -2,10 +2,6 @@
 //! in IKE_AUTH. The initiator's is in `create_child`, what is special about rekeying in
 //! `rekey_child`.
 
-use std::cmp::Reverse;
-use std::sync::Arc;
-use std::time::Instant;
-
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{KeId, NotifyType};
 use ironswan_wire::ike::Payload;
@@ -14,12 +10,14 @@ use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{Precedence, TrafficSelector};
+use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::exchange::Exchange;
 use super::state::child_name;
 use super::{create_child, rekey_child};
 use crate::child::Agreed;
-use crate::endpoint::{Endpoint, NewSas};
+use crate::endpoint::{Context, NewSas};
 use crate::event::{ChildId, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
@@ -36,10 +34,10 @@ enum AnswerChild {
 }
 
 impl Exchange for AnswerChild {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::NeedsKeyPair(o) => have_key(ep, sa, o, completion.key_pair()),
-            Self::NeedsSharedSecret(o) => have_shared(ep, now, sa, o, completion.shared_secret()),
+            Self::NeedsKeyPair(o) => have_key(cx, sa, o, completion.key_pair()),
+            Self::NeedsSharedSecret(o) => have_shared(cx, sa, o, completion.shared_secret()),
         }
     }
 
@@ -151,9 +149,9 @@ fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
 }
 
 /// Refuses a child besides those that the peer has, when these are enough.
-fn refuse_another(ep: &Endpoint, sa: &IkeSa, rekey: Option<ChildId>) -> Result<(), Diagnosis> {
+fn refuse_another(cx: &Context<'_>, sa: &IkeSa, rekey: Option<ChildId>) -> Result<(), Diagnosis> {
     // A rekeying replaces one: refusing it would end that.
-    match (rekey, ep.has_too_many_children(sa)) {
+    match (rekey, cx.has_too_many_children(sa)) {
         (None, Some(why)) => Err(why.into()),
         _ => Ok(()),
     }
@@ -161,11 +159,11 @@ fn refuse_another(ep: &Endpoint, sa: &IkeSa, rekey: Option<ChildId>) -> Result<(
 
 /// While the key exchange was computed, the peer may have come up with other children on other
 /// IKE_SAs: what was let in before counts for nothing then.
-fn still_allowed(ep: &Endpoint, sa: &IkeSa, o: &Offered) -> Result<(), Diagnosis> {
-    refuse_another(ep, sa, o.rekey)?;
+fn still_allowed(cx: &Context<'_>, sa: &IkeSa, o: &Offered) -> Result<(), Diagnosis> {
+    refuse_another(cx, sa, o.rekey)?;
     let (local, remote) = (&o.agreed.local_ts, &o.agreed.remote_ts);
     let pairs = |l: &[TrafficSelector], r: &[TrafficSelector]| l.len().saturating_mul(r.len());
-    let left = ep.pieces_left(sa);
+    let left = cx.pieces_left(sa);
     let fits = |whole: usize| pairs(local, remote) <= whole.saturating_add(left);
     let fits = match o.rekey.and_then(|id| sa.children.get(&id)).map(|old| &old.agreed) {
         // The same pieces are the same policies.
@@ -198,7 +196,7 @@ fn unacceptable(sa: &IkeSa, asked: &Selectors<'_>, rekey: Option<ChildId>) -> Di
 
 /// Judges a proposed child.
 fn consider(
-    ep: &mut Endpoint,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     payloads: &[Payload],
     rekey: Option<ChildId>,
@@ -224,11 +222,11 @@ fn consider(
     if let Some(suite) = sa.suite.filter(|s| !first && !negotiate::nonce_fits(s.prf, &nonce)) {
         return Err(KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf }.into());
     }
-    refuse_another(ep, sa, rekey)?;
+    refuse_another(cx, sa, rekey)?;
 
     let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
     let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
-    let asked = Selectors { tsi, tsr, transport, pieces: ep.pieces_left(sa) };
+    let asked = Selectors { tsi, tsr, transport, pieces: cx.pieces_left(sa) };
     let configs = match rekey.and_then(|id| sa.children.get(&id)) {
         // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2):
         // a proposal that holds the old selectors gives the old selectors, another one nothing.
@@ -272,7 +270,7 @@ fn consider(
     }
     let Some((Candidate { config, mode, seen }, selected)) = chosen else {
         if sa.nat.encap() && (of_ah || negotiate::any_ah(offered)) {
-            ep.log_why(Level::Error, sa, "", &KeyExchange::AhThroughNat.into());
+            cx.log_why(Level::Error, sa, "", &KeyExchange::AhThroughNat.into());
         }
         return Err(refusal.unwrap_or(KeyExchange::AhThroughNat).into());
     };
@@ -296,21 +294,21 @@ fn consider(
     }
     match (asks_transport, config.mode, mode) {
         (true, Mode::Transport, Mode::Tunnel) => {
-            ep.log(Level::Warn, sa, "not using transport mode, not host-to-host");
+            cx.log(Level::Warn, sa, "not using transport mode, not host-to-host");
         }
         (true, Mode::Tunnel, _) => {
             let line =
                 format!("the peer asks for transport mode, CHILD_SA {} is for tunnel mode", config.name);
-            ep.log(Level::Info, sa, line);
+            cx.log(Level::Info, sa, line);
         }
         (false, Mode::Transport, _) => {
-            ep.log(Level::Warn, sa, "the peer does not ask for transport mode, using tunnel mode");
+            cx.log(Level::Warn, sa, "the peer does not ask for transport mode, using tunnel mode");
         }
         _ => {}
     }
     let cpi_out = ipcomp::accepted(payloads).filter(|_| config.ipcomp);
     if config.ipcomp && cpi_out.is_none() {
-        ep.log(Level::Info, sa, "the peer does not offer IPComp, going without");
+        cx.log(Level::Info, sa, "the peer does not offer IPComp, going without");
     }
     let agreed = Agreed {
         protocol: selected.answer.protocol,
@@ -323,7 +321,7 @@ fn consider(
         cpi_out,
         tfc: create_child::takes_tfc(payloads),
     };
-    if let Some(other) = ep.same_host(sa, &agreed) {
+    if let Some(other) = cx.others().same_host(sa, &agreed) {
         let asked = Pair { local: agreed.local_ts, remote: agreed.remote_ts };
         return Err(Reason::SameHost { other, asked }.into());
     }
@@ -342,8 +340,7 @@ fn consider(
 
 /// Installs what the peer proposed, and gives the payloads that say so.
 fn accept(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     mut o: Offered,
     shared: Option<&Secret>,
@@ -360,16 +357,15 @@ fn accept(
         }
         .into());
     };
-    let id = ep.new_child_id();
-    let spi_in = ep.new_child_spi(id);
+    let (id, spi_in) = cx.new_child();
     let reqid = o.rekey.and_then(|old| sa.children.get(&old)).map(|c| c.reqid);
     let mut payloads = Vec::new();
     if o.agreed.cpi_out.is_some() {
-        o.agreed.cpi_in = ep.new_cpi(id);
+        o.agreed.cpi_in = cx.new_cpi(id);
         o.agreed.cpi_out = o.agreed.cpi_out.filter(|_| o.agreed.cpi_in.is_some());
         payloads.extend(o.agreed.cpi_in.map(ipcomp::payload));
     }
-    create_child::explain(ep, sa, &o.config, &o.agreed);
+    create_child::explain(cx, sa, &o.config, &o.agreed);
     if o.agreed.mode == Mode::Transport {
         payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, [])));
     }
@@ -378,8 +374,7 @@ fn accept(
     payloads.extend(nonce_and_ke);
     payloads.push(Payload::TsI(o.agreed.remote_ts.clone()));
     payloads.push(Payload::TsR(o.agreed.local_ts.clone()));
-    ep.install(
-        now,
+    cx.install(
         sa,
         NewSas {
             id,
@@ -399,22 +394,21 @@ fn accept(
 /// The child in an IKE_AUTH request: adds its part to the response, an error if need be. The error
 /// says why the request cannot be read, and there is to be no IKE_SA.
 pub(crate) fn answer_first(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     payloads: &[Payload],
     ni: Vec<u8>,
     nr: Vec<u8>,
     response: &mut Vec<Payload>,
 ) -> Result<(), Diagnosis> {
-    let made = consider(ep, sa, payloads, None, true).and_then(|mut o| {
+    let made = consider(cx, sa, payloads, None, true).and_then(|mut o| {
         (o.ni, o.nr) = (ni, nr);
-        accept(ep, now, sa, *o, None, Vec::new())
+        accept(cx, sa, *o, None, Vec::new())
     });
     match made {
         Ok((id, more)) => {
             response.extend(more);
-            ep.announce_child(sa, id);
+            cx.announce_child(sa, id);
             Ok(())
         }
         // "the UNSUPPORTED_CRITICAL_PAYLOAD, INVALID_SYNTAX, and AUTHENTICATION_FAILED
@@ -422,8 +416,8 @@ pub(crate) fn answer_first(
         // a Delete payload" (RFC 7296 section 2.21.2).
         Err(why) if is_fatal(&why) => Err(why),
         Err(why) => {
-            say_why(ep, sa, &why);
-            ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
+            say_why(cx, sa, &why);
+            cx.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
             response.extend(why.notify().map(Payload::Notify));
             Ok(())
         }
@@ -436,104 +430,104 @@ fn is_fatal(why: &Diagnosis) -> bool {
 }
 
 /// Counts a refusal, and says in the log why.
-fn say_why(ep: &mut Endpoint, sa: &mut IkeSa, why: &Diagnosis) {
+fn say_why(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     let level = match why {
         Diagnosis::KeyExchange(KeyExchange::NoProposal { .. } | KeyExchange::AhThroughNat) => {
-            ep.counters.no_proposal += 1;
+            cx.counters().no_proposal += 1;
             Level::Error
         }
         Diagnosis::KeyExchange(KeyExchange::ChildLimit { .. }) => {
             // Once for each IKE_SA, however often it is asked for.
             if !std::mem::replace(&mut sa.told_full, true) {
-                ep.log_why(Level::Warn, sa, "refusing another CHILD_SA", why);
+                cx.log_why(Level::Warn, sa, "refusing another CHILD_SA", why);
             }
             return;
         }
         Diagnosis::KeyExchange(KeyExchange::OtherMethod { .. })
         | Diagnosis::Selectors(Reason::TooManyPieces { .. }) => Level::Info,
         Diagnosis::Selectors(_) => {
-            ep.counters.ts_unacceptable += 1;
+            cx.counters().ts_unacceptable += 1;
             Level::Error
         }
         _ => Level::Error,
     };
-    ep.log_why(level, sa, "", why);
+    cx.log_why(level, sa, "", why);
 }
 
 /// A CREATE_CHILD_SA request for a child.
-pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     // "If a peer receives a request to [create or rekey a Child SA] when it is currently rekeying
     // [or closing] the IKE SA, it SHOULD reply with TEMPORARY_FAILURE" (RFC 7296 section 2.25.2).
     if sa.state != IkeState::Established {
-        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
-    if payloads.iter().any(|p| matches!(p, Payload::Ke(_))) && ep.computes_enough(sa) {
-        ep.counters.kex_put_off += 1;
-        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    if payloads.iter().any(|p| matches!(p, Payload::Ke(_))) && cx.computes_enough(sa) {
+        cx.counters().kex_put_off += 1;
+        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let mut rekey = None;
     if let Some(n) = find_notify(payloads, NotifyType::REKEY_SA) {
-        match rekey_child::admit(ep, sa, n) {
+        match rekey_child::admit(cx, sa, n) {
             Ok(old) => rekey = Some(old),
-            Err(notify) => return ep.respond(sa, &[Payload::Notify(notify)]),
+            Err(notify) => return cx.respond(sa, &[Payload::Notify(notify)]),
         }
     }
-    match consider(ep, sa, payloads, rekey, false) {
+    match consider(cx, sa, payloads, rekey, false) {
         Ok(mut o) => {
-            o.nr = ep.random(NONCE_LEN);
+            o.nr = cx.random(NONCE_LEN);
             match o.agreed.suite.ke {
-                Some(ke) => ep.wait_for_key(sa, ke, AnswerChild::NeedsKeyPair(o)),
-                None => conclude(ep, now, sa, *o, None),
+                Some(ke) => cx.wait_for_key(sa, ke, AnswerChild::NeedsKeyPair(o)),
+                None => conclude(cx, sa, *o, None),
             }
         }
-        Err(r) => refuse(ep, now, sa, r),
+        Err(r) => refuse(cx, sa, r),
     }
 }
 
-fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: Diagnosis) {
+fn refuse(cx: &mut Context<'_>, sa: &mut IkeSa, why: Diagnosis) {
     if is_fatal(&why) {
-        return ep.refuse_syntax(now, sa, why);
+        return cx.refuse_syntax(sa, why);
     }
-    say_why(ep, sa, &why);
-    ep.respond_why(sa, &why);
+    say_why(cx, sa, &why);
+    cx.respond_why(sa, &why);
 }
 
-fn have_key(ep: &mut Endpoint, sa: &mut IkeSa, mut o: Box<Offered>, pair: KeyPair) {
+fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<Offered>, pair: KeyPair) {
     match (pair, o.agreed.suite.ke) {
         (Some((private, public)), Some(ke)) => {
             o.public = public;
             let peer_public = o.peer_public.clone();
-            ep.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerChild::NeedsSharedSecret(o));
+            cx.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerChild::NeedsSharedSecret(o));
         }
-        _ => ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
+        _ => cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
     }
 }
 
-fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Box<Offered>, shared: Option<Secret>) {
+fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: Box<Offered>, shared: Option<Secret>) {
     match shared {
-        Some(shared) => conclude(ep, now, sa, *o, Some(&shared)),
+        Some(shared) => conclude(cx, sa, *o, Some(&shared)),
         // "MUST immediately drop the IKE SA" (RFC 6989 section 2.5).
         None => {
             let method = o.agreed.suite.ke.unwrap_or(KeId::NONE);
-            ep.refuse_syntax(now, sa, KeyExchange::BadValue { method });
+            cx.refuse_syntax(sa, KeyExchange::BadValue { method });
         }
     }
 }
 
 /// Installs and answers.
-fn conclude(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Offered, shared: Option<&Secret>) {
+fn conclude(cx: &mut Context<'_>, sa: &mut IkeSa, o: Offered, shared: Option<&Secret>) {
     let (rekey, ni, nr) = (o.rekey, o.ni.clone(), o.nr.clone());
     let ke = o.agreed.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
     let nonce = Payload::Nonce(Nonce(nr.clone()));
-    let allowed = still_allowed(ep, sa, &o);
-    match allowed.and_then(|()| accept(ep, now, sa, o, shared, std::iter::once(nonce).chain(ke).collect())) {
+    let allowed = still_allowed(cx, sa, &o);
+    match allowed.and_then(|()| accept(cx, sa, o, shared, std::iter::once(nonce).chain(ke).collect())) {
         Ok((id, response)) => {
             match rekey {
-                Some(old) => rekey_child::answered(ep, now, sa, old, id, ni, nr),
-                None => ep.announce_child(sa, id),
+                Some(old) => rekey_child::answered(cx, sa, old, id, ni, nr),
+                None => cx.announce_child(sa, id),
             }
-            ep.respond(sa, &response);
+            cx.respond(sa, &response);
         }
-        Err(r) => refuse(ep, now, sa, r),
+        Err(r) => refuse(cx, sa, r),
     }
 }

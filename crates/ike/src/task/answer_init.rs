@@ -1,44 +1,21 @@
-//! IKE_SA_INIT as responder: requests from anyone. The exchange itself stands in `sa_init`.
-//!
-//! Nothing here is authenticated, so each step costs more than the one before it and is taken by
-//! fewer:
-//!
-//! ```text
-//! too short for a request            dropped
-//! a repeated request                 its stored response, once a second
-//! many half-open or refused          a cookie is asked for; nothing but the nonce has been read
-//! refused with a cookie before       dropped, beyond a few a second from each network
-//! a table that is full               dropped (see `endpoint::halfopen`)
-//! proposals, nonce, KE do not fit    an answer that says so, to each network a few a second (see `endpoint::strangers`)
-//! a response of more than 1.2 times  a cookie is asked for
-//! everything else                    a half-open IKE_SA, and a key pair
-//! IKE_AUTH comes                     the shared secret, once
-//! ```
+//! IKE_SA_INIT as responder: the exchange of a request that has been taken. How a request of anyone
+//! is judged stands in `endpoint::init_requests`, the initiator's part in `sa_init`.
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
-use ironswan_crypto::kex;
-use ironswan_wire::iana::{ExchangeType, NotifyType, PayloadType};
+use ironswan_wire::iana::{KeId, NotifyType};
+use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
-use ironswan_wire::ike::{HEADER_LEN, Header, Message, ParseError, Payload, walk};
-use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
 use super::sa_init::derive;
 use super::state::Task;
 use crate::auth::signature;
-use crate::endpoint::{About, Close, Endpoint, Room};
-use crate::event::{Completion, IkeId, IkeState, KeyPair, Level, Request};
+use crate::endpoint::{Close, Context};
+use crate::event::{Completion, KeyPair, Request};
 use crate::natd;
-use crate::negotiate::{self, NONCE_LEN};
-use crate::sa::{Answering, IkeSa, Init, NatState};
-use crate::timer::Timer;
-use crate::window::digest;
-use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, KeyExchange};
-use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
-use ironswan_keying::{Childless, Diagnosis, Fit};
+use crate::sa::{IkeSa, Init};
 
 /// IKE_SA_INIT of a responder, while something is computed for it. The rest of its state is in
 /// `init::Init`.
@@ -50,10 +27,10 @@ enum AnswerInit {
 }
 
 impl Exchange for AnswerInit {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::NeedsKeyPair => have_key(ep, now, sa, completion.key_pair()),
-            Self::NeedsSharedSecret => have_shared(ep, now, sa, completion.shared_secret()),
+            Self::NeedsKeyPair => have_key(cx, sa, completion.key_pair()),
+            Self::NeedsSharedSecret => have_shared(cx, sa, completion.shared_secret()),
         }
     }
 
@@ -66,371 +43,25 @@ impl Exchange for AnswerInit {
     }
 }
 
-struct Request1<'a> {
-    proposals: &'a [Proposal],
-    ke: &'a Ke,
-    nonce: &'a [u8],
+/// Begins to answer: asks for a key pair of the method that the peer has chosen.
+pub(crate) fn begin(cx: &mut Context<'_>, sa: &mut IkeSa, ke: KeId) {
+    cx.wait_for_key(sa, ke, AnswerInit::NeedsKeyPair);
 }
 
-fn read_request(message: &Message) -> Option<Request1<'_>> {
-    let (mut proposals, mut ke, mut nonce) = (None, None, None);
-    for p in &message.payloads {
-        match p {
-            Payload::Sa(list) => proposals = Some(list.as_slice()),
-            Payload::Ke(p) => ke = Some(p),
-            Payload::Nonce(p) => nonce = Some(p.0.as_slice()),
-            _ => {}
-        }
-    }
-    Some(Request1 { proposals: proposals?, ke: ke?, nonce: nonce? })
-}
-
-/// What has to be known of a request to ask for a cookie or to check one.
-struct Peek<'a> {
-    nonce: &'a [u8],
-    /// The data of the COOKIE notification that is the first payload.
-    cookie: Option<&'a [u8]>,
-}
-
-fn peek<'a>(header: &Header, bytes: &'a [u8]) -> Option<Peek<'a>> {
-    let mut payloads = walk(header.next_payload, bytes.get(HEADER_LEN..)?);
-    let mut cookie = None;
-    let first = payloads.next()?;
-    if let (PayloadType::NOTIFY, [_, 0, high, low, data @ ..]) = first
-        && u16::from_be_bytes([*high, *low]) == NotifyType::COOKIE.0
-    {
-        cookie = Some(data);
-    }
-    let (_, nonce) = std::iter::once(first).chain(payloads).find(|(kind, _)| *kind == PayloadType::NONCE)?;
-    (16..=256).contains(&nonce.len()).then_some(Peek { nonce, cookie })
-}
-
-/// A request, from anyone.
-pub(crate) fn answer(
-    ep: &mut Endpoint,
-    now: Instant,
-    local: SocketAddr,
-    remote: SocketAddr,
-    header: &Header,
-    bytes: &[u8],
-) {
-    if !header.opens_ike_sa() {
-        ep.counters.out_of_order += 1;
-        return;
-    }
-    let Some(seen) = peek(header, bytes).filter(|_| bytes.len() >= INIT_REQUEST_BYTES) else {
-        ep.counters.invalid += 1;
-        return;
-    };
-    if let Some(id) = ep.half_open.find(header.initiator_spi, remote) {
-        return repeated(ep, now, id, bytes, &Stranger { local, remote, header, seen, proved: false });
-    }
-    if ep.knows_ike_spi(header.initiator_spi) || ep.is_own(seen.nonce) {
-        return reflected(ep, now, remote);
-    }
-    let from = Stranger { local, remote, header, seen, proved: false };
-    let Some(from) = asked_for_cookie(ep, now, from) else { return };
-    if from.proved && !ep.may_compare(now, remote.ip()) {
-        ep.counters.half_open_refused += 1;
-        return;
-    }
-    let message = match Message::parse(bytes) {
-        Ok(message) => message,
-        Err(error @ ParseError::UnsupportedCritical(_)) => {
-            let message = "IKE_SA_INIT request".to_owned();
-            return from.refuse(ep, now, None, &KeyExchange::Unreadable { message, error }.into());
-        }
-        Err(_) => {
-            ep.counters.invalid += 1;
-            return;
-        }
-    };
-    let Some(request) = read_request(&message) else {
-        ep.counters.invalid += 1;
-        return;
-    };
-    if ep.is_own(&request.ke.data) {
-        return reflected(ep, now, remote);
-    }
-    let Some(gives_way) = room(ep, now, remote) else {
-        ep.counters.half_open_refused += 1;
-        return;
-    };
-    let Some((conn, selected)) = choose(ep, now, &from, &request) else { return };
-    let suite = selected.suite;
-    if request.ke.group != suite.ke {
-        let why = KeyExchange::OtherMethod { received: Some(request.ke.group), wanted: suite.ke };
-        return from.refuse(ep, now, Some(&conn.name), &why.into());
-    }
-    // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated pseudorandom
-    // function" (RFC 7296 section 2.10).
-    if !negotiate::nonce_fits(suite.prf, request.nonce) {
-        ep.counters.invalid += 1;
-        let why = KeyExchange::ShortNonce { bytes: request.nonce.len(), prf: suite.prf };
-        return from.refuse(ep, now, Some(&conn.name), &why.into());
-    }
-    let Some(public_len) = kex::public_len(suite.ke).filter(|len| *len == request.ke.data.len()) else {
-        ep.counters.invalid += 1;
-        return;
-    };
-    let nat = natd::detect(&message.payloads, header.initiator_spi, 0, local, remote);
-    let mut init = Init {
-        ni: request.nonce.to_vec(),
-        nr: vec![0; NONCE_LEN],
-        request: bytes.to_vec(),
-        ke: suite.ke,
-        public: vec![0; public_len],
-        peer_public: request.ke.data.clone(),
-        // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section
-        // 3.3.1).
-        proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
-        natd: nat.supported,
-        childless: conn.childless != Childless::Never,
-        verifies_ed25519: signature::announced(&message.payloads),
-        ..Init::default()
-    };
-    // To an address that may be somebody else's, at most 1.2 times what came from it.
-    let response = Message { header: *header, payloads: response(&init, 0, 0, (local, remote), false) };
-    let len = response.emit().map_or(usize::MAX, |r| r.len());
-    if !from.proved && len.saturating_mul(5) > bytes.len().saturating_mul(6) {
-        return from.ask_for_cookie(ep, now);
-    }
-    init.nr = ep.random(NONCE_LEN);
-    init.public.clear();
-    if let Some(id) = gives_way {
-        ep.counters.half_open_displaced += 1;
-        give_up(ep, now, id, HalfOpenLimit::Displaced);
-    }
-
-    let id = ep.new_ike_id();
-    let spi_r = ep.new_ike_spi(id);
-    let answering =
-        Answering { mid: 0, exchange: ExchangeType::IKE_SA_INIT, digest: digest(bytes), local, remote };
-    let mut sa = Box::new(IkeSa {
-        state: IkeState::Connecting,
-        suite: Some(suite),
-        answering: Some(answering),
-        nat: NatState { local: nat.local, remote: nat.remote, fake: conn.encap && nat.supported },
-        init: Some(Box::new(init)),
-        half_open: Some((header.initiator_spi, remote)),
-        ..IkeSa::new(id, conn, false, (header.initiator_spi, spi_r), (local, remote), now)
-    });
-    ep.half_open.add(now, header.initiator_spi, remote, id);
-    ep.counters.half_open = ep.half_open.count() as u64;
-    ep.timers.set(Timer::HalfOpen(id), now + ep.limits().half_open_timeout);
-    ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
-    ep.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
-    ep.wait_for_key(&mut sa, suite.ke, AnswerInit::NeedsKeyPair);
-    ep.settle(sa);
-}
-
-/// A message of our own has come back. An answer would keep whoever mirrors it going.
-pub(super) fn reflected(ep: &mut Endpoint, now: Instant, remote: SocketAddr) {
-    ep.counters.reflected += 1;
-    if ep.may_write(now, remote.ip(), About::Message) {
-        let line = format!("{remote} sends our own IKE_SA_INIT messages back to us, ignored");
-        ep.note(Level::Warn, None, line);
-    }
-}
-
-/// The sender of a request that belongs to no IKE_SA yet.
-struct Stranger<'a> {
-    local: SocketAddr,
-    remote: SocketAddr,
-    header: &'a Header,
-    seen: Peek<'a>,
-    /// It has brought a cookie back: it receives what is sent to its address.
-    proved: bool,
-}
-
-impl Stranger<'_> {
-    /// Sends a cookie. Nothing is kept for it.
-    fn ask_for_cookie(&self, ep: &mut Endpoint, now: Instant) {
-        ep.counters.cookies_invalid += u64::from(self.seen.cookie.is_some());
-        ep.counters.cookies_sent += 1;
-        let spi = self.header.initiator_spi;
-        let cookie = ep.cookies.make(now, &mut ep.rng, self.seen.nonce, self.remote.ip(), spi);
-        ep.respond_stateless(self.local, self.remote, self.header, NotifyType::COOKIE, cookie);
-    }
-
-    /// Refuses the request, which would belong to this connection. The line that says why is made
-    /// only if it is written.
-    fn refuse(&self, ep: &mut Endpoint, now: Instant, conn: Option<&str>, why: &Diagnosis) {
-        let Some(notify) = why.notify() else { return };
-        ep.count_refusal(now, self.remote.ip(), self.proved);
-        if ep.may_write(now, self.remote.ip(), About::Message) {
-            let asks_again = notify.kind == NotifyType::INVALID_KE_PAYLOAD;
-            let level = if asks_again { Level::Info } else { Level::Error };
-            let context =
-                format!("refused an IKE_SA_INIT request of {}, sending {}", self.remote, notify.kind);
-            ep.note_why(level, conn, &context, why);
-        }
-        if ep.may_answer(now, self.remote.ip()) {
-            ep.respond_stateless(self.local, self.remote, self.header, notify.kind, notify.data);
-        }
-    }
-}
-
-/// Asks for a cookie when it has to be; gives the stranger back when its request is to be looked
-/// at.
-fn asked_for_cookie<'a>(ep: &mut Endpoint, now: Instant, from: Stranger<'a>) -> Option<Stranger<'a>> {
-    let remote = from.remote.ip();
-    let threshold = ep.limits().cookie_threshold;
-    let per_addr = COOKIE_THRESHOLD_PER_ADDR.min(ep.limits().half_open_per_addr);
-    let demanded = threshold < usize::MAX
-        && (ep.half_open.count() >= threshold
-            || ep.half_open.from(remote) >= per_addr
-            || ep.refuses_many(now));
-    let spi = from.header.initiator_spi;
-    let valid = |c: &[u8]| ep.cookies.check(now, c, from.seen.nonce, remote, spi);
-    let proved = from.seen.cookie.is_some_and(valid);
-    if demanded && !proved {
-        from.ask_for_cookie(ep, now);
-        return None;
-    }
-    Some(Stranger { proved, ..from })
-}
-
-/// Whether one more may become half-open, and which other one gives way to it.
-fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<IkeId>> {
-    // Two for each that comes, so that they become fewer.
-    for _ in 0..2 {
-        if let Some(id) = ep.half_open.stale(now, ep.limits()) {
-            ep.counters.half_open_expired += 1;
-            give_up(ep, now, id, HalfOpenLimit::UnderLoad);
-        }
-    }
-    if ep.sas.len() >= ep.limits().ike_sa_max {
-        return None;
-    }
-    match ep.half_open.room(now, remote.ip(), ep.limits()) {
-        Room::Free => Some(None),
-        // Also while a key exchange is computed for it, which is not wanted any more then: so no
-        // more of them wait than there are entries.
-        Room::InsteadOf(id) => Some(Some(id)),
-        Room::None => None,
-    }
-}
-
-fn give_up(ep: &mut Endpoint, now: Instant, id: IkeId, limit: HalfOpenLimit) {
-    ep.with_sa(now, id, |ep, sa| {
-        let why: Diagnosis = Authentication::NotInTime { limit }.into();
-        ep.log_why(Level::Debug, sa, "deleting half open IKE_SA", &why);
-        ep.close_ike(now, sa, Close::Failed(why.sentence()));
-    });
-}
-
-/// Finds the connection and the suite, or refuses the request.
-fn choose(
-    ep: &mut Endpoint,
-    now: Instant,
-    from: &Stranger<'_>,
-    request: &Request1<'_>,
-) -> Option<(
-    std::sync::Arc<ironswan_keying::Connection>,
-    negotiate::Selected<ironswan_wire::proposal::IkeSuite>,
-)> {
-    let (local, remote) = (from.local.ip(), from.remote.ip());
-    let group = request.ke.group;
-    let mut compared = 0;
-    let mut fit = |list: &[_]| negotiate::fit_ike(list, request.proposals, Some(group), &mut compared);
-    let chosen = ep.policy().for_proposals(local, remote, &mut |list| fit(list).is_some());
-    let selected = match chosen {
-        Fit::Connection(conn) => fit(&conn.proposals).map(|selected| (conn, selected)),
-        Fit::NoProposal | Fit::NoConnection => None,
-    };
-    ep.counters.compared += compared;
-    if selected.is_some() {
-        return selected;
-    }
-    ep.counters.no_proposal += 1;
-    ep.count_refusal(now, remote, from.proved);
-    // Saying why costs more than all of the above.
-    if ep.may_write(now, remote, About::Message) {
-        let best = ep.policy().for_addresses(local, remote, 1).pop();
-        match best {
-            None => {
-                let why = Authentication::NoConnection { local, remote };
-                ep.note_why(Level::Error, None, "", &why.into());
-            }
-            Some(conn) => {
-                let context =
-                    format!("refused an IKE_SA_INIT request of {}, sending NO_PROPOSAL_CHOSEN", from.remote);
-                let why = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
-                ep.note_why(Level::Error, Some(&conn.name), &context, &why.into());
-            }
-        }
-    }
-    if ep.may_answer(now, remote) {
-        ep.respond_stateless(from.local, from.remote, from.header, NotifyType::NO_PROPOSAL_CHOSEN, []);
-    }
-    None
-}
-
-/// A request with the SPI and from the address of one that was taken: a retransmission, which has
-/// its answer stored; or the same with a cookie, as two copies of the request were answered
-/// differently; or nothing that this initiator would send.
-fn repeated(ep: &mut Endpoint, now: Instant, id: IkeId, bytes: &[u8], from: &Stranger<'_>) {
-    let Stranger { local, remote, header, seen, .. } = from;
-    let first = ep.sas.get(&id).and_then(|sa| sa.init.as_ref());
-    let may_be_twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes));
-    let valid = |c: &[u8]| ep.cookies.check(now, c, seen.nonce, remote.ip(), header.initiator_spi);
-    let twin = may_be_twin && seen.cookie.is_some_and(valid);
-    let init = ep.sas.get_mut(&id).and_then(|sa| sa.init.as_mut());
-    let Some(init) = init.filter(|init| twin || init.request == bytes) else {
-        ep.counters.out_of_order += 1;
-        return;
-    };
-    ep.counters.retransmits_in += 1;
-    let due = init.answered.is_none_or(|t| now.saturating_duration_since(t) >= INIT_RESPONSE_REPEAT);
-    // Who brings its first cookie has perhaps not got the answer to the copy without.
-    let due = due || (twin && init.twin.is_empty());
-    if twin {
-        init.twin = bytes.to_vec();
-    }
-    // Without a response, it is being made.
-    if due && !init.response.is_empty() {
-        init.answered = Some(now);
-        let response = init.response.clone();
-        ep.transmit(*local, *remote, &response);
-    }
-}
-
-/// True when two IKE_SA_INIT requests differ in nothing but a COOKIE in front of the payloads of
-/// either.
-fn is_twin(one: &[u8], other: &[u8]) -> bool {
-    let parts = |bytes: &[u8]| -> Option<(Vec<u8>, Vec<u8>)> {
-        let (header, body) = bytes.split_at_checked(HEADER_LEN)?;
-        let notify = header[16] == PayloadType::NOTIFY.0;
-        let cookie = notify && body.get(6..8)? == NotifyType::COOKIE.0.to_be_bytes();
-        // SPIs and the first payload's type; version, exchange, flags and message ID. The length
-        // follows from the rest.
-        let (first, rest) = match cookie {
-            true => {
-                let length = u16::from_be_bytes([*body.get(2)?, *body.get(3)?]);
-                (*body.first()?, body.get(usize::from(length.max(8))..)?)
-            }
-            false => (header[16], body),
-        };
-        Some(([&header[..16], &[first], &header[17..24]].concat(), rest.to_vec()))
-    };
-    matches!((parts(one), parts(other)), (Some(a), Some(b)) if a == b)
-}
-
-fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: KeyPair) {
+fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
     let Some((private, public)) = pair else {
-        return ep.close_ike(now, sa, Close::Failed("no key pair could be made".to_owned()));
+        return cx.close(sa, Close::Failed("no key pair could be made".to_owned()));
     };
     let Some(init) = sa.init.as_mut() else { return };
     (init.private, init.public) = (Some(private), public);
-    init.answered = Some(now);
-    ep.own(init, false);
+    init.answered = Some(cx.now());
+    cx.own(init, false);
     let payloads = response(init, sa.spi_i, sa.spi_r, (sa.local, sa.remote), sa.nat.fake);
-    ep.respond(sa, &payloads);
+    cx.respond(sa, &payloads);
 }
 
 /// The payloads of the response.
-fn response(
+pub(crate) fn response(
     init: &Init,
     spi_i: u64,
     spi_r: u64,
@@ -460,17 +91,17 @@ fn response(
 
 /// Asks for the shared secret, when IKE_AUTH comes. False when it has been asked for before: then
 /// it was no good.
-pub(crate) fn agree(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
+pub(crate) fn agree(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     let Some(init) = sa.init.as_mut() else { return false };
     let Some(private) = init.private.take() else { return false };
     let (ke, peer_public) = (init.ke, init.peer_public.clone());
-    ep.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerInit::NeedsSharedSecret);
+    cx.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerInit::NeedsSharedSecret);
     true
 }
 
-fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
-    if !derive(ep, sa, shared) {
+fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) {
+    if !derive(cx, sa, shared) {
         let why = "the peer's key exchange value is not acceptable".to_owned();
-        ep.close_ike(now, sa, Close::Failed(why));
+        cx.close(sa, Close::Failed(why));
     }
 }

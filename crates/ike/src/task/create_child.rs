@@ -7,8 +7,6 @@
 //!                      <--  HDR, SK {N(error)}
 //! ```
 
-use std::time::Instant;
-
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
@@ -21,7 +19,7 @@ use super::exchange::Exchange;
 use super::rekey_child;
 use super::state::{DeleteChild, NewChild, Task, child_name};
 use crate::child::Agreed;
-use crate::endpoint::{Endpoint, NewSas};
+use crate::endpoint::{Context, NewSas};
 use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
@@ -47,11 +45,11 @@ enum CreateChild {
 }
 
 impl Exchange for CreateChild {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::NeedsKeyPair(new) => have_key(ep, now, sa, new, completion.key_pair()),
+            Self::NeedsKeyPair(new) => have_key(cx, sa, new, completion.key_pair()),
             Self::NeedsSharedSecret(new, answer) => {
-                have_shared(ep, now, sa, new, answer, completion.shared_secret());
+                have_shared(cx, sa, new, answer, completion.shared_secret());
             }
         }
     }
@@ -106,7 +104,7 @@ fn led_by(
 /// Chooses id, SPI, CPI, nonce, proposals, mode and selectors. The error says why it cannot be
 /// proposed.
 pub(crate) fn prepare(
-    ep: &mut Endpoint,
+    cx: &mut Context<'_>,
     sa: &IkeSa,
     new: &mut NewChild,
     rule: KeRule,
@@ -116,10 +114,9 @@ pub(crate) fn prepare(
         return Err(KeyExchange::AhThroughNat.into());
     }
     if new.id.0 == 0 {
-        new.id = ep.new_child_id();
-        new.spi_in = ep.new_child_spi(new.id);
-        new.nonce = ep.random(NONCE_LEN);
-        new.cpi_in = if new.config.ipcomp { ep.new_cpi(new.id) } else { None };
+        (new.id, new.spi_in) = cx.new_child();
+        new.nonce = cx.random(NONCE_LEN);
+        new.cpi_in = if new.config.ipcomp { cx.new_cpi(new.id) } else { None };
         new.proposals = proposals(sa, &new.config, new.spi_in, rule);
     }
     let wanted = match new.rekey.and_then(|id| sa.children.get(&id)) {
@@ -137,7 +134,7 @@ pub(crate) fn prepare(
     };
     new.mode = wanted;
     if wanted == Mode::Transport && !transport::host_to_host(sa, &new.local_ts, &new.remote_ts) {
-        ep.log(Level::Warn, sa, "not using transport mode, not host-to-host");
+        cx.log(Level::Warn, sa, "not using transport mode, not host-to-host");
         new.mode = Mode::Tunnel;
     }
     if let (Some(p), None) = (new.packet, new.rekey) {
@@ -163,17 +160,17 @@ pub(crate) fn sa_and_ts(new: &NewChild, nonce_and_ke: Vec<Payload>) -> Vec<Paylo
     out
 }
 
-pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Box<NewChild>) {
+pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>) {
     if sa.state != IkeState::Established {
         let why = "the IKE_SA is being closed";
-        return ep.fail_task(Task::Child(new), why);
+        return cx.fail_task(Task::Child(new), why);
     }
     let stands = |c: &crate::child::Child| {
         c.config.name == new.config.name && matches!(c.state, ChildState::Installed | ChildState::Rekeying)
     };
     if new.rekey.is_none() && sa.children.values().any(stands) {
         // Asked for more than once while the IKE_SA was on its way.
-        return ep.done(new.ticket, Ok(()));
+        return cx.done(new.ticket, Ok(()));
     }
     let mut in_use = None;
     if let Some(old) = new.rekey {
@@ -188,40 +185,40 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
             }
             // The peer was faster.
             Some(old) if old.replaced_by.or(old.redundant_to).is_some() => {
-                return ep.done(new.ticket, Ok(()));
+                return cx.done(new.ticket, Ok(()));
             }
-            _ => return ep.fail_task(Task::Child(new), "the CHILD_SA is gone"),
+            _ => return cx.fail_task(Task::Child(new), "the CHILD_SA is gone"),
         }
     }
     let first = new.ke.or(in_use);
-    if let Err(why) = prepare(ep, sa, &mut new, KeRule::Prefer(first)) {
-        return fail(ep, now, sa, new, &why.to_string());
+    if let Err(why) = prepare(cx, sa, &mut new, KeRule::Prefer(first)) {
+        return fail(cx, sa, new, &why.to_string());
     }
     let verb = if new.rekey.is_some() { "rekeying" } else { "establishing" };
     let line = format!("{verb} CHILD_SA {}{{{}}}", new.config.name, new.id.0);
-    ep.log(Level::Info, sa, line);
+    cx.log(Level::Info, sa, line);
     new.ke = negotiate::first_ke(&new.proposals);
     match new.ke {
-        Some(ke) => ep.wait_for_key(sa, ke, CreateChild::NeedsKeyPair(new)),
-        None => send(ep, now, sa, new),
+        Some(ke) => cx.wait_for_key(sa, ke, CreateChild::NeedsKeyPair(new)),
+        None => send(cx, sa, new),
     }
 }
 
-fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Box<NewChild>, pair: KeyPair) {
+fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>, pair: KeyPair) {
     match pair {
         Some((private, public)) => {
             (new.private, new.public) = (Some(private), public);
-            send(ep, now, sa, new);
+            send(cx, sa, new);
         }
-        None => fail(ep, now, sa, new, "no key pair could be made"),
+        None => fail(cx, sa, new, "no key pair could be made"),
     }
 }
 
-fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
+fn send(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>) {
     let mut payloads = Vec::new();
     if let Some(old) = new.rekey {
         let Some(old) = sa.children.get(&old) else {
-            return ep.fail_task(Task::Child(new), "the CHILD_SA is gone");
+            return cx.fail_task(Task::Child(new), "the CHILD_SA is gone");
         };
         // "The SPI field ... is that which the exchange initiator would expect in inbound packets"
         // (section 1.3.3).
@@ -231,7 +228,7 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
     let ke = new.ke.map(|group| Payload::Ke(Ke { group, data: new.public.clone() }));
     let nonce = Payload::Nonce(Nonce(new.nonce.clone()));
     payloads.extend(sa_and_ts(&new, std::iter::once(nonce).chain(ke).collect()));
-    ep.send_request(now, sa, ExchangeType::CREATE_CHILD_SA, Task::Child(new), &payloads);
+    cx.send_request(sa, ExchangeType::CREATE_CHILD_SA, Task::Child(new), &payloads);
 }
 
 /// Selectors that we ask for.
@@ -348,28 +345,22 @@ pub(crate) fn takes_tfc(payloads: &[Payload]) -> bool {
 }
 
 /// Says what has been agreed on.
-pub(crate) fn explain(ep: &mut Endpoint, sa: &IkeSa, config: &ChildConfig, agreed: &Agreed) {
-    ep.log(Level::Info, sa, format!("selected proposal: {}", agreed.proposal()));
+pub(crate) fn explain(cx: &mut Context<'_>, sa: &IkeSa, config: &ChildConfig, agreed: &Agreed) {
+    cx.log(Level::Info, sa, format!("selected proposal: {}", agreed.proposal()));
     if !agreed.tfc && config.options.tfc != Tfc::None {
-        ep.log(Level::Info, sa, "received ESP_TFC_PADDING_NOT_SUPPORTED, not using ESPv3 TFC padding");
+        cx.log(Level::Info, sa, "received ESP_TFC_PADDING_NOT_SUPPORTED, not using ESPv3 TFC padding");
     }
     if let (Some(ours), Some(theirs)) = (agreed.cpi_in, agreed.cpi_out) {
-        ep.log(Level::Info, sa, format!("using IPCOMP_DEFLATE with CPIs {ours:04x}_i {theirs:04x}_o"));
+        cx.log(Level::Info, sa, format!("using IPCOMP_DEFLATE with CPIs {ours:04x}_i {theirs:04x}_o"));
     }
     if let Some(o) = agreed.original {
         let line =
             format!("transport mode through NAT, the peer's packets are from {} to {}", o.remote, o.local);
-        ep.log(Level::Info, sa, line);
+        cx.log(Level::Info, sa, line);
     }
 }
 
-pub(crate) fn process(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    mut new: Box<NewChild>,
-    payloads: &[Payload],
-) {
+pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>, payloads: &[Payload]) {
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
         if let Ok(ke) = wanted
@@ -380,75 +371,73 @@ pub(crate) fn process(
         {
             new.rounds += 1;
             let line = format!("peer didn't accept key exchange method, it requested {ke}");
-            ep.log(Level::Info, sa, line);
+            cx.log(Level::Info, sa, line);
             new.ke = Some(ke);
             new.proposals = proposals(sa, &new.config, new.spi_in, KeRule::Prefer(Some(ke)));
-            return ep.wait_for_key(sa, ke, CreateChild::NeedsKeyPair(new));
+            return cx.wait_for_key(sa, ke, CreateChild::NeedsKeyPair(new));
         }
         let why: Diagnosis = peer_error(&new, n.kind).into();
-        ep.log_why(Level::Error, sa, "", &why);
-        return fail(ep, now, sa, new, &why.sentence());
+        cx.log_why(Level::Error, sa, "", &why);
+        return fail(cx, sa, new, &why.sentence());
     }
     match read_answer(sa, &new, payloads, KeRule::Prefer(None)) {
         Ok(answer) => match (answer.agreed.suite.ke, new.private.take()) {
             (Some(ke), Some(private)) => {
                 let request = Request::Agree { ke, private, peer_public: answer.peer_public.clone() };
-                ep.wait_for(sa, request, CreateChild::NeedsSharedSecret(new, answer));
+                cx.wait_for(sa, request, CreateChild::NeedsSharedSecret(new, answer));
             }
-            _ => finish(ep, now, sa, new, answer, None),
+            _ => finish(cx, sa, new, answer, None),
         },
         Err(why) => {
             let error = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
-            ep.log_why(Level::Error, sa, "", &why);
+            cx.log_why(Level::Error, sa, "", &why);
             let why = why.sentence();
             match (new.rekey, error) {
-                (Some(_), Some(kind)) => rekey_child::refused(ep, now, sa, new, kind, &why),
+                (Some(_), Some(kind)) => rekey_child::refused(cx, sa, new, kind, &why),
                 (None, Some(NotifyType::TEMPORARY_FAILURE)) => {
                     // "MUST NOT immediately retry the operation; it MUST wait" (RFC 7296 section
                     // 2.25).
-                    ep.child_later(sa, new);
+                    cx.child_later(sa, new);
                 }
-                (_, Some(_)) => fail(ep, now, sa, new, &why),
+                (_, Some(_)) => fail(cx, sa, new, &why),
                 // The peer has it, and we cannot use it.
-                (_, None) => reject(ep, now, sa, new, &why),
+                (_, None) => reject(cx, sa, new, &why),
             }
         }
     }
 }
 
 /// The peer's answer is a CHILD_SA that we will not have: it is told so.
-fn reject(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+fn reject(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
     sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
-    fail(ep, now, sa, new, why);
+    fail(cx, sa, new, why);
 }
 
-fn fail(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
     if new.rekey.is_some() {
-        return rekey_child::failed(ep, now, sa, new, why);
+        return rekey_child::failed(cx, sa, new, why);
     }
-    ep.log(Level::Error, sa, format!("establishing CHILD_SA {} failed: {why}", new.config.name));
-    ep.ended(&sa.conn.name, Some(&new.config.name), why);
-    ep.fail_task(Task::Child(new), why);
+    cx.log(Level::Error, sa, format!("establishing CHILD_SA {} failed: {why}", new.config.name));
+    cx.ended(&sa.conn.name, Some(&new.config.name), why);
+    cx.fail_task(Task::Child(new), why);
 }
 
 fn have_shared(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     new: Box<NewChild>,
     answer: Answered,
     shared: Option<Secret>,
 ) {
     match shared {
-        Some(shared) => finish(ep, now, sa, new, answer, Some(&shared)),
-        None => reject(ep, now, sa, new, "the peer's key exchange value is not acceptable"),
+        Some(shared) => finish(cx, sa, new, answer, Some(&shared)),
+        None => reject(cx, sa, new, "the peer's key exchange value is not acceptable"),
     }
 }
 
 /// Everything is known on our side.
 fn finish(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     new: Box<NewChild>,
     answer: Answered,
@@ -457,25 +446,25 @@ fn finish(
     let (protocol, suite) = (answer.agreed.protocol, answer.agreed.suite);
     let keys = sa.keys.as_ref().and_then(|k| k.child(protocol, &suite, shared, &new.nonce, &answer.nonce));
     let Some(keys) = keys else {
-        return reject(ep, now, sa, new, "the suite agreed on is not supported");
+        return reject(cx, sa, new, "the suite agreed on is not supported");
     };
     if new.mode == Mode::Transport && answer.agreed.mode == Mode::Tunnel {
         // "If the responder declines the request, the Child SA will be established in tunnel mode"
         // (section 1.3.1).
-        ep.log(Level::Warn, sa, "the peer does not agree to transport mode, using tunnel mode");
+        cx.log(Level::Warn, sa, "the peer does not agree to transport mode, using tunnel mode");
     }
     if new.cpi_in.is_some() && answer.agreed.cpi_in.is_none() {
-        ep.log(Level::Info, sa, "the peer does not agree to IPComp, going without");
-        ep.free_cpi(new.id, new.cpi_in);
+        cx.log(Level::Info, sa, "the peer does not agree to IPComp, going without");
+        cx.free_cpi(new.id, new.cpi_in);
     }
-    explain(ep, sa, &new.config, &answer.agreed);
+    explain(cx, sa, &new.config, &answer.agreed);
     if new.rekey.is_some() {
-        return rekey_child::finish(ep, now, sa, new, answer, keys);
+        return rekey_child::finish(cx, sa, new, answer, keys);
     }
     let (id, ticket) = (new.id, new.ticket);
-    ep.install(now, sa, sas(&new, answer, keys, None));
-    ep.announce_child(sa, id);
-    ep.done(ticket, Ok(()));
+    cx.install(sa, sas(&new, answer, keys, None));
+    cx.announce_child(sa, id);
+    cx.done(ticket, Ok(()));
 }
 
 /// What to install for a child of ours.
@@ -500,8 +489,7 @@ pub(crate) fn sas(
 
 /// The child of IKE_AUTH, from its response. If it fails, the IKE_SA stays.
 pub(crate) fn finish_first(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     new: Box<NewChild>,
     payloads: &[Payload],
@@ -511,18 +499,18 @@ pub(crate) fn finish_first(
     match read {
         Ok(mut answer) => {
             answer.nonce = nr.to_vec();
-            finish(ep, now, sa, new, answer, None);
+            finish(cx, sa, new, answer, None);
         }
         Err(why) => {
             let told = notifies(payloads).any(|n| n.kind.is_error());
-            ep.log_why(Level::Error, sa, "", &why);
+            cx.log_why(Level::Error, sa, "", &why);
             let why = why.sentence();
-            ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
+            cx.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
             if !told {
                 sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
             }
-            ep.ended(&sa.conn.name, Some(&new.config.name), &why);
-            ep.fail_task(Task::Child(new), &why);
+            cx.ended(&sa.conn.name, Some(&new.config.name), &why);
+            cx.fail_task(Task::Child(new), &why);
         }
     }
 }

@@ -4,19 +4,17 @@
 //! A DELETE names the sender's inbound SPIs; the answer names the other halves of the pairs. When
 //! both sides delete the same child at once, the answers name nothing (section 1.4.1).
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Instant;
-
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Delete, notifies};
 use ironswan_wire::sadb::Spi;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::auth;
 use super::state::{DeleteChild, DeleteIke, NewChild, Task};
 use crate::child::Child;
-use crate::endpoint::{Close, Endpoint};
+use crate::endpoint::{Close, Context, Effect};
 use crate::event::{ChildId, ChildState, IkeState, Level};
 use crate::narrow;
 use crate::sa::{Active, IkeSa};
@@ -35,7 +33,7 @@ fn payloads(spis: &[(ProtocolId, Spi)]) -> Vec<Payload> {
 
 // ---- our requests ----
 
-pub(crate) fn build_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut task: DeleteChild) {
+pub(crate) fn build_child(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: DeleteChild) {
     task.ids.retain(|id| sa.children.contains_key(id));
     // The peer has rekeyed a child and may not have our answer yet, which makes the new one: it
     // would not know what we mean, and have that child for itself when the answer comes.
@@ -64,51 +62,47 @@ pub(crate) fn build_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut t
         }
     }
     if spis.is_empty() {
-        return ep.done(task.ticket, Ok(()));
+        return cx.done(task.ticket, Ok(()));
     }
     for line in lines {
-        ep.log(Level::Info, sa, line);
+        cx.log(Level::Info, sa, line);
     }
-    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::DeleteChild(task), &payloads(&spis));
+    cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::DeleteChild(task), &payloads(&spis));
 }
 
 /// Whatever the answer says, they are closed.
-pub(crate) fn process_child(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    task: DeleteChild,
-    _payloads: &[Payload],
-) {
+pub(crate) fn process_child(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteChild, _payloads: &[Payload]) {
     for id in task.ids {
-        ep.remove_child(now, sa, id);
+        cx.remove_child(sa, id);
     }
-    ep.log(Level::Debug, sa, "CHILD_SA closed");
-    ep.done(task.ticket, Ok(()));
+    cx.log(Level::Debug, sa, "CHILD_SA closed");
+    cx.done(task.ticket, Ok(()));
 }
 
-pub(crate) fn build_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: DeleteIke) {
+pub(crate) fn build_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
     // "Deleting": nothing new begins on it. One that was replaced is told by its state already.
     if sa.state != IkeState::Rekeyed {
         sa.state = IkeState::Deleting;
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
-        ep.log(Level::Info, sa, line);
+        cx.log(Level::Info, sa, line);
     }
     let payload = Payload::Delete(Delete::ike_sa());
-    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::DeleteIke(task), &[payload]);
+    cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::DeleteIke(task), &[payload]);
 }
 
-pub(crate) fn process_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: DeleteIke) {
-    ep.log(Level::Info, sa, "IKE_SA deleted");
+pub(crate) fn process_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
+    cx.log(Level::Info, sa, "IKE_SA deleted");
     let how = if sa.announced { Close::ByUs } else { Close::Replaced };
-    ep.close_ike(now, sa, how);
-    ep.done(task.ticket, Ok(()));
+    cx.close(sa, how);
+    if let Some(ticket) = task.ticket {
+        cx.effect(Effect::Done(ticket));
+    }
 }
 
 // ---- the peer's requests ----
 
 /// Any INFORMATIONAL request.
-pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     let deletes = || payloads.iter().filter_map(|p| if let Payload::Delete(d) = p { Some(d) } else { None });
     let after_auth = sa.half_open.is_some() && sa.answering.is_some_and(|a| a.mid == 2);
     let error = notifies(payloads).map(|n| n.kind).find(|kind| match *kind {
@@ -116,75 +110,69 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         kind => after_auth && auth::is_fatal(kind),
     });
     if let Some(kind) = error {
-        ep.log(Level::Error, sa, format!("received {kind} notify error"));
+        cx.log(Level::Error, sa, format!("received {kind} notify error"));
     }
     if error == Some(NotifyType::INVALID_SYNTAX) {
-        ep.respond(sa, &[]);
-        ep.bury(now, sa);
+        cx.respond(sa, &[]);
+        cx.bury(sa);
         let why = "the peer cannot read what we have sent (INVALID_SYNTAX)".to_owned();
-        return ep.close_ike(now, sa, Close::Syntax(why));
+        return cx.close(sa, Close::Syntax(why));
     }
     if error.is_some() || deletes().any(|d| d.protocol == ProtocolId::IKE) {
-        return answer_ike(ep, now, sa);
+        return answer_ike(cx, sa);
     }
     // Each once, however often the message names it: while we delete a child ourselves, it stays.
     let (mut spis, mut seen) = (Vec::new(), HashSet::new());
     for delete in deletes() {
         for spi in delete.child_spis().filter(|spi| seen.insert((delete.protocol, *spi))) {
-            let ours = answer_child(ep, now, sa, delete.protocol, spi);
+            let ours = answer_child(cx, sa, delete.protocol, spi);
             spis.extend(ours.map(|ours| (delete.protocol, ours)));
         }
     }
-    ep.respond(sa, &self::payloads(&spis));
+    cx.respond(sa, &self::payloads(&spis));
 }
 
 /// The peer closes the IKE_SA.
-fn answer_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
-    ep.respond(sa, &[]);
-    ep.bury(now, sa);
+fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
+    cx.respond(sa, &[]);
+    cx.bury(sa);
     // "If a peer receives a request to close an IKE SA that it is currently rekeying, it SHOULD
     // reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2). If the
     // peer's own rekeying came meanwhile, it has settled on that one.
     if let Some(Active { task: Task::RekeyIke(_), .. }) = &sa.active
         && let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.take()
     {
-        ep.free_ike_spi(ours.spi);
+        cx.free_ike_spi(ours.spi);
         match &ours.collision {
-            Some(c) if ep.sas.contains_key(&c.new) => {
+            Some(c) if cx.others().stands(c.new) => {
                 let new = c.new;
-                ep.inherit(now, sa, new);
-                ep.done(ours.ticket, Ok(()));
+                cx.bequeath(sa, new);
+                cx.done(ours.ticket, Ok(()));
             }
-            _ => ep.done(ours.ticket, Err("the peer deleted the IKE_SA".to_owned())),
+            _ => cx.done(ours.ticket, Err("the peer deleted the IKE_SA".to_owned())),
         }
     }
     match sa.state {
-        IkeState::Rekeyed => ep.close_ike(now, sa, Close::Replaced),
+        IkeState::Rekeyed => cx.close(sa, Close::Replaced),
         // It was on its way to being adopted, or redundant.
-        _ if !sa.announced => ep.close_ike(now, sa, Close::Replaced),
-        IkeState::Deleting => ep.close_ike(now, sa, Close::ByUs),
+        _ if !sa.announced => cx.close(sa, Close::Replaced),
+        IkeState::Deleting => cx.close(sa, Close::ByUs),
         _ => {
             let line = format!("received DELETE for IKE_SA {}", sa.name());
-            ep.log(Level::Info, sa, line);
-            ep.close_ike(now, sa, Close::ByPeer);
+            cx.log(Level::Info, sa, line);
+            cx.close(sa, Close::ByPeer);
         }
     }
 }
 
 /// The peer closes one child. Our half of it for the answer, unless we are deleting it ourselves.
-fn answer_child(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    protocol: ProtocolId,
-    spi: Spi,
-) -> Option<Spi> {
+fn answer_child(cx: &mut Context<'_>, sa: &mut IkeSa, protocol: ProtocolId, spi: Spi) -> Option<Spi> {
     let id = sa.child_by_spi_out(protocol, spi)?;
     let child = sa.children.get(&id)?;
     let (ours, replaced_by, announced) = (child.spi_in, child.replaced_by, child.announced);
     let config = child.config.clone();
     let line = format!("received DELETE for {protocol} CHILD_SA with SPI {spi} ({})", child.name());
-    ep.log(Level::Info, sa, line);
+    cx.log(Level::Info, sa, line);
 
     let deleting = match &sa.active {
         Some(Active { task: Task::DeleteChild(d), .. }) => d.ids.contains(&id),
@@ -194,16 +182,16 @@ fn answer_child(
         // Both sides delete it: "it MUST delete the outgoing SAs while processing the request and
         // the incoming SAs while processing the response. In that case, the responses MUST NOT
         // include Delete payloads for the deleted SAs" (RFC 7296 section 1.4.1).
-        ep.remove_outbound(sa, id);
+        cx.remove_outbound(sa, id);
         return None;
     }
     if let Some(new) = replaced_by {
         // The peer has moved to the new one, so now we do.
-        ep.activate(sa, new);
-        ep.remove_child(now, sa, id);
+        cx.activate(sa, new);
+        cx.remove_child(sa, id);
         return Some(ours);
     }
-    if in_rekeying(sa, id).is_none() && hand_back(ep, now, sa, id) {
+    if in_rekeying(sa, id).is_none() && hand_back(cx, sa, id) {
         return Some(ours);
     }
     // Both rekey it, and the peer has settled before our answer came: on its own child if there is
@@ -213,34 +201,34 @@ fn answer_child(
         new.old_gone = true;
         let theirs = new.collision.as_ref().map(|c| c.child);
         if let Some(theirs) = theirs.filter(|t| sa.children.contains_key(t)) {
-            ep.replace_child(now, sa, id, theirs);
-            ep.activate(sa, theirs);
-            ep.remove_child(now, sa, id);
+            cx.replace_child(sa, id, theirs);
+            cx.activate(sa, theirs);
+            cx.remove_child(sa, id);
             return Some(ours);
         }
     }
     let rekeying = in_rekeying(sa, id).is_some();
-    ep.remove_child(now, sa, id);
+    cx.remove_child(sa, id);
     if announced && !rekeying {
-        closed_by_peer(ep, sa, config);
+        closed_by_peer(cx, sa, config);
     }
     Some(ours)
 }
 
 /// `close_action` of a child that the peer has closed.
-pub(crate) fn closed_by_peer(ep: &mut Endpoint, sa: &mut IkeSa, config: Arc<ChildConfig>) {
-    ep.ended(&sa.conn.name, Some(&config.name), "the peer deleted the CHILD_SA");
+pub(crate) fn closed_by_peer(cx: &mut Context<'_>, sa: &mut IkeSa, config: Arc<ChildConfig>) {
+    cx.ended(&sa.conn.name, Some(&config.name), "the peer deleted the CHILD_SA");
     match config.close_action {
         ChildAction::Start => {
             sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, None))));
         }
-        other => ep.act(&sa.conn.name.clone(), &config.name, other),
+        other => cx.act(&sa.conn.name.clone(), &config.name, other),
     }
 }
 
 /// The peer closes a child that has taken over from another, or been kept instead of another, which
 /// is still there: that other one goes on. False when there is none.
-fn hand_back(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, id: ChildId) -> bool {
+fn hand_back(cx: &mut Context<'_>, sa: &mut IkeSa, id: ChildId) -> bool {
     let closing = |sa: &IkeSa, id: ChildId| {
         let queued = |t: &Task| matches!(t, Task::DeleteChild(d) if d.ids.contains(&id));
         sa.queue.iter().any(queued) || sa.active.as_ref().is_some_and(|a| queued(&a.task))
@@ -250,25 +238,25 @@ fn hand_back(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, id: ChildId) -> bo
         for before in sa.children.values_mut().filter(|c| c.replaced_by == Some(id)) {
             before.replaced_by = Some(rival);
         }
-        ep.log(Level::Info, sa, "the peer keeps its own child of the rekey collision");
-        ep.replace_child(now, sa, id, rival);
-        ep.remove_child(now, sa, id);
+        cx.log(Level::Info, sa, "the peer keeps its own child of the rekey collision");
+        cx.replace_child(sa, id, rival);
+        cx.remove_child(sa, id);
         return true;
     }
     let before = sa.children.values().find(|c| {
         c.replaced_by == Some(id) && c.state == ChildState::Rekeyed && c.out_installed && !closing(sa, c.id)
     });
     let Some(before) = before.map(|c| c.id) else { return false };
-    ep.remove_child(now, sa, id);
+    cx.remove_child(sa, id);
     if let Some(child) = sa.children.get_mut(&before) {
         (child.state, child.replaced_by) = (ChildState::Installed, None);
         let line = format!("the peer has closed the successor of CHILD_SA {}, which goes on", child.name());
-        ep.log(Level::Warn, sa, line);
+        cx.log(Level::Warn, sa, line);
     }
-    ep.timers.cancel(Timer::Redundant(before));
-    let pause = ep.soon();
-    ep.timers.set(Timer::RekeyChild(before), now + pause);
-    ep.announce_child(sa, before);
+    cx.cancel_timer(Timer::Redundant(before));
+    let pause = cx.soon();
+    cx.set_timer(Timer::RekeyChild(before), cx.now() + pause);
+    cx.announce_child(sa, before);
     true
 }
 

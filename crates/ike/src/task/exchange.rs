@@ -1,9 +1,7 @@
 //! An exchange while it waits for work outside.
 
-use std::time::Instant;
-
 use super::state::{NewChild, Task};
-use crate::endpoint::Endpoint;
+use crate::endpoint::Context;
 use crate::event::Completion;
 use crate::sa::IkeSa;
 
@@ -11,7 +9,7 @@ use crate::sa::IkeSa;
 /// so that messages are handled in the order they came.
 pub(crate) trait Exchange: Send {
     /// Goes on with the answer.
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion);
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion);
 
     /// Name of the exchange in VICI's `tasks-*` lists, as [`Task::name`] gives it.
     fn name(&self) -> &'static str;

@@ -8,27 +8,25 @@ use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::Spi;
 
 use super::state::Task;
-use crate::endpoint::{Endpoint, Pending};
+use crate::endpoint::{Context, Pending};
 use crate::event::{IkeState, Level, Request};
 use crate::sa::IkeSa;
 use crate::timer::Timer;
 use ironswan_keying::limits::{NAT_KEEPALIVE, PROBE_ANSWER};
 
 /// Sets the timer for the next NAT-keepalive, if there is a NAT in front of us.
-pub(crate) fn rearm_keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
+pub(crate) fn rearm_keepalive(cx: &mut Context<'_>, sa: &IkeSa) {
     if sa.nat.local && !sa.roam.no_path {
-        ep.timers.set(Timer::Keepalive(sa.id), now + NAT_KEEPALIVE);
+        cx.set_timer(Timer::Keepalive(sa.id), cx.now() + NAT_KEEPALIVE);
     }
 }
 
 /// Keeps the mapping in the NAT in front of us. ESP that was sent meanwhile would do as well; that
 /// one octet more costs less than to ask for it.
-pub(crate) fn keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
-    if matches!(sa.state, IkeState::Established | IkeState::Rekeying)
-        && sa.local.port() == ep.options.ports.natt
-    {
-        ep.transmit_keepalive(sa);
-        rearm_keepalive(ep, now, sa);
+pub(crate) fn keepalive(cx: &mut Context<'_>, sa: &IkeSa) {
+    if matches!(sa.state, IkeState::Established | IkeState::Rekeying) && sa.local.port() == cx.ports().natt {
+        cx.transmit_keepalive(sa);
+        rearm_keepalive(cx, sa);
     }
 }
 
@@ -40,16 +38,16 @@ fn silence(delay: Duration) -> Duration {
 /// Sets the timer to when the peer will have been silent for too long: never later than
 /// `dpd_delay`, and up to a tenth of it earlier, so that thousands of peers who came up at once are
 /// not asked at once for ever after.
-pub(crate) fn rearm(ep: &mut Endpoint, sa: &IkeSa) {
+pub(crate) fn rearm(cx: &mut Context<'_>, sa: &IkeSa) {
     let delay = sa.conn.dpd_delay;
     if !delay.is_zero() && !sa.roam.no_path {
-        let at = sa.last_in + ep.less_jitter(delay, delay / 10);
-        ep.timers.set(Timer::Liveness(sa.id), at);
+        let at = sa.last_in + cx.less_jitter(delay, delay / 10);
+        cx.set_timer(Timer::Liveness(sa.id), at);
     }
 }
 
 /// The timer has fired.
-pub(crate) fn check(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+pub(crate) fn check(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let delay = sa.conn.dpd_delay;
     if sa.roam.no_path || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
         return;
@@ -58,12 +56,12 @@ pub(crate) fn check(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
         if delay.is_zero() {
             return;
         }
-        if sa.last_in + silence(delay) > now {
-            return rearm(ep, sa);
+        if sa.last_in + silence(delay) > cx.now() {
+            return rearm(cx, sa);
         }
     }
     if !delay.is_zero() {
-        ep.timers.set(Timer::Liveness(sa.id), now + delay);
+        cx.set_timer(Timer::Liveness(sa.id), cx.now() + delay);
     }
     if sa.active.is_some() {
         // Its retransmissions will tell.
@@ -75,20 +73,20 @@ pub(crate) fn check(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
         return queue(sa);
     }
     sa.usage_asked = true;
-    ep.ask(Pending::Usage(sa.id), Request::Usage { spis });
+    cx.ask(Pending::Usage(sa.id), Request::Usage { spis });
 }
 
 /// The engine has said when ESP arrived last.
-pub(crate) fn judge(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, last_inbound: Option<Instant>) {
+pub(crate) fn judge(cx: &mut Context<'_>, sa: &mut IkeSa, last_inbound: Option<Instant>) {
     if !std::mem::take(&mut sa.usage_asked) {
         return;
     }
     let seen = last_inbound.unwrap_or(sa.last_in).max(sa.last_in);
     // After a change of addresses or routes, only what was heard since then counts.
     let enough = if std::mem::take(&mut sa.roam.probe) { PROBE_ANSWER } else { silence(sa.conn.dpd_delay) };
-    if seen + enough > now {
+    if seen + enough > cx.now() {
         sa.last_in = seen;
-        rearm(ep, sa);
+        rearm(cx, sa);
     } else {
         queue(sa);
     }
@@ -101,10 +99,10 @@ pub(crate) fn queue(sa: &mut IkeSa) {
     }
 }
 
-pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     if !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
         return;
     }
-    ep.log(Level::Debug, sa, "sending DPD request");
-    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::Liveness, &[]);
+    cx.log(Level::Debug, sa, "sending DPD request");
+    cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::Liveness, &[]);
 }

@@ -9,8 +9,6 @@
 //! used in the two exchanges SHOULD be closed by the endpoint that created it", and the endpoint
 //! that created the other one closes the old.
 
-use std::time::Instant;
-
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::sadb::Spi;
@@ -18,7 +16,7 @@ use ironswan_wire::sadb::Spi;
 use super::create_child::{Answered, sas};
 use super::delete::closed_by_peer;
 use super::state::{ChildCollision, DeleteChild, NewChild, Task};
-use crate::endpoint::Endpoint;
+use crate::endpoint::Context;
 use crate::event::{ChildId, ChildState, Level};
 use crate::keymat::ChildKeys;
 use crate::sa::IkeSa;
@@ -32,8 +30,7 @@ pub(crate) fn has_lowest(mine: [&[u8]; 2], other: [&[u8]; 2]) -> bool {
 
 /// The response is good: decide what stays, and install it.
 pub(crate) fn finish(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     new: Box<NewChild>,
     answer: Answered,
@@ -51,78 +48,71 @@ pub(crate) fn finish(
             new.config.name, new.id.0
         );
         let theirs = c.child;
-        ep.log(Level::Info, sa, line);
+        cx.log(Level::Info, sa, line);
         // Nothing was installed for it, and the peer will not send on it before we do.
         sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
         if !new.old_gone {
-            ep.replace_child(now, sa, old, theirs);
-            await_delete(ep, now, old);
+            cx.replace_child(sa, old, theirs);
+            await_delete(cx, old);
         }
-        ep.abandon(&new);
-        return ep.done(new.ticket, Ok(()));
+        cx.abandon(&new);
+        return cx.done(new.ticket, Ok(()));
     }
     let theirs = collision.map(|c| c.child);
     let reqid = sa.children.get(&old).map(|c| c.reqid);
     let id = new.id;
-    ep.install(now, sa, sas(&new, answer, keys, reqid));
+    cx.install(sa, sas(&new, answer, keys, reqid));
     if sa.children.contains_key(&old) {
-        ep.replace_child(now, sa, old, id);
+        cx.replace_child(sa, old, id);
         sa.queue.push_front(Task::DeleteChild(DeleteChild::of(vec![old], None)));
     } else {
-        ep.announce_child(sa, id);
+        cx.announce_child(sa, id);
     }
     if let Some(theirs) = theirs {
-        ep.log(Level::Info, sa, "CHILD_SA rekey collision won, the peer deletes its redundant child");
+        cx.log(Level::Info, sa, "CHILD_SA rekey collision won, the peer deletes its redundant child");
         if let Some(child) = sa.children.get_mut(&theirs) {
             child.redundant_to = Some(id);
         }
-        ep.timers.set(Timer::Redundant(theirs), now + REDUNDANT_DELETE);
-        ep.timers.cancel(Timer::RekeyChild(theirs));
+        cx.set_timer(Timer::Redundant(theirs), cx.now() + REDUNDANT_DELETE);
+        cx.cancel_timer(Timer::RekeyChild(theirs));
     }
-    ep.done(new.ticket, Ok(()));
+    cx.done(new.ticket, Ok(()));
 }
 
 /// The peer refused.
-pub(crate) fn refused(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    new: Box<NewChild>,
-    kind: NotifyType,
-    why: &str,
-) {
+pub(crate) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, kind: NotifyType, why: &str) {
     if kind == NotifyType::CHILD_SA_NOT_FOUND && !collided(sa, &new) {
         let Some(old) = new.rekey else { return };
-        ep.abandon(&new);
+        cx.abandon(&new);
         match sa.children.get(&old) {
             // "SHOULD silently delete the Child SA ... and ... MUST send a request to create a new
             // Child SA from scratch" (RFC 7296 section 2.25).
             Some(child) if child.replaced_by.is_none() => {
                 let config = child.config.clone();
-                ep.log(Level::Warn, sa, "the peer does not have the CHILD_SA, establishing a new one");
-                ep.remove_child(now, sa, old);
+                cx.log(Level::Warn, sa, "the peer does not have the CHILD_SA, establishing a new one");
+                cx.remove_child(sa, old);
                 let fresh = NewChild::new(config, None, new.ticket);
                 sa.queue.push_back(Task::Child(Box::new(fresh)));
             }
             _ => {
                 if new.old_gone {
-                    closed_by_peer(ep, sa, new.config.clone());
+                    closed_by_peer(cx, sa, new.config.clone());
                 }
-                ep.done(new.ticket, Ok(()));
+                cx.done(new.ticket, Ok(()));
             }
         }
         return;
     }
     if kind == NotifyType::NO_ADDITIONAL_SAS && !collided(sa, &new) {
-        ep.renew(sa);
+        cx.renew(sa);
     }
-    failed(ep, now, sa, new, why);
+    failed(cx, sa, new, why);
 }
 
 /// The peer has rekeyed this one, and owes its DELETE.
-fn await_delete(ep: &mut Endpoint, now: Instant, old: ChildId) {
-    let patience = ep.patience();
-    ep.timers.set(Timer::Redundant(old), now + patience);
+fn await_delete(cx: &mut Context<'_>, old: ChildId) {
+    let patience = cx.patience();
+    cx.set_timer(Timer::Redundant(old), cx.now() + patience);
 }
 
 fn collided(sa: &IkeSa, new: &NewChild) -> bool {
@@ -130,42 +120,42 @@ fn collided(sa: &IkeSa, new: &NewChild) -> bool {
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
-pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
-    ep.abandon(&new);
+pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+    cx.abandon(&new);
     let Some(old) = new.rekey else { return };
     if collided(sa, &new) {
         let theirs = new.collision.as_ref().map_or(old, |c| c.child);
         if !new.old_gone {
-            ep.replace_child(now, sa, old, theirs);
-            await_delete(ep, now, old);
+            cx.replace_child(sa, old, theirs);
+            await_delete(cx, old);
         }
-        return ep.done(new.ticket, Ok(()));
+        return cx.done(new.ticket, Ok(()));
     }
     if let Some(child) = sa.children.get_mut(&old)
         && child.state == ChildState::Rekeying
     {
         child.state = ChildState::Installed;
-        let pause = ep.soon();
-        ep.timers.set(Timer::RekeyChild(old), now + pause);
+        let pause = cx.soon();
+        cx.set_timer(Timer::RekeyChild(old), cx.now() + pause);
         let line = format!("CHILD_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
-        ep.log(Level::Warn, sa, line);
+        cx.log(Level::Warn, sa, line);
     }
     if new.old_gone {
-        closed_by_peer(ep, sa, new.config.clone());
+        closed_by_peer(cx, sa, new.config.clone());
     }
-    ep.done(new.ticket, Err(why.to_owned()));
+    cx.done(new.ticket, Err(why.to_owned()));
 }
 
 /// The peer wants to rekey the child of this REKEY_SA. Which one it is, or the notification that
 /// refuses.
-pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<ChildId, Notify> {
+pub(crate) fn admit(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) -> Result<ChildId, Notify> {
     let found = n.child_spi().and_then(|spi| sa.child_by_spi_out(n.protocol, Spi(spi)));
     let Some(child) = found.and_then(|id| sa.children.get(&id)) else {
         if matches!(&sa.active, Some(a) if matches!(a.task, Task::Child(_))) {
             // Its request has overtaken its response to ours, which makes that child.
             return Err(Notify::new(NotifyType::TEMPORARY_FAILURE, []));
         }
-        ep.log(Level::Warn, sa, "the peer wants to rekey a CHILD_SA that does not exist");
+        cx.log(Level::Warn, sa, "the peer wants to rekey a CHILD_SA that does not exist");
         let spi = n.child_spi().unwrap_or(0);
         return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, n.protocol, spi));
     };
@@ -193,8 +183,7 @@ fn predecessors(sa: &IkeSa, id: ChildId) -> usize {
 
 /// We have agreed to the peer's rekeying of `old` by `new`.
 pub(crate) fn answered(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     old: ChildId,
     new: ChildId,
@@ -202,7 +191,7 @@ pub(crate) fn answered(
     nr: Vec<u8>,
 ) {
     if sa.rekeys_child(old) {
-        ep.log(Level::Info, sa, "CHILD_SA rekey collision detected");
+        cx.log(Level::Info, sa, "CHILD_SA rekey collision detected");
         if let Some(active) = sa.active.as_mut()
             && let Task::Child(ours) = &mut active.task
         {
@@ -213,8 +202,8 @@ pub(crate) fn answered(
         return;
     }
     // A rekeying of ours that still waits in the queue finds that it has been done.
-    ep.replace_child(now, sa, old, new);
-    await_delete(ep, now, old);
+    cx.replace_child(sa, old, new);
+    await_delete(cx, old);
 }
 
 #[cfg(test)]

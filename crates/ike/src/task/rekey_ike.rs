@@ -10,8 +10,6 @@
 //! and the other surviving new IKE SA MUST inherit all the Child SAs". Until it is known which
 //! survives, neither has them.
 
-use std::time::Instant;
-
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
@@ -23,7 +21,7 @@ use super::exchange::Exchange;
 use super::rekey_child::has_lowest;
 use super::sa_init::log_keys;
 use super::state::{DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Context, Effect};
 use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request};
 use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
@@ -61,11 +59,11 @@ enum Rekeying {
 }
 
 impl Exchange for Rekeying {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::NeedsKeyPair(task) => have_key(ep, now, sa, task, completion.key_pair()),
+            Self::NeedsKeyPair(task) => have_key(cx, sa, task, completion.key_pair()),
             Self::NeedsSharedSecret(task, answered) => {
-                have_shared(ep, now, sa, *task, answered, completion.shared_secret());
+                have_shared(cx, sa, *task, answered, completion.shared_secret());
             }
         }
     }
@@ -93,10 +91,10 @@ enum AnswerRekeying {
 }
 
 impl Exchange for AnswerRekeying {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::NeedsKeyPair(o) => answer_have_key(ep, sa, o, completion.key_pair()),
-            Self::NeedsSharedSecret(o) => answer_have_shared(ep, now, sa, *o, completion.shared_secret()),
+            Self::NeedsKeyPair(o) => answer_have_key(cx, sa, o, completion.key_pair()),
+            Self::NeedsSharedSecret(o) => answer_have_shared(cx, sa, *o, completion.shared_secret()),
         }
     }
 
@@ -120,22 +118,20 @@ struct Made {
 }
 
 /// The successor of `old`.
-fn successor(ep: &mut Endpoint, now: Instant, old: &IkeSa, new: Made) -> Box<IkeSa> {
+fn successor(cx: &mut Context<'_>, old: &IkeSa, new: Made) -> Box<IkeSa> {
     let Made { id, suite, keys, spis, initiator } = new;
     // It is `Created` until it has the children. "the new IKE SA ... message counters are reset to
     // zero" (RFC 7296 section 2.18 by way of 2.2).
-    let sa = Box::new(IkeSa {
+    Box::new(IkeSa {
         suite: Some(suite),
         keys: Some(keys),
         local_id: old.local_id.clone(),
         remote_id: old.remote_id.clone(),
         nat: old.nat,
-        established: Some(now),
+        established: Some(cx.now()),
         automatic: old.automatic,
-        ..IkeSa::new(id, old.conn.clone(), initiator, spis, (old.local, old.remote), now)
-    });
-    ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
-    sa
+        ..IkeSa::new(id, old.conn.clone(), initiator, spis, (old.local, old.remote), cx.now())
+    })
 }
 
 /// Keys of the successor; `initiator` is our role in the rekeying.
@@ -153,22 +149,21 @@ fn derive(
 
 // ---- initiator ----
 
-pub(crate) fn build(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, mut task: Box<RekeyIke>) {
+pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>) {
     if sa.state != IkeState::Established {
-        return ep.done(task.ticket, Err("the IKE_SA is being replaced or closed already".to_owned()));
+        return cx.done(task.ticket, Err("the IKE_SA is being replaced or closed already".to_owned()));
     }
     sa.state = IkeState::Rekeying;
     if task.spi == 0 {
-        task.new = ep.new_ike_id();
-        task.spi = ep.new_ike_spi(task.new);
-        task.nonce = ep.random(NONCE_LEN);
+        (task.new, task.spi) = cx.new_ike();
+        task.nonce = cx.random(NONCE_LEN);
     }
     // The method in use leads: some peers cannot be sent back with INVALID_KE_PAYLOAD here.
     let in_use = sa.suite.map(|s| s.ke);
     offer(sa, &mut task, in_use);
     let line = format!("initiating IKE_SA {}[{}] rekeying", sa.conn.name, task.new.0);
-    ep.log(Level::Info, sa, line);
-    ep.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
+    cx.log(Level::Info, sa, line);
+    cx.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
 }
 
 fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
@@ -176,9 +171,9 @@ fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
     task.ke = negotiate::first_ke(&task.proposals).unwrap_or(KeId::NONE);
 }
 
-fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut task: Box<RekeyIke>, pair: KeyPair) {
+fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>, pair: KeyPair) {
     let Some((private, public)) = pair else {
-        return failed(ep, now, sa, *task, "no key pair could be made");
+        return failed(cx, sa, *task, "no key pair could be made");
     };
     (task.private, task.public) = (Some(private), public);
     let payloads = [
@@ -186,36 +181,30 @@ fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut task: Box<Rekey
         Payload::Nonce(Nonce(task.nonce.clone())),
         Payload::Ke(Ke { group: task.ke, data: task.public.clone() }),
     ];
-    ep.send_request(now, sa, ExchangeType::CREATE_CHILD_SA, Task::RekeyIke(task), &payloads);
+    cx.send_request(sa, ExchangeType::CREATE_CHILD_SA, Task::RekeyIke(task), &payloads);
 }
 
-pub(crate) fn process(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    mut task: Box<RekeyIke>,
-    payloads: &[Payload],
-) {
+pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>, payloads: &[Payload]) {
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
         return match wanted {
             Ok(ke) if ke != task.ke && negotiate::has_ke(&task.proposals, ke) && task.rounds < KE_ROUNDS => {
                 task.rounds += 1;
                 offer(sa, &mut task, Some(ke));
-                ep.wait_for_key(sa, ke, Rekeying::NeedsKeyPair(task));
+                cx.wait_for_key(sa, ke, Rekeying::NeedsKeyPair(task));
             }
-            _ => failed(ep, now, sa, *task, "received INVALID_KE_PAYLOAD notify error"),
+            _ => failed(cx, sa, *task, "received INVALID_KE_PAYLOAD notify error"),
         };
     }
     // As in `create_child`: with an error, nothing else counts.
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
         let why: Diagnosis = KeyExchange::peer_error(n.kind).into();
-        ep.log_why(Level::Error, sa, "", &why);
-        let settled = task.collision.as_ref().is_some_and(|c| ep.sas.contains_key(&c.new));
+        cx.log_why(Level::Error, sa, "", &why);
+        let settled = task.collision.as_ref().is_some_and(|c| cx.others().stands(c.new));
         if n.kind == NotifyType::NO_ADDITIONAL_SAS && !settled {
-            ep.renew(sa);
+            cx.renew(sa);
         }
-        return failed(ep, now, sa, *task, &why.sentence());
+        return failed(cx, sa, *task, &why.sentence());
     }
     let (mut answer, mut nonce, mut ke) = (None, None, None);
     for p in payloads {
@@ -227,30 +216,29 @@ pub(crate) fn process(
         }
     }
     let (Some(answer), Some(nonce), Some(ke)) = (answer, nonce, ke) else {
-        return failed(ep, now, sa, *task, "the response lacks SA, nonce or KE");
+        return failed(cx, sa, *task, "the response lacks SA, nonce or KE");
     };
     let chosen = negotiate::check_ike(&task.proposals, answer)
         .and_then(|(suite, spi)| Some((suite, u64::from_be_bytes(spi.try_into().ok()?))));
     match (chosen, task.private.take()) {
         (Some((suite, _)), _) if !negotiate::nonce_fits(suite.prf, nonce) => {
-            failed(ep, now, sa, *task, "the response has a nonce that is too short for the PRF");
+            failed(cx, sa, *task, "the response has a nonce that is too short for the PRF");
         }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
             let answered = Answered { suite, spi, nonce: nonce.clone() };
-            ep.wait_for(
+            cx.wait_for(
                 sa,
                 Request::Agree { ke: suite.ke, private, peer_public },
                 Rekeying::NeedsSharedSecret(task, answered),
             );
         }
-        _ => failed(ep, now, sa, *task, "the peer chose what was never offered"),
+        _ => failed(cx, sa, *task, "the peer chose what was never offered"),
     }
 }
 
 fn have_shared(
-    ep: &mut Endpoint,
-    now: Instant,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     task: RekeyIke,
     answered: Answered,
@@ -260,82 +248,81 @@ fn have_shared(
     let nonces = (task.nonce.as_slice(), answered.nonce.as_slice());
     let keys = shared.and_then(|s| derive(sa, &answered.suite, &s, nonces, spis, true));
     let Some(keys) = keys else {
-        return failed(ep, now, sa, task, "the peer's key exchange value is not acceptable");
+        return failed(cx, sa, task, "the peer's key exchange value is not acceptable");
     };
     let id = task.new;
-    let mut new = successor(ep, now, sa, Made { id, suite: answered.suite, keys, spis, initiator: true });
-    log_keys(ep, &mut new);
-    ep.counters.ike_rekey_init += 1;
-    let collision = task.collision.as_ref().filter(|c| ep.sas.contains_key(&c.new));
+    let mut new = successor(cx, sa, Made { id, suite: answered.suite, keys, spis, initiator: true });
+    log_keys(cx, &mut new);
+    cx.counters().ike_rekey_init += 1;
+    let collision = task.collision.as_ref().filter(|c| cx.others().stands(c.new));
     match collision {
         Some(c) if has_lowest([nonces.0, nonces.1], [&c.ni, &c.nr]) => {
             // Ours is redundant, and we created it: we delete it. The peer deletes the old one.
             let theirs = c.new;
-            ep.log(Level::Info, sa, "IKE_SA rekey collision lost, deleting redundant IKE_SA");
+            cx.log(Level::Info, sa, "IKE_SA rekey collision lost, deleting redundant IKE_SA");
             new.queue.push_back(Task::DeleteIke(DeleteIke::default()));
             new.state = IkeState::Rekeyed;
-            ep.pump(now, &mut new);
-            ep.settle(new);
-            ep.inherit(now, sa, theirs);
-            linger(ep, now, sa);
+            cx.effect(Effect::Adopt(new));
+            cx.bequeath(sa, theirs);
+            linger(cx, sa);
         }
         collision => {
             if let Some(theirs) = collision.map(|c| c.new) {
-                ep.log(Level::Info, sa, "IKE_SA rekey collision won, the peer deletes its redundant IKE_SA");
-                ep.timers.set(Timer::Linger(theirs), now + REDUNDANT_DELETE);
+                cx.log(Level::Info, sa, "IKE_SA rekey collision won, the peer deletes its redundant IKE_SA");
+                cx.set_timer(Timer::Linger(theirs), cx.now() + REDUNDANT_DELETE);
             }
-            ep.settle(new);
-            ep.inherit(now, sa, id);
+            cx.effect(Effect::Adopt(new));
+            cx.bequeath(sa, id);
             sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
         }
     }
-    ep.done(task.ticket, Ok(()));
+    cx.done(task.ticket, Ok(()));
 }
 
 /// The peer owes the DELETE of the old IKE_SA; it is not waited for longer than a peer retransmits.
-fn linger(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
-    let patience = ep.patience();
-    ep.timers.set(Timer::Linger(sa.id), now + patience);
+fn linger(cx: &mut Context<'_>, sa: &IkeSa) {
+    let patience = cx.patience();
+    cx.set_timer(Timer::Linger(sa.id), cx.now() + patience);
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
-fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: RekeyIke, why: &str) {
-    ep.free_ike_spi(task.spi);
-    let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| ep.sas.contains_key(id));
+fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &str) {
+    cx.free_ike_spi(task.spi);
+    let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| cx.others().stands(*id));
     if let Some(theirs) = theirs {
-        ep.inherit(now, sa, theirs);
-        linger(ep, now, sa);
-        return ep.done(task.ticket, Ok(()));
+        cx.bequeath(sa, theirs);
+        linger(cx, sa);
+        return cx.done(task.ticket, Ok(()));
     }
     if sa.state == IkeState::Rekeying {
         sa.state = IkeState::Established;
-        let pause = ep.soon();
-        ep.timers.set(Timer::RekeyIke(sa.id), now + pause);
+        let pause = cx.soon();
+        cx.set_timer(Timer::RekeyIke(sa.id), cx.now() + pause);
         let line = format!("IKE_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
-        ep.log(Level::Warn, sa, line);
+        cx.log(Level::Warn, sa, line);
     }
-    ep.done(task.ticket, Err(why.to_owned()));
+    cx.done(task.ticket, Err(why.to_owned()));
 }
 
 // ---- responder ----
 
-pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
     // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
     // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
     let busy = sa.active.as_ref().is_some_and(|a| a.task.follows_children())
         || sa.children.values().any(|c| c.state == ChildState::Deleting);
     if busy || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
-        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
-    if ep.computes_enough(sa) {
-        ep.counters.kex_put_off += 1;
-        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    if cx.computes_enough(sa) {
+        cx.counters().kex_put_off += 1;
+        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = &sa.active
         && ours.collision.is_some()
     {
-        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let (mut offered, mut nonce, mut ke) = (None, None, None);
     for p in payloads {
@@ -348,90 +335,80 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     }
     let (Some(offered), Some(nonce), Some(ke)) = (offered, nonce, ke) else {
         let (message, needs) = ("request to rekey the IKE_SA", "SA, nonce and KE");
-        return ep.refuse_syntax(now, sa, KeyExchange::MissingPayload { message, needs });
+        return cx.refuse_syntax(sa, KeyExchange::MissingPayload { message, needs });
     };
     let selected = match negotiate::select_ike(&sa.conn.proposals, offered, Some(ke.group)) {
         Ok(selected) => selected,
         Err(no) => {
-            ep.counters.no_proposal += 1;
+            cx.counters().no_proposal += 1;
             let why = no.into();
-            ep.log_why(Level::Error, sa, "not rekeying the IKE_SA", &why);
-            return ep.respond_why(sa, &why);
+            cx.log_why(Level::Error, sa, "not rekeying the IKE_SA", &why);
+            return cx.respond_why(sa, &why);
         }
     };
     if !negotiate::nonce_fits(selected.suite.prf, nonce) {
         let (bytes, prf) = (nonce.len(), selected.suite.prf);
-        return ep.refuse_syntax(now, sa, KeyExchange::ShortNonce { bytes, prf });
+        return cx.refuse_syntax(sa, KeyExchange::ShortNonce { bytes, prf });
     }
     let suite = selected.suite;
     if ke.group != suite.ke {
         let why = KeyExchange::OtherMethod { received: Some(ke.group), wanted: suite.ke }.into();
-        ep.log_why(Level::Info, sa, "", &why);
-        return ep.respond_why(sa, &why);
+        cx.log_why(Level::Info, sa, "", &why);
+        return cx.respond_why(sa, &why);
     }
     let spi = <[u8; 8]>::try_from(selected.answer.spi.as_slice()).map(u64::from_be_bytes).unwrap_or(0);
     if spi == 0 {
-        return ep.refuse_syntax(now, sa, KeyExchange::BadSpi { spi: None });
+        return cx.refuse_syntax(sa, KeyExchange::BadSpi { spi: None });
     }
     if kex::public_len(suite.ke) != Some(ke.data.len()) {
-        return ep.refuse_syntax(now, sa, KeyExchange::BadValue { method: suite.ke });
+        return cx.refuse_syntax(sa, KeyExchange::BadValue { method: suite.ke });
     }
     // It replaces one, so that no limit on their number is in its way: but not again before the
     // peer has deleted those before.
-    let before =
-        |id: &IkeId| ep.sas.get(id).and_then(|sa| sa.predecessor).filter(|id| ep.sas.contains_key(id));
-    let first = sa.predecessor.filter(|id| ep.sas.contains_key(id));
-    if std::iter::successors(first, before).take(PREDECESSORS).count() == PREDECESSORS {
-        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    if cx.others().predecessors(sa, PREDECESSORS) == PREDECESSORS {
+        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let offered = OfferedIke {
         suite,
         answer: selected.answer,
         spi,
         ni: nonce.clone(),
-        nr: ep.random(NONCE_LEN),
+        nr: cx.random(NONCE_LEN),
         peer_public: ke.data.clone(),
         public: Vec::new(),
     };
-    ep.wait_for_key(sa, suite.ke, AnswerRekeying::NeedsKeyPair(Box::new(offered)));
+    cx.wait_for_key(sa, suite.ke, AnswerRekeying::NeedsKeyPair(Box::new(offered)));
 }
 
-fn answer_have_key(ep: &mut Endpoint, sa: &mut IkeSa, mut o: Box<OfferedIke>, pair: KeyPair) {
+fn answer_have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<OfferedIke>, pair: KeyPair) {
     match pair {
         Some((private, public)) => {
             o.public = public;
             let (ke, peer_public) = (o.suite.ke, o.peer_public.clone());
-            ep.wait_for(
+            cx.wait_for(
                 sa,
                 Request::Agree { ke, private, peer_public },
                 AnswerRekeying::NeedsSharedSecret(o),
             );
         }
-        None => ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
+        None => cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
     }
 }
 
-fn answer_have_shared(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    o: OfferedIke,
-    shared: Option<Secret>,
-) {
-    let id = ep.new_ike_id();
-    let spi = ep.new_ike_spi(id);
+fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, shared: Option<Secret>) {
+    let (id, spi) = cx.new_ike();
     let spis = (o.spi, spi);
     let keys = shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false));
     let Some(keys) = keys else {
-        ep.free_ike_spi(spi);
-        return ep.refuse_syntax(now, sa, KeyExchange::BadValue { method: o.suite.ke });
+        cx.free_ike_spi(spi);
+        return cx.refuse_syntax(sa, KeyExchange::BadValue { method: o.suite.ke });
     };
-    let mut new = successor(ep, now, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
-    log_keys(ep, &mut new);
-    ep.settle(new);
-    ep.counters.ike_rekey_resp += 1;
+    let mut new = successor(cx, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
+    log_keys(cx, &mut new);
+    cx.effect(Effect::Adopt(new));
+    cx.counters().ike_rekey_resp += 1;
     let answer = Proposal { spi: spi.to_be_bytes().to_vec(), ..o.answer.clone() };
-    ep.respond(
+    cx.respond(
         sa,
         &[
             Payload::Sa(vec![answer]),
@@ -442,10 +419,10 @@ fn answer_have_shared(
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.as_mut() {
         ours.collision = Some(IkeCollision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
         // If the old one ends before it is settled which survives, nobody comes back to it.
-        let at = now + ep.patience() + REDUNDANT_DELETE;
-        ep.timers.set(Timer::Linger(id), at);
-        return ep.log(Level::Info, sa, "IKE_SA rekey collision detected");
+        let at = cx.now() + cx.patience() + REDUNDANT_DELETE;
+        cx.set_timer(Timer::Linger(id), at);
+        return cx.log(Level::Info, sa, "IKE_SA rekey collision detected");
     }
-    ep.inherit(now, sa, id);
-    linger(ep, now, sa);
+    cx.bequeath(sa, id);
+    linger(cx, sa);
 }

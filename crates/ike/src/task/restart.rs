@@ -13,12 +13,10 @@
 //! [`RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,
 //! and answers before the peer does, stops it.
 
-use std::time::Instant;
-
 use ironswan_wire::iana::NotifyType;
 
 use super::state::{NewChild, Task};
-use crate::endpoint::{Close, Endpoint};
+use crate::endpoint::{Close, Context, Effect};
 use crate::event::{ChildId, IkeState, Level};
 use crate::negotiate;
 use crate::sa::{Active, IkeSa, NatState};
@@ -27,10 +25,10 @@ use crate::window::Window;
 use ironswan_keying::limits::{FORGED_REPEAT, FORGED_VERDICT, RESTARTS};
 
 /// An error came as a response.
-pub(super) fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, kind: NotifyType) {
+pub(super) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, kind: NotifyType) {
     let hurry = in_a_hurry(sa);
     let Some(init) = sa.init.as_mut().filter(|init| init.refusal.is_none()) else { return };
-    init.refusal = Some((now, format!("received {kind} notify error (not authenticated)")));
+    init.refusal = Some((cx.now(), format!("received {kind} notify error (not authenticated)")));
     let proposed = match kind {
         NotifyType::NO_PROPOSAL_CHOSEN => format!(", proposed was {}", negotiate::list(&init.proposals)),
         _ => String::new(),
@@ -38,9 +36,9 @@ pub(super) fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, kind: Not
     let line = format!(
         "received {kind} notify error{proposed}; it is not authenticated, waiting for another response"
     );
-    ep.log(Level::Error, sa, line);
+    cx.log(Level::Error, sa, line);
     if hurry {
-        ep.timers.set(Timer::Retransmit(sa.id), now + FORGED_REPEAT);
+        cx.set_timer(Timer::Retransmit(sa.id), cx.now() + FORGED_REPEAT);
     }
 }
 
@@ -52,16 +50,16 @@ fn in_a_hurry(sa: &IkeSa) -> bool {
 
 /// The timer of a request without an answer has fired. True when that has been dealt with; else its
 /// bytes are sent again by the usual schedule.
-pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> bool {
+pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     let in_init = matches!(&sa.active, Some(a) if matches!(a.task, Task::Init));
     let in_auth = matches!(&sa.active, Some(a) if matches!(a.task, Task::Auth(_)));
     let hurry = in_a_hurry(sa);
     let Some(init) = sa.init.as_mut() else { return false };
     if in_auth && init.contested && sa.restarts < RESTARTS {
         // If the first one was the peer's own, it may have established what we leave.
-        ep.say_deleted(sa);
+        cx.say_deleted(sa);
         if let Some(Active { task: Task::Auth(child), .. }) = sa.active.take() {
-            start_again(ep, sa, child, "nobody answers to the keys of the first of two responses");
+            start_again(cx, sa, child, "nobody answers to the keys of the first of two responses");
         }
         return true;
     }
@@ -71,20 +69,20 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
     if let Some(cookie) = init.doubtful_cookie.take() {
         init.cookie = Some(cookie);
         sa.active = None;
-        super::sa_init::send(ep, now, sa);
+        super::sa_init::send(cx, sa);
         return true;
     }
     match &init.refusal {
         Some((since, why)) if hurry => {
-            if now.saturating_duration_since(*since) >= FORGED_VERDICT {
+            if cx.now().saturating_duration_since(*since) >= FORGED_VERDICT {
                 let why = why.clone();
-                ep.close_ike(now, sa, Close::Failed(why));
+                cx.close(sa, Close::Failed(why));
             } else if let Some(active) = sa.active.as_mut() {
                 active.tries += 1;
                 let bytes = active.bytes.clone();
-                ep.counters.retransmits_out += 1;
-                ep.transmit_of(sa, sa.local, sa.remote, &bytes);
-                ep.timers.set(Timer::Retransmit(sa.id), now + FORGED_REPEAT);
+                cx.counters().retransmits_out += 1;
+                cx.transmit_of(sa, sa.local, sa.remote, &bytes);
+                cx.set_timer(Timer::Retransmit(sa.id), cx.now() + FORGED_REPEAT);
             }
             true
         }
@@ -94,28 +92,28 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
 
 /// IKE_AUTH has been sent. Where another response had come by then, the peer has less time than
 /// usual to answer: the first response may be the forged one.
-pub(super) fn hurry_auth(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
+pub(super) fn hurry_auth(cx: &mut Context<'_>, sa: &IkeSa) {
     let contested = sa.init.as_ref().is_some_and(|init| init.contested);
     let timer = Timer::Retransmit(sa.id);
     // Without a way to the peer nothing has been sent, and no timer is set.
-    if contested && sa.may_be_up_there() && ep.timers.get(timer).is_some() {
-        ep.timers.set(timer, now + FORGED_REPEAT);
+    if contested && sa.may_be_up_there() && cx.has_timer(timer) {
+        cx.set_timer(timer, cx.now() + FORGED_REPEAT);
     }
 }
 
 /// The peer has not authenticated itself, or has refused us. When that may be because somebody has
 /// interfered with IKE_SA_INIT, begins again; else gives the child back.
 pub(super) fn doubted(
-    ep: &mut Endpoint,
+    cx: &mut Context<'_>,
     sa: &mut IkeSa,
     child: Option<Box<NewChild>>,
     refused: bool,
 ) -> Option<Option<Box<NewChild>>> {
     let (contested, cookie) = sa.init.as_ref().map_or((false, false), |i| (i.contested, i.cookie.is_some()));
     if contested && sa.restarts < RESTARTS {
-        start_again(ep, sa, child, "two different responses came, and the first is not the peer's");
+        start_again(cx, sa, child, "two different responses came, and the first is not the peer's");
     } else if refused && cookie && sa.restarts == 0 {
-        start_again(ep, sa, child, "the request for a cookie may have been a forgery");
+        start_again(cx, sa, child, "the request for a cookie may have been a forgery");
     } else {
         return Some(child);
     }
@@ -124,36 +122,36 @@ pub(super) fn doubted(
 
 /// The shared secret could not be computed from the peer's public value. True when another attempt
 /// is made.
-pub(super) fn unusable(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
+pub(super) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     let again = sa.restarts < RESTARTS;
     if again {
-        start_again(ep, sa, None, "the public value in the response is not acceptable");
+        start_again(cx, sa, None, "the public value in the response is not acceptable");
     }
     again
 }
 
 /// Begins this attempt again: as if nothing had been sent, and for the same who wait for it.
-fn start_again(ep: &mut Endpoint, sa: &mut IkeSa, child: Option<Box<NewChild>>, why: &str) {
+fn start_again(cx: &mut Context<'_>, sa: &mut IkeSa, child: Option<Box<NewChild>>, why: &str) {
     sa.restarts += 1;
-    ep.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({} of {RESTARTS}): {why}", sa.restarts));
-    ep.timers.cancel(Timer::Retransmit(sa.id));
+    cx.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({} of {RESTARTS}): {why}", sa.restarts));
+    cx.cancel_timer(Timer::Retransmit(sa.id));
     if let Some(mut child) = child {
-        ep.abandon(&child);
+        cx.abandon(&child);
         (child.id, child.cpi_in) = (ChildId(0), None);
         sa.queue.push_front(Task::Child(child));
     }
     if let Some(init) = sa.init.take() {
-        ep.disown(&init, true);
+        cx.disown(&init, true);
     }
     if let Some(race) = sa.race {
-        ep.own_race(race);
+        cx.effect(Effect::KeepOwn { race });
     }
-    ep.free_ike_spi(sa.spi_i);
-    (sa.spi_i, sa.spi_r) = (ep.new_ike_spi(sa.id), 0);
+    cx.free_ike_spi(sa.spi_i);
+    (sa.spi_i, sa.spi_r) = (cx.new_ike_spi(sa.id), 0);
     sa.init = Some(Box::default());
     (sa.keys, sa.suite, sa.active, sa.iv) = (None, None, None, 0);
     (sa.window, sa.nat, sa.state) = (Window::default(), NatState::default(), IkeState::Created);
-    sa.local.set_port(ep.options.ports.of(&sa.conn));
+    sa.local.set_port(cx.ports().of(&sa.conn));
     sa.remote.set_port(sa.conn.remote_port);
     sa.backlog.clear();
     sa.queue.push_front(Task::Init);

@@ -11,8 +11,6 @@
 //! Here is the initiator's part. What the responder does with a request stands in `answer_init`.
 //! Nothing in this exchange is authenticated.
 
-use std::time::Instant;
-
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
@@ -21,10 +19,10 @@ use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
+use super::restart;
 use super::state::Task;
-use super::{answer_init, restart};
 use crate::auth::signature;
-use crate::endpoint::{About, Close, Endpoint};
+use crate::endpoint::{About, Close, Context};
 use crate::event::{Completion, Event, IkeState, KeyLog, KeyPair, Level, Request};
 use crate::keymat::SkeySeed;
 use crate::natd;
@@ -47,10 +45,10 @@ enum InitiateInit {
 }
 
 impl Exchange for InitiateInit {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
-            Self::NeedsKeyPair => have_key(ep, now, sa, completion.key_pair()),
-            Self::NeedsSharedSecret => have_shared(ep, now, sa, completion.shared_secret()),
+            Self::NeedsKeyPair => have_key(cx, sa, completion.key_pair()),
+            Self::NeedsSharedSecret => have_shared(cx, sa, completion.shared_secret()),
         }
     }
 
@@ -60,14 +58,14 @@ impl Exchange for InitiateInit {
 }
 
 /// Begins: a key pair for the first method that is configured.
-pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let proposals = negotiate::offer(&sa.conn.proposals, &[], KeRule::Prefer(None));
     let ke = negotiate::first_ke(&proposals).unwrap_or(KeId::NONE);
-    let ni = ep.random(NONCE_LEN);
+    let ni = cx.random(NONCE_LEN);
     let here = (sa.local, sa.remote);
     let init = sa.init.get_or_insert_default();
     // What it has kept of an attempt before is made known again when it is sent.
-    ep.disown(init, true);
+    cx.disown(init, true);
     sa.state = IkeState::Connecting;
     (init.refusal, init.doubtful_cookie, init.contested) = (None, None, false);
     init.earlier.clear();
@@ -79,25 +77,25 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
             (init.ni, init.sent) = (ni, Some(here));
         }
         (init.cookie, init.rounds) = (None, 0);
-        return send(ep, now, sa);
+        return send(cx, sa);
     }
     (init.proposals, init.ke, init.ni, init.sent) = (proposals, ke, ni, Some(here));
     (init.cookie, init.rounds) = (None, 0);
-    ep.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
+    cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
 }
 
-fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: KeyPair) {
+fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
     let (Some((private, public)), Some(init)) = (pair, sa.init.as_mut()) else {
-        return ep.close_ike(now, sa, Close::Failed("no key pair could be made".to_owned()));
+        return cx.close(sa, Close::Failed("no key pair could be made".to_owned()));
     };
     (init.private, init.public) = (Some(private), public);
-    send(ep, now, sa);
+    send(cx, sa);
 }
 
 /// Sends the request, also again with a cookie or another method: it is message 0 each time.
-pub(super) fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let Some(init) = sa.init.as_ref() else { return };
-    ep.own(init, true);
+    cx.own(init, true);
     let mut payloads = Vec::new();
     if let Some(cookie) = &init.cookie {
         // "the same IKE_SA_INIT with ... the COOKIE notification as the first payload and all other
@@ -111,22 +109,22 @@ pub(super) fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     if sa.conn.has_signatures() {
         payloads.push(signature::announcement());
     }
-    ep.send_request(now, sa, ExchangeType::IKE_SA_INIT, Task::Init, &payloads);
+    cx.send_request(sa, ExchangeType::IKE_SA_INIT, Task::Init, &payloads);
 }
 
 /// A response, which anyone may have written who has seen the request.
-pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: &Datagram) {
     let in_flight = matches!(&sa.active, Some(a) if matches!(a.task, Task::Init));
     if header.message_id != 0 || !sa.initiator || d.remote.ip() != sa.remote.ip() {
-        ep.counters.out_of_order += 1;
+        cx.counters().out_of_order += 1;
         return;
     }
     if !in_flight {
-        ep.counters.out_of_order += 1;
-        return another(ep, now, sa, header, d);
+        cx.counters().out_of_order += 1;
+        return another(cx, sa, header, d);
     }
     let Ok(message) = Message::parse(&d.bytes) else {
-        ep.counters.invalid += 1;
+        cx.counters().invalid += 1;
         return;
     };
     let payloads = &message.payloads;
@@ -135,26 +133,26 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     if let Some(n) = find_notify(payloads, NotifyType::COOKIE) {
         // "The data associated with this notification MUST be between 1 and 64 octets in length".
         if !(1..=64).contains(&n.data.len()) || init.rounds >= INIT_ROUNDS {
-            ep.counters.invalid += 1;
+            cx.counters().invalid += 1;
             return;
         }
         // The answer to another copy of the request without one: a responder that refuses the
         // cookie under way says so again when that is sent again.
         if init.cookie.is_some() && sa.active.as_ref().is_some_and(|a| a.tries == 0) {
-            ep.counters.out_of_order += 1;
+            cx.counters().out_of_order += 1;
             return;
         }
         init.rounds += 1;
         if sa.restarts > 0 && init.cookie.is_none() {
             // Perhaps a forgery has been the reason for the new start: first see what else comes.
             init.doubtful_cookie = Some(n.data.clone());
-            ep.timers.set(Timer::Retransmit(sa.id), now + FORGED_REPEAT);
+            cx.set_timer(Timer::Retransmit(sa.id), cx.now() + FORGED_REPEAT);
             return;
         }
         init.cookie = Some(n.data.clone());
-        ep.log(Level::Info, sa, "received COOKIE notify, sending the request again with it");
+        cx.log(Level::Info, sa, "received COOKIE notify, sending the request again with it");
         sa.active = None;
-        return send(ep, now, sa);
+        return send(cx, sa);
     }
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
@@ -169,12 +167,12 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
                 let public = std::mem::take(&mut init.public);
                 init.earlier.push(Earlier { ke: init.ke, private: init.private.take(), public, request });
                 init.ke = ke;
-                ep.log(Level::Info, sa, line);
-                ep.timers.cancel(Timer::Retransmit(sa.id));
+                cx.log(Level::Info, sa, line);
+                cx.cancel_timer(Timer::Retransmit(sa.id));
                 sa.active = None;
-                ep.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
+                cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
             }
-            _ => ep.counters.invalid += 1,
+            _ => cx.counters().invalid += 1,
         }
         return;
     }
@@ -190,15 +188,15 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     let (Some(answer), Some(ke), Some(nonce)) = (answer, ke, nonce) else {
         // An unprotected error is a hint at best.
         if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
-            return restart::refused(ep, now, sa, n.kind);
+            return restart::refused(cx, sa, n.kind);
         }
-        ep.counters.invalid += 1;
+        cx.counters().invalid += 1;
         return;
     };
     let Some((suite, _)) = negotiate::check_ike(&init.proposals, answer) else {
-        ep.counters.invalid += 1;
-        if ep.may_write(now, d.remote.ip(), About::Message) {
-            ep.log(Level::Warn, sa, "received a proposal that was never offered, ignored");
+        cx.counters().invalid += 1;
+        if cx.may_write(d.remote.ip(), About::Message) {
+            cx.log(Level::Warn, sa, "received a proposal that was never offered, ignored");
         }
         return;
     };
@@ -206,11 +204,11 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     let at = init.earlier.iter().position(|e| e.ke == suite.ke);
     let expected = suite.ke == init.ke || at.is_some();
     if !acceptable(header, &suite, ke, nonce) || !expected {
-        ep.counters.invalid += 1;
+        cx.counters().invalid += 1;
         return;
     }
-    if ep.knows_ike_spi(header.responder_spi) || ep.is_own(&nonce.0) || ep.is_own(&ke.data) {
-        return answer_init::reflected(ep, now, d.remote);
+    if cx.knows_ike_spi(header.responder_spi) || cx.is_own(&nonce.0) || cx.is_own(&ke.data) {
+        return cx.reflected(d.remote);
     }
     if let Some(at) = at.filter(|_| suite.ke != init.ke) {
         let e = init.earlier.swap_remove(at);
@@ -229,32 +227,32 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     sa.spi_r = header.responder_spi;
     sa.suite = Some(suite);
     sa.active = None;
-    ep.timers.cancel(Timer::Retransmit(sa.id));
+    cx.cancel_timer(Timer::Retransmit(sa.id));
     sa.window.response_seen();
 
     let nat = natd::detect(payloads, sa.spi_i, sa.spi_r, d.local, d.remote);
     sa.nat = NatState { local: nat.local, remote: nat.remote, fake: sa.conn.encap && nat.supported };
     if nat.local {
-        ep.log(Level::Info, sa, "local host is behind NAT, sending keep alives");
+        cx.log(Level::Info, sa, "local host is behind NAT, sending keep alives");
     }
     if nat.remote {
-        ep.log(Level::Info, sa, "remote host is behind NAT");
+        cx.log(Level::Info, sa, "remote host is behind NAT");
     }
     if sa.nat.encap() {
         // "the initiator ... MUST ... use UDP port 4500 for all further traffic" (RFC 7296 section
         // 2.23).
-        if sa.local.port() == ep.options.ports.ike {
-            sa.local.set_port(ep.options.ports.natt);
+        if sa.local.port() == cx.ports().ike {
+            sa.local.set_port(cx.ports().natt);
         }
         // The peer's ports may be others than ours; where they are ours, both are.
         match sa.remote.port() {
             IKE_PORT => sa.remote.set_port(NATT_PORT),
-            port if port == ep.options.ports.ike => sa.remote.set_port(ep.options.ports.natt),
+            port if port == cx.ports().ike => sa.remote.set_port(cx.ports().natt),
             _ => {}
         }
     }
     let peer_public = ke.data.clone();
-    ep.wait_for(sa, Request::Agree { ke: suite.ke, private, peer_public }, InitiateInit::NeedsSharedSecret);
+    cx.wait_for(sa, Request::Agree { ke: suite.ke, private, peer_public }, InitiateInit::NeedsSharedSecret);
 }
 
 /// What every response has that can be taken.
@@ -269,7 +267,7 @@ fn acceptable(header: &Header, suite: &IkeSuite, ke: &Ke, nonce: &Nonce) -> bool
 
 /// A response after one that was taken. When it could have been taken as well, one of the two is
 /// forged.
-fn another(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+fn another(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: &Datagram) {
     let Some(init) = sa.init.as_mut().filter(|i| !i.response.is_empty() && i.response != d.bytes) else {
         return;
     };
@@ -288,34 +286,34 @@ fn another(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: 
         return;
     }
     init.contested = true;
-    ep.log(Level::Warn, sa, "received two different responses to IKE_SA_INIT, going on with the first");
-    restart::hurry_auth(ep, now, sa);
+    cx.log(Level::Warn, sa, "received two different responses to IKE_SA_INIT, going on with the first");
+    restart::hurry_auth(cx, sa);
 }
 
-fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
-    if !derive(ep, sa, shared) {
-        if restart::unusable(ep, sa) {
+fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) {
+    if !derive(cx, sa, shared) {
+        if restart::unusable(cx, sa) {
             return;
         }
         let why = "the peer's key exchange value is not acceptable".to_owned();
-        return ep.close_ike(now, sa, Close::Failed(why));
+        return cx.close(sa, Close::Failed(why));
     }
     sa.queue.push_front(Task::Auth(None));
 }
 
 /// SKEYSEED and everything from it. False when there is no shared secret.
-pub(super) fn derive(ep: &mut Endpoint, sa: &mut IkeSa, shared: Option<Secret>) -> bool {
+pub(super) fn derive(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) -> bool {
     let (Some(shared), Some(suite), Some(init)) = (shared, sa.suite, sa.init.as_ref()) else { return false };
     sa.keys = SkeySeed::initial(&suite, &init.ni, &init.nr, &shared)
         .and_then(|seed| seed.expand(&suite, &init.ni, &init.nr, sa.spi_i, sa.spi_r, sa.initiator));
-    log_keys(ep, sa);
+    log_keys(cx, sa);
     sa.keys.is_some()
 }
 
 /// Gives the keys to the key log, or forgets that copy.
-pub(crate) fn log_keys(ep: &mut Endpoint, sa: &mut IkeSa) {
+pub(crate) fn log_keys(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let keys = sa.keys.as_mut().and_then(|k| k.log.take());
-    if let (Some(keys), Some(suite), true) = (keys, sa.suite, ep.options.keylog) {
-        ep.emit(Event::KeyLog(KeyLog::Ike { spi_i: sa.spi_i, spi_r: sa.spi_r, suite, keys }));
+    if let (Some(keys), Some(suite), true) = (keys, sa.suite, cx.logs_keys()) {
+        cx.emit(Event::KeyLog(KeyLog::Ike { spi_i: sa.spi_i, spi_r: sa.spi_r, suite, keys }));
     }
 }

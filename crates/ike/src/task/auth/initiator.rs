@@ -1,7 +1,5 @@
 //! IKE_AUTH as initiator.
 
-use std::time::Instant;
-
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::Payload;
@@ -12,7 +10,7 @@ use super::super::state::{AUTH_NAME, NewChild, Task};
 use super::super::{create_child, restart};
 use super::{expected_peer, is_fatal, no_proof, our_octets, prover, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
-use crate::endpoint::{Close, Endpoint};
+use crate::endpoint::{Close, Context, Effect};
 use crate::event::{Completion, Level};
 use crate::negotiate::KeRule;
 use crate::sa::{Active, IkeSa};
@@ -25,12 +23,12 @@ struct Proving {
 }
 
 impl Exchange for Proving {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         if let Completion::Failed { error } = completion {
-            return ep.close_ike(now, sa, Close::Failed(error));
+            return cx.close(sa, Close::Failed(error));
         }
         let step = self.prover.resume(completion);
-        proved(ep, now, sa, self.prover, step);
+        proved(cx, sa, self.prover, step);
     }
 
     fn name(&self) -> &'static str {
@@ -52,19 +50,19 @@ struct Verifying {
 }
 
 impl Exchange for Verifying {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         if !sa.may_be_up_there() {
             // The attempt has been taken back meanwhile.
             return;
         }
         if let Completion::Failed { error } = completion {
             let child = conclude(sa);
-            ep.say_deleted(sa);
+            cx.say_deleted(sa);
             put_back(sa, child);
-            return ep.close_ike(now, sa, Close::Failed(error));
+            return cx.close(sa, Close::Failed(error));
         }
         let step = self.verifier.resume(completion);
-        verified(ep, now, sa, *self, step);
+        verified(cx, sa, *self, step);
     }
 
     fn name(&self) -> &'static str {
@@ -79,40 +77,40 @@ impl Exchange for Verifying {
 // ---- the request ----
 
 /// Makes AUTH, then the request.
-pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let Some(prf) = sa.keys.as_ref().map(|keys| keys.prf) else { return };
-    match prover(ep, sa, prf, &expected_peer(sa)) {
+    match prover(cx, sa, prf, &expected_peer(sa)) {
         Ok(prover) => {
             let Some(octets) = our_octets(sa, &Id::new(sa.local_id.clone())) else { return };
             let step = prover.prove(octets);
-            proved(ep, now, sa, prover, step);
+            proved(cx, sa, prover, step);
         }
-        Err(why) => fail(ep, now, sa, &why),
+        Err(why) => fail(cx, sa, &why),
     }
 }
 
-fn proved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, prover: Box<dyn Prover>, step: Step<Auth>) {
+fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, prover: Box<dyn Prover>, step: Step<Auth>) {
     match step {
-        Step::Done(auth) => send(ep, now, sa, prover.name(), auth),
-        Step::Ask(request) => ep.wait_for(sa, request, Proving { prover }),
+        Step::Done(auth) => send(cx, sa, prover.name(), auth),
+        Step::Ask(request) => cx.wait_for(sa, request, Proving { prover }),
         Step::Failed(_) => {
             let why = Authentication::CannotSign { ours: sa.local_id.clone() };
-            fail(ep, now, sa, &why.into());
+            fail(cx, sa, &why.into());
         }
     }
 }
 
 /// Ends the attempt, and says why.
-fn fail(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: &Diagnosis) {
-    ep.log_why(Level::Error, sa, "", why);
-    ep.close_ike(now, sa, Close::Failed(why.sentence()));
+fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
+    cx.log_why(Level::Error, sa, "", why);
+    cx.close(sa, Close::Failed(why.sentence()));
 }
 
-fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Auth) {
+fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
     let mut payloads = vec![Payload::IdI(Id::new(sa.local_id.clone()))];
     // "This notification asserts that this IKE SA is the only IKE SA currently active between the
     // authenticated identities" (RFC 7296 section 2.4).
-    if ep.is_initial_contact(sa) {
+    if cx.others().is_initial_contact(sa, cx.policy()) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
     }
     if let IdPattern::Exact(id) = &sa.conn.remote_id {
@@ -120,7 +118,7 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
     }
     payloads.push(Payload::Auth(auth));
     let line = format!("authentication of '{}' (myself) with {method}", sa.local_id);
-    ep.log(Level::Info, sa, line);
+    cx.log(Level::Info, sa, line);
 
     // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an
     // IKE_AUTH without child.
@@ -135,11 +133,11 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
         let first = sa.queue.iter().position(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
         let Some(Task::Child(mut new)) = first.and_then(|at| sa.queue.remove(at)) else { break };
         // The first child has the IKE_SA's own key exchange.
-        match create_child::prepare(ep, sa, &mut new, KeRule::Ignore) {
+        match create_child::prepare(cx, sa, &mut new, KeRule::Ignore) {
             Ok(()) => child = Some(new),
             Err(why) => {
                 let context = format!("establishing CHILD_SA {} failed", new.config.name);
-                ep.log_why(Level::Error, sa, &context, &why);
+                cx.log_why(Level::Error, sa, &context, &why);
                 refused.push((new, why));
             }
         }
@@ -149,30 +147,30 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, method: &str, auth: Aut
         (None, Some((_, why))) if sa.ticket.is_none() => {
             let why = why.to_string();
             sa.queue.extend(refused.into_iter().map(|(new, _)| Task::Child(new)));
-            return ep.close_ike(now, sa, Close::Failed(why));
+            return cx.close(sa, Close::Failed(why));
         }
         (Some(new), _) => {
             let line = format!("establishing CHILD_SA {}{{{}}}", new.config.name, new.id.0);
-            ep.log(Level::Info, sa, line);
+            cx.log(Level::Info, sa, line);
             payloads.extend(create_child::sa_and_ts(new, Vec::new()));
         }
         _ => {}
     }
     for (new, why) in refused {
-        ep.fail_task(Task::Child(new), &why.to_string());
+        cx.fail_task(Task::Child(new), &why.to_string());
     }
     if child.is_none() && (!offered || sa.conn.childless == Childless::Never) {
         let by_peer = sa.conn.childless != Childless::Never;
-        return fail(ep, now, sa, &Authentication::ChildNeeded { by_peer }.into());
+        return fail(cx, sa, &Authentication::ChildNeeded { by_peer }.into());
     }
-    ep.send_request(now, sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
-    restart::hurry_auth(ep, now, sa);
+    cx.send_request(sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
+    restart::hurry_auth(cx, sa);
 }
 
 // ---- the response ----
 
 /// The response to the request in flight.
-pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: Vec<Payload>) {
+pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payload>) {
     let (mut idr, mut auth) = (None, None);
     for p in &payloads {
         match p {
@@ -183,23 +181,23 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads:
     }
     let prf = sa.keys.as_ref().map(|keys| keys.prf);
     let (Some(idr), Some(auth), Some(prf)) = (idr, auth, prf) else {
-        return refused(ep, now, sa, &payloads);
+        return refused(cx, sa, &payloads);
     };
     let peer = idr.identity.clone();
     let verifier = if !sa.conn.remote_id.matches(&peer) {
         let required = sa.conn.remote_id.clone();
         Err(Authentication::OtherPeer { peer: peer.clone(), required }.into())
-    } else if ep.claims_to_be_us(sa, &peer) {
+    } else if cx.claims_to_be_us(sa, &peer) {
         Err(Authentication::OurIdentity { peer: peer.clone() }.into())
     } else {
-        verifier(ep, sa, prf, &peer)
+        verifier(cx, sa, prf, &peer)
     };
     match verifier {
         Ok(verifier) => {
             let step = verifier.verify(their_octets(sa, &idr), &auth);
-            verified(ep, now, sa, Verifying { verifier, peer, auth, payloads }, step);
+            verified(cx, sa, Verifying { verifier, peer, auth, payloads }, step);
         }
-        Err(why) => unproved(ep, now, sa, &why),
+        Err(why) => unproved(cx, sa, &why),
     }
 }
 
@@ -213,34 +211,34 @@ fn conclude(sa: &mut IkeSa) -> Option<Box<NewChild>> {
 }
 
 /// The response does not authenticate anybody: the peer says no, or has nothing to say.
-fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     let child = conclude(sa);
     let kind = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
     let why: Diagnosis = match kind {
-        Some(NotifyType::AUTHENTICATION_FAILED) => rejected(ep, sa).into(),
+        Some(NotifyType::AUTHENTICATION_FAILED) => rejected(cx, sa).into(),
         Some(kind) => KeyExchange::peer_error(kind).into(),
         None => {
             let (message, needs) = ("IKE_AUTH response", "IDr and AUTH");
             KeyExchange::MissingPayload { message, needs }.into()
         }
     };
-    ep.log_why(Level::Error, sa, "", &why);
+    cx.log_why(Level::Error, sa, "", &why);
     if !kind.is_some_and(is_fatal) {
         // It may have established what it has not proved to be its own.
-        ep.say_deleted(sa);
+        cx.say_deleted(sa);
     }
     let refused = kind == Some(NotifyType::AUTHENTICATION_FAILED);
-    let Some(child) = restart::doubted(ep, sa, child, refused) else { return };
+    let Some(child) = restart::doubted(cx, sa, child, refused) else { return };
     put_back(sa, child);
-    ep.close_ike(now, sa, Close::Failed(why.sentence()));
+    cx.close(sa, Close::Failed(why.sentence()));
 }
 
 /// The peer does not accept our proof.
-fn rejected(ep: &Endpoint, sa: &IkeSa) -> Authentication {
+fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
     let expected = expected_peer(sa);
     let key = match &sa.conn.local_auth {
         Method::Psk => {
-            let key = ep.policy().shared_key(&sa.local_id, &expected);
+            let key = cx.policy().shared_key(&sa.local_id, &expected);
             format!("shared key '{}'", key.map_or_else(String::new, |k| k.name))
         }
         Method::Pubkey(_) => "our Ed25519 key".to_owned(),
@@ -248,57 +246,65 @@ fn rejected(ep: &Endpoint, sa: &IkeSa) -> Authentication {
     Authentication::Rejected { ours: sa.local_id.clone(), expected, key }
 }
 
-fn verified(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: Verifying, step: Step<()>) {
+fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying, step: Step<()>) {
     match step {
-        Step::Done(()) => establish(ep, now, sa, &x),
-        Step::Ask(request) => ep.wait_for(sa, request, x),
-        Step::Failed(fault) => unproved(ep, now, sa, &no_proof(sa, &x.peer, &x.auth, fault)),
+        Step::Done(()) => authorise(cx, sa, x),
+        Step::Ask(request) => cx.wait_for(sa, request, x),
+        Step::Failed(fault) => unproved(cx, sa, &no_proof(sa, &x.peer, &x.auth, fault)),
     }
 }
 
 /// The peer has not proved to be whom we want.
-fn unproved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: &Diagnosis) {
+fn unproved(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     let child = conclude(sa);
-    ep.counters.auth_failed += 1;
-    ep.log_why(Level::Error, sa, "", why);
+    cx.counters().auth_failed += 1;
+    cx.log_why(Level::Error, sa, "", why);
     // The responder thinks that it is established. "SHOULD ... send a Notify AUTHENTICATION_FAILED
     // in a separate INFORMATIONAL exchange" (RFC 7296 section 2.21.2).
-    ep.send_last_word(
+    cx.send_last_word(
         sa,
         &[
             Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED, [])),
             Payload::Delete(Delete::ike_sa()),
         ],
     );
-    let Some(child) = restart::doubted(ep, sa, child, false) else { return };
+    let Some(child) = restart::doubted(cx, sa, child, false) else { return };
     put_back(sa, child);
-    ep.close_ike(now, sa, Close::Failed(why.sentence()));
+    cx.close(sa, Close::Failed(why.sentence()));
 }
 
-/// The peer is authenticated: authorises it, and establishes the IKE_SA and its child.
-fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &Verifying) {
-    let mut child = conclude(sa);
+/// The peer is authenticated: asks whether it gets the IKE_SA.
+fn authorise(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying) {
     let peer = &x.peer;
     let line = format!("authentication of '{peer}' with {} successful", x.verifier.name());
-    ep.log(Level::Info, sa, line);
+    cx.log(Level::Info, sa, line);
     if let Some(kind) = notifies(&x.payloads).map(|n| n.kind).find(|kind| is_fatal(*kind)) {
         // The peer is who it says, and has no IKE_SA all the same.
+        let child = conclude(sa);
         put_back(sa, child);
-        return fail(ep, now, sa, &KeyExchange::peer_error(kind).into());
+        return fail(cx, sa, &KeyExchange::peer_error(kind).into());
     }
     sa.remote_id = Some(peer.clone());
-    let Some(leaving) = ep.check_unique(sa, peer, false) else {
+    let (peer, payloads) = (x.peer, x.payloads);
+    let then = Box::new(move |cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosis>| {
+        establish(cx, sa, admitted, &payloads);
+    });
+    cx.effect(Effect::Admit { peer, initial_contact: false, then });
+}
+
+/// The endpoint has said whether the peer gets the IKE_SA: establishes it and its child.
+fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosis>, payloads: &[Payload]) {
+    let child = conclude(sa);
+    if let Err(why) = admitted {
         put_back(sa, child);
-        ep.say_deleted(sa);
-        return fail(ep, now, sa, &Authentication::KeptOther.into());
-    };
-    ep.end_replaced(now, sa, peer, leaving);
-    ep.win_race(now, sa, child.as_deref_mut());
+        cx.say_deleted(sa);
+        return fail(cx, sa, &why);
+    }
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
-    ep.establish(now, sa);
+    cx.establish(sa);
     if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
         new.nonce = ni;
-        create_child::finish_first(ep, now, sa, new, &x.payloads, &nr);
+        create_child::finish_first(cx, sa, new, payloads, &nr);
     }
 }
 

@@ -35,7 +35,7 @@ use ironswan_wire::ike::payload::{Auth as AuthPayload, Id};
 use crate::auth::psk::Psk;
 use crate::auth::signature::{Keys, Signer};
 use crate::auth::{Prover, Verifier, signed_octets};
-use crate::endpoint::Endpoint;
+use crate::endpoint::Context;
 use crate::sa::IkeSa;
 use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};
 use ironswan_keying::{Auth, Diagnosis, SharedKey};
@@ -63,23 +63,23 @@ fn expected_peer(sa: &IkeSa) -> Identity {
 }
 
 /// The PSK for this pair.
-fn shared_key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<SharedKey, Diagnosis> {
-    let key = ep.policy().shared_key(local, remote);
+fn shared_key(cx: &Context<'_>, local: &Identity, remote: &Identity) -> Result<SharedKey, Diagnosis> {
+    let key = cx.policy().shared_key(local, remote);
     let (local, remote) = (local.to_string(), remote.to_string());
     key.ok_or_else(|| Configuration::NoKey { local, remote, conn: String::new() }.into())
 }
 
 /// The method by which we prove who we are to this peer. The error says what it lacks.
 fn prover(
-    ep: &Endpoint,
+    cx: &Context<'_>,
     sa: &IkeSa,
     prf: &'static dyn Prf,
     peer: &Identity,
 ) -> Result<Box<dyn Prover>, Diagnosis> {
     match &sa.conn.local_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(ep, &sa.local_id, peer)?))),
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, &sa.local_id, peer)?))),
         Auth::Pubkey(public) => {
-            let Some(key) = ep.policy().private_key(public, &sa.local_id) else {
+            let Some(key) = cx.policy().private_key(public, &sa.local_id) else {
                 let (local, named) = (sa.local_id.to_string(), !public.is_empty());
                 return Err(Configuration::NoPrivateKey { local, named }.into());
             };
@@ -94,13 +94,13 @@ fn prover(
 
 /// The method by which this peer proves who it is. The error says what it lacks.
 fn verifier(
-    ep: &Endpoint,
+    cx: &Context<'_>,
     sa: &IkeSa,
     prf: &'static dyn Prf,
     peer: &Identity,
 ) -> Result<Box<dyn Verifier>, Diagnosis> {
     match &sa.conn.remote_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(ep, &sa.local_id, peer)?))),
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, &sa.local_id, peer)?))),
         Auth::Pubkey(public) => Ok(Box::new(Keys::new(public.clone()))),
     }
 }

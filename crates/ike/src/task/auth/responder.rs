@@ -1,8 +1,6 @@
 //! IKE_AUTH as responder. Only who has done the key exchange with us comes here, so no address is
 //! forged.
 
-use std::time::Instant;
-
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::Payload;
@@ -13,7 +11,7 @@ use super::super::exchange::Exchange;
 use super::super::state::AUTH_NAME;
 use super::{no_proof, our_octets, prover, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
-use crate::endpoint::{About, Close, Endpoint};
+use crate::endpoint::{About, Close, Context, Effect};
 use crate::event::{Completion, IkeState, Level};
 use crate::sa::IkeSa;
 use ironswan_keying::diagnosis::{Authentication, CANDIDATES, Candidate, KeyExchange, Misfit};
@@ -37,17 +35,17 @@ struct AnswerAuth {
 }
 
 impl Exchange for AnswerAuth {
-    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         if let Completion::Failed { error } = completion {
             // An honest peer asks again.
-            return ep.close_ike(now, sa, Close::Failed(error));
+            return cx.close(sa, Close::Failed(error));
         }
         if self.proving {
             let step = self.prover.resume(completion);
-            proved(ep, now, sa, *self, step);
+            proved(cx, sa, *self, step);
         } else {
             let step = self.verifier.resume(completion);
-            verified(ep, now, sa, *self, step);
+            verified(cx, sa, *self, step);
         }
     }
 
@@ -60,18 +58,18 @@ impl Exchange for AnswerAuth {
     }
 }
 
-pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
-    match identify(ep, sa, payloads) {
+pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
+    match identify(cx, sa, payloads) {
         Ok(x) => {
             let step = x.verifier.verify(their_octets(sa, &x.id), &x.auth);
-            verified(ep, now, sa, x, step);
+            verified(cx, sa, x, step);
         }
-        Err(why) => refuse(ep, now, sa, &why),
+        Err(why) => refuse(cx, sa, &why),
     }
 }
 
 /// Finds the connection that the peer belongs to, and the methods and keys of both sides.
-fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<AnswerAuth, Diagnosis> {
+fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Result<AnswerAuth, Diagnosis> {
     let (mut idi, mut idr, mut auth, mut of_child) = (None, None, None, 0);
     for p in payloads {
         match p {
@@ -101,22 +99,22 @@ fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<A
         "looking for peer configs matching {local}[{}]...{remote}[{peer}]",
         asked.map_or_else(|| "%any".to_owned(), ToString::to_string)
     );
-    let Some(conn) = ep.select_by_identity(local, remote, &suite, auth.map(|a| a.method), peer, asked) else {
-        return Err(no_peer(ep, sa, peer, asked).into());
+    let Some(conn) = cx.select_by_identity(local, remote, &suite, auth.map(|a| a.method), peer, asked) else {
+        return Err(no_peer(cx, sa, peer, asked).into());
     };
     if !std::sync::Arc::ptr_eq(&conn, &sa.conn) {
-        ep.move_to_conn(sa, conn);
+        cx.move_to_conn(sa, conn);
     }
-    if ep.claims_to_be_us(sa, peer) {
+    if cx.claims_to_be_us(sa, peer) {
         return Err(Authentication::OurIdentity { peer: peer.clone() }.into());
     }
-    let verifier = verifier(ep, sa, prf, peer)?;
+    let verifier = verifier(cx, sa, prf, peer)?;
     let Some(auth) = auth else {
         // "An initiator indicates a desire to use EAP by leaving out the AUTH payload" (RFC 7296
         // section 2.16).
         return Err(Authentication::Eap { peer: peer.clone() }.into());
     };
-    let prover = prover(ep, sa, prf, peer)?;
+    let prover = prover(cx, sa, prf, peer)?;
     Ok(AnswerAuth {
         payloads: payloads.to_vec(),
         id: idi.clone(),
@@ -130,9 +128,9 @@ fn identify(ep: &mut Endpoint, sa: &mut IkeSa, payloads: &[Payload]) -> Result<A
 }
 
 /// No connection is for this peer: the connections for its address, and why each does not fit.
-fn no_peer(ep: &Endpoint, sa: &IkeSa, peer: &Identity, asked: Option<&Identity>) -> Authentication {
+fn no_peer(cx: &Context<'_>, sa: &IkeSa, peer: &Identity, asked: Option<&Identity>) -> Authentication {
     let (local, remote) = (sa.local.ip(), sa.remote.ip());
-    let candidates = ep.policy().for_addresses(local, remote, CANDIDATES).into_iter().map(|c| {
+    let candidates = cx.policy().for_addresses(local, remote, CANDIDATES).into_iter().map(|c| {
         let ours = c.local_identity(local);
         let is_asked = |asked: &Identity| IdPattern::Exact(ours.clone()).matches(asked);
         let misfit = match (c.remote_id.matches(peer), asked.is_none_or(is_asked)) {
@@ -146,23 +144,23 @@ fn no_peer(ep: &Endpoint, sa: &IkeSa, peer: &Identity, asked: Option<&Identity>)
     Authentication::NoPeer { local, asked: asked.cloned(), remote, peer: peer.clone(), candidates }
 }
 
-fn verified(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: AnswerAuth, step: Step<()>) {
+fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<()>) {
     match step {
-        Step::Done(()) => prove(ep, now, sa, x),
-        Step::Ask(request) => ep.wait_for(sa, request, x),
-        Step::Failed(fault) => refuse(ep, now, sa, &no_proof(sa, &x.id.identity, &x.auth, fault)),
+        Step::Done(()) => prove(cx, sa, x),
+        Step::Ask(request) => cx.wait_for(sa, request, x),
+        Step::Failed(fault) => refuse(cx, sa, &no_proof(sa, &x.id.identity, &x.auth, fault)),
     }
 }
 
 /// The peer is who it says: looks whether it may have what it asks for, and makes AUTH of our side.
-fn prove(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: AnswerAuth) {
+fn prove(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth) {
     sa.remote_id = Some(x.id.identity.clone());
     if let Err(why) = authorise(sa, &x) {
-        return refuse(ep, now, sa, &why.into());
+        return refuse(cx, sa, &why.into());
     }
     let Some(octets) = our_octets(sa, &Id::new(sa.local_id.clone())) else { return };
     let step = x.prover.prove(octets);
-    proved(ep, now, sa, AnswerAuth { proving: true, ..x }, step);
+    proved(cx, sa, AnswerAuth { proving: true, ..x }, step);
 }
 
 /// Compares the request with `childless`, before other IKE_SAs are given up for this one.
@@ -175,63 +173,67 @@ fn authorise(sa: &IkeSa, x: &AnswerAuth) -> Result<(), Authentication> {
     }
 }
 
-fn proved(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: AnswerAuth, step: Step<Auth>) {
+fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<Auth>) {
     match step {
-        Step::Done(auth) => establish(ep, now, sa, &x, auth),
-        Step::Ask(request) => ep.wait_for(sa, request, x),
+        Step::Done(auth) => ask(cx, x, auth),
+        Step::Ask(request) => cx.wait_for(sa, request, x),
         Step::Failed(_) => {
             let why = Authentication::CannotSign { ours: sa.local_id.clone() };
-            refuse(ep, now, sa, &why.into());
+            refuse(cx, sa, &why.into());
         }
     }
 }
 
-/// Makes room for the IKE_SA, establishes it with its child, and responds.
-fn establish(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
-    let peer = &x.id.identity;
+/// AUTH of our side is made: asks whether the peer gets the IKE_SA.
+fn ask(cx: &mut Context<'_>, x: AnswerAuth, auth: Auth) {
+    let peer = x.id.identity.clone();
     let initial_contact = find_notify(&x.payloads, NotifyType::INITIAL_CONTACT).is_some();
-    let Some(leaving) = ep.check_unique(sa, peer, initial_contact) else {
-        return refuse(ep, now, sa, &Authentication::KeptOther.into());
-    };
-    // Who is refused keeps what it has.
-    if let Some(why) = ep.make_room(now, sa, peer, &leaving) {
-        ep.counters.id_refused += 1;
-        return refuse(ep, now, sa, &why.into());
-    }
-    ep.end_replaced(now, sa, peer, leaving);
-    ep.log(Level::Info, sa, x.looking.clone());
+    let then = Box::new(move |cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosis>| {
+        match admitted {
+            Ok(()) => establish(cx, sa, &x, auth),
+            // Who is refused keeps what it has.
+            Err(why) => refuse(cx, sa, &why),
+        }
+    });
+    cx.effect(Effect::Admit { peer, initial_contact, then });
+}
+
+/// Establishes the IKE_SA with its child, and responds.
+fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
+    let peer = &x.id.identity;
+    cx.log(Level::Info, sa, x.looking.clone());
     let line = format!("selected peer config '{}'", sa.conn.name);
-    ep.log(Level::Info, sa, line);
+    cx.log(Level::Info, sa, line);
     let line = format!("authentication of '{peer}' with {} successful", x.verifier.name());
-    ep.log(Level::Info, sa, line);
+    cx.log(Level::Info, sa, line);
     let line = format!("authentication of '{}' (myself) with {}", sa.local_id, x.prover.name());
-    ep.log(Level::Info, sa, line);
+    cx.log(Level::Info, sa, line);
     let mut response = vec![Payload::IdR(Id::new(sa.local_id.clone())), Payload::Auth(auth)];
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
-    ep.establish(now, sa);
+    cx.establish(sa);
     if let (true, Some((ni, nr))) = (x.with_child, nonces)
-        && let Err(why) = answer_child::answer_first(ep, now, sa, &x.payloads, ni, nr, &mut response)
+        && let Err(why) = answer_child::answer_first(cx, sa, &x.payloads, ni, nr, &mut response)
     {
-        return ep.refuse_syntax(now, sa, why);
+        return cx.refuse_syntax(sa, why);
     }
-    ep.respond(sa, &response);
+    cx.respond(sa, &response);
 }
 
 /// Says no, and forgets the IKE_SA.
-fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, why: &Diagnosis) {
+fn refuse(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     let unproved = match why {
         Diagnosis::Authentication(why) => why.is_unproved(),
         Diagnosis::Configuration(_) => true,
         _ => false,
     };
-    ep.counters.auth_failed += u64::from(unproved);
+    cx.counters().auth_failed += u64::from(unproved);
     // A key exchange is all that an attempt costs its sender.
-    if ep.may_write(now, sa.remote.ip(), About::Authentication) {
+    if cx.may_write(sa.remote.ip(), About::Authentication) {
         let context = format!("refused IKE_SA {} of {}", sa.name(), sa.remote);
-        ep.log_why(Level::Error, sa, &context, why);
+        cx.log_why(Level::Error, sa, &context, why);
     }
-    ep.respond_why(sa, why);
-    ep.bury(now, sa);
+    cx.respond_why(sa, why);
+    cx.bury(sa);
     sa.state = IkeState::Deleting;
-    ep.close_ike(now, sa, Close::Failed(why.sentence()));
+    cx.close(sa, Close::Failed(why.sentence()));
 }

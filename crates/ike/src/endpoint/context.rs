@@ -1,0 +1,336 @@
+//! The surroundings in which one IKE_SA works: the time, answers of policy, the queues to the
+//! driver, and the numbers, timers and counters that all IKE_SAs share. The table of IKE_SAs is not
+//! among them.
+//!
+//! ```text
+//! Endpoint ── on ──▶ Context + IkeSa ──▶ tasks and exchanges
+//!    ▲                  │    └─ Others: a few answers about other IKE_SAs
+//!    └── carry_out ◀─ Effect, in order: whatever concerns the table or another IKE_SA
+//! ```
+//! Not here: how the endpoint carries effects out (`effects`), and the answers about other IKE_SAs
+//! (`others`).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::rng::Rng;
+use ironswan_wire::id::Identity;
+use ironswan_wire::sadb::Spi;
+
+use super::old_inbound::OldInbounds;
+use super::outbox::{Outbox, Pending};
+use super::own::OwnValues;
+use super::peers::Peers;
+use super::spd::Spd;
+use super::spis::Spis;
+use super::strangers::Strangers;
+use super::tickets::Tickets;
+use super::todo::Todo;
+use super::tombs::Tombs;
+use crate::child::{Agreed, Child};
+use crate::counters::Counters;
+use crate::event::{ChildId, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Ticket};
+use crate::init::Init;
+use crate::sa::IkeSa;
+use crate::task::{NewChild, Task};
+use crate::timer::{Timer, Timers};
+use ironswan_keying::{Close, Diagnosis, Limits, Policy, Ports, Report, jitter};
+
+/// Answers about other IKE_SAs that an exchange needs.
+pub(crate) trait Others {
+    /// True when this IKE_SA is there.
+    fn stands(&self, id: IkeId) -> bool;
+
+    /// Number of IKE_SAs, one rekeyed after the other, that led to this one and that the peer has
+    /// not deleted yet; at most `most` are counted.
+    fn predecessors(&self, of: &IkeSa, most: usize) -> usize;
+
+    /// True when this attempt is the only IKE_SA between us and the peer (RFC 7296 section 2.4).
+    fn is_initial_contact(&self, sa: &IkeSa, policy: &dyn Policy) -> bool;
+
+    /// Addresses and identities of another peer that has transport mode with some of the same
+    /// selectors at the same address.
+    fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String>;
+
+    /// The connection of another IKE_SA, and whether its child has an outbound SA in the engine.
+    fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)>;
+}
+
+/// Children and tasks that a rekeyed IKE_SA leaves to its successor, and its last state.
+pub(crate) struct Estate {
+    pub children: BTreeMap<ChildId, Child>,
+    pub tasks: VecDeque<Task>,
+    pub snapshot: Box<IkeSaInfo>,
+}
+
+/// Goes on with IKE_AUTH when the endpoint has said whether the peer gets an IKE_SA; the error is
+/// the reason why not.
+pub(crate) type Admitted = Box<dyn FnOnce(&mut Context<'_>, &mut IkeSa, Result<(), Diagnosis>)>;
+
+/// Something that an exchange wants done to its own IKE_SA's place in the table, or to another
+/// IKE_SA. The endpoint carries effects out in their order, as soon as the exchange returns.
+pub(crate) enum Effect {
+    /// The IKE_SA has ended.
+    Close(Close),
+    /// A command has been obeyed. It is told after the effects before it.
+    Done(Ticket),
+    /// The peer is authenticated. Decides whether it gets this IKE_SA besides others, and ends
+    /// those that the new one replaces.
+    Admit {
+        peer: Identity,
+        /// The peer has sent INITIAL_CONTACT.
+        initial_contact: bool,
+        then: Admitted,
+    },
+    /// The IKE_SA is established.
+    Established,
+    /// The IKE_SA belonged to this connection, and belongs to another one now.
+    LeftConnection(String),
+    /// A rekeying has made this IKE_SA.
+    Adopt(Box<IkeSa>),
+    /// This IKE_SA takes over from the one at hand.
+    Inherit { heir: IkeId, estate: Box<Estate> },
+    /// The engine does not send on this child of another IKE_SA any more.
+    Silenced { ike: IkeId, child: ChildId },
+    /// One of the attempts at several addresses has let go of the key pair that they share.
+    KeepOwn { race: IkeId },
+}
+
+/// Effects that wait to be carried out.
+pub(crate) type Effects = VecDeque<Effect>;
+
+/// The surroundings of one IKE_SA while it works.
+pub(crate) struct Context<'a> {
+    pub(super) now: Instant,
+    pub(super) keylog: bool,
+    pub(super) ports: Ports,
+    pub(super) policy: &'a dyn Policy,
+    pub(super) limits: &'a Limits,
+    pub(super) addresses: Option<&'a BTreeSet<IpAddr>>,
+    pub(super) others: &'a dyn Others,
+    pub(super) effects: &'a mut Effects,
+    pub(super) todo: &'a mut VecDeque<Todo>,
+
+    pub(super) rng: &'a mut dyn Rng,
+    pub(super) timers: &'a mut Timers,
+    pub(super) counters: &'a mut Counters,
+    pub(super) outbox: &'a mut Outbox,
+    pub(super) tickets: &'a mut Tickets,
+
+    pub(super) spis: &'a mut Spis,
+    pub(super) spd: &'a mut Spd,
+    pub(super) old_inbound: &'a mut OldInbounds,
+    pub(super) own: &'a mut OwnValues,
+    pub(super) peers: &'a mut Peers,
+    pub(super) strangers: &'a mut Strangers,
+    pub(super) tombs: &'a mut Tombs,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Policy: which connection, which secret, and whether an identity may stand.
+    pub(crate) fn policy(&self) -> &'a dyn Policy {
+        self.policy
+    }
+
+    pub(crate) fn limits(&self) -> &'a Limits {
+        self.limits
+    }
+
+    /// Our UDP ports.
+    pub(crate) fn ports(&self) -> Ports {
+        self.ports
+    }
+
+    /// True when keys go to the key log.
+    pub(crate) fn logs_keys(&self) -> bool {
+        self.keylog
+    }
+
+    /// Answers about other IKE_SAs.
+    pub(crate) fn others(&self) -> &'a dyn Others {
+        self.others
+    }
+
+    pub(crate) fn counters(&mut self) -> &mut Counters {
+        self.counters
+    }
+
+    // ---- the end of the exchange ----
+
+    /// Ends the IKE_SA at hand. The endpoint does the rest when the exchange returns.
+    pub(crate) fn close(&mut self, sa: &mut IkeSa, how: Close) {
+        if !std::mem::replace(&mut sa.dead, true) {
+            self.effects.push_back(Effect::Close(how));
+        }
+    }
+
+    /// Has the endpoint do something after the exchange returns.
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    // ---- messages to the driver and to policy ----
+
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.outbox.emit(event);
+    }
+
+    /// A line about this IKE_SA.
+    pub(crate) fn log(&mut self, level: Level, sa: &IkeSa, text: impl Into<String>) {
+        self.outbox.emit(line(level, sa, text));
+    }
+
+    /// A line about no IKE_SA.
+    pub(crate) fn note(&mut self, level: Level, conn: Option<&str>, text: impl Into<String>) {
+        let conn = conn.map(str::to_owned);
+        self.emit(Event::Log { level, conn, ike: None, text: text.into(), why: None });
+    }
+
+    /// Reports to policy.
+    pub(super) fn report(&mut self, report: Report) {
+        self.outbox.report(report);
+    }
+
+    /// One of the ticket's things has ended.
+    pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), String>) {
+        self.outbox.extend(self.tickets.done(ticket, result));
+    }
+
+    /// Asks outside, and remembers who asked.
+    pub(crate) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
+        self.counters.count_request(&request);
+        self.outbox.ask(who, request)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn forget_request(&mut self, id: RequestId) {
+        self.outbox.forget(id);
+    }
+
+    // ---- timers ----
+
+    pub(crate) fn set_timer(&mut self, timer: Timer, at: Instant) {
+        self.timers.set(timer, at);
+    }
+
+    pub(crate) fn cancel_timer(&mut self, timer: Timer) {
+        self.timers.cancel(timer);
+    }
+
+    /// True when this timer runs.
+    pub(crate) fn has_timer(&self, timer: Timer) -> bool {
+        self.timers.get(timer).is_some()
+    }
+
+    /// `time` less a random part of `rand`, and never less than a tenth of it.
+    pub(crate) fn less_jitter(&mut self, time: Duration, rand: Duration) -> Duration {
+        jitter::less(&mut self.rng, time, rand)
+    }
+
+    /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.
+    pub(crate) fn soon(&mut self) -> Duration {
+        jitter::busy_pause(&mut self.rng)
+    }
+
+    /// Time for which a request is retransmitted until the peer is given up.
+    pub(crate) fn patience(&self) -> Duration {
+        (0..=self.limits.retransmit_tries).map(|n| self.limits.retransmit_delay(n)).sum()
+    }
+
+    /// Time to wait for an answer to the `n`th retransmission (0: the first transmission) of this
+    /// IKE_SA. An attempt that begins by itself may be one of hundreds that began at the same
+    /// moment and get no answer: up to a tenth less, so that they do not all send at once for ever.
+    pub(crate) fn until_retransmit(&mut self, sa: &IkeSa, n: u32) -> Duration {
+        let delay = self.limits.retransmit_delay(n);
+        if sa.automatic && !sa.is_up() { self.less_jitter(delay, delay / 10) } else { delay }
+    }
+
+    // ---- numbers ----
+
+    /// Random bytes.
+    pub(crate) fn random(&mut self, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.rng.fill(&mut out);
+        out
+    }
+
+    /// Reserves an id and an SPI for a new IKE_SA.
+    pub(crate) fn new_ike(&mut self) -> (IkeId, u64) {
+        let id = self.spis.new_ike_id();
+        (id, self.new_ike_spi(id))
+    }
+
+    /// Reserves an IKE SPI.
+    pub(crate) fn new_ike_spi(&mut self, id: IkeId) -> u64 {
+        let tombs = &self.tombs;
+        self.spis.new_ike(&mut self.rng, id, |spi| tombs.knows(spi))
+    }
+
+    /// True when this is an IKE SPI of ours that is in use.
+    pub(crate) fn knows_ike_spi(&self, spi: u64) -> bool {
+        self.spis.ike(spi).is_some()
+    }
+
+    /// Gives an IKE SPI back.
+    pub(crate) fn free_ike_spi(&mut self, spi: u64) {
+        self.spis.free_ike(spi);
+    }
+
+    /// Reserves an id and an inbound SPI for a child.
+    pub(crate) fn new_child(&mut self) -> (ChildId, Spi) {
+        let id = self.spis.new_child_id();
+        (id, self.spis.new_inbound(&mut self.rng, id))
+    }
+
+    /// Reserves a CPI for a child; [`Self::free_cpi`] gives it back. `None`: the child goes without
+    /// IPComp.
+    pub(crate) fn new_cpi(&mut self, id: ChildId) -> Option<u16> {
+        self.spis.new_cpi(&mut self.rng, id)
+    }
+
+    /// Gives a CPI of this child back.
+    pub(crate) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
+        self.spis.free_cpi(id, cpi);
+    }
+
+    /// Gives back the numbers that a child which will not be has reserved.
+    pub(crate) fn abandon(&mut self, child: &NewChild) {
+        self.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
+    }
+
+    // ---- our own values under way ----
+
+    /// Remembers the nonce and public values that we send for this IKE_SA.
+    pub(crate) fn own(&mut self, init: &Init, initiator: bool) {
+        self.own.add(init, initiator);
+    }
+
+    /// Forgets the values of an IKE_SA whose peer is authenticated, or that is gone.
+    pub(crate) fn disown(&mut self, init: &Init, initiator: bool) {
+        self.own.remove(init, initiator);
+    }
+
+    /// True when we are sending this nonce or public value ourselves.
+    pub(crate) fn is_own(&self, value: &[u8]) -> bool {
+        self.own.has(value)
+    }
+
+    /// Keeps the last answer of an IKE_SA that is going.
+    pub(crate) fn bury(&mut self, sa: &IkeSa) {
+        self.tombs.bury(self.now, sa.our_spi(), &sa.window);
+        if let Some(at) = self.tombs.due() {
+            self.timers.set(Timer::Tombs, at);
+        }
+    }
+}
+
+/// The event of a line about this IKE_SA.
+pub(super) fn line(level: Level, sa: &IkeSa, text: impl Into<String>) -> Event {
+    let conn = (!sa.conn.name.is_empty()).then(|| sa.conn.name.clone());
+    Event::Log { level, conn, ike: Some(sa.id), text: text.into(), why: None }
+}

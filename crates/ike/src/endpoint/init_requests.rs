@@ -1,0 +1,393 @@
+//! IKE_SA_INIT requests from anyone. The exchange of a request that is taken is in
+//! `task::answer_init`.
+//!
+//! Nothing here is authenticated, so each step costs more than the one before it and is taken by
+//! fewer:
+//!
+//! ```text
+//! too short for a request            dropped
+//! a repeated request                 its stored response, once a second
+//! many half-open or refused          a cookie is asked for; nothing but the nonce has been read
+//! refused with a cookie before       dropped, beyond a few a second from each network
+//! a table that is full               dropped (see `endpoint::halfopen`)
+//! proposals, nonce, KE do not fit    an answer that says so, to each network a few a second (see `endpoint::strangers`)
+//! a response of more than 1.2 times  a cookie is asked for
+//! everything else                    a half-open IKE_SA, and a key pair
+//! IKE_AUTH comes                     the shared secret, once
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ironswan_crypto::kex;
+use ironswan_wire::iana::{ExchangeType, NotifyType, PayloadType};
+use ironswan_wire::ike::payload::Ke;
+use ironswan_wire::ike::{HEADER_LEN, Header, Message, ParseError, Payload, walk};
+use ironswan_wire::proposal::{IkeSuite, Proposal};
+
+use super::halfopen::Room;
+use super::strangers::About;
+use super::{Close, Endpoint};
+use crate::auth::signature;
+use crate::event::{IkeId, IkeState, Level};
+use crate::natd;
+use crate::negotiate::{self, NONCE_LEN};
+use crate::sa::{Answering, IkeSa, Init, NatState};
+use crate::task::answer_init;
+use crate::timer::Timer;
+use crate::window::digest;
+use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, KeyExchange};
+use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
+use ironswan_keying::{Childless, Connection, Diagnosis, Fit};
+
+struct Request1<'a> {
+    proposals: &'a [Proposal],
+    ke: &'a Ke,
+    nonce: &'a [u8],
+}
+
+fn read_request(message: &Message) -> Option<Request1<'_>> {
+    let (mut proposals, mut ke, mut nonce) = (None, None, None);
+    for p in &message.payloads {
+        match p {
+            Payload::Sa(list) => proposals = Some(list.as_slice()),
+            Payload::Ke(p) => ke = Some(p),
+            Payload::Nonce(p) => nonce = Some(p.0.as_slice()),
+            _ => {}
+        }
+    }
+    Some(Request1 { proposals: proposals?, ke: ke?, nonce: nonce? })
+}
+
+/// What has to be known of a request to ask for a cookie or to check one.
+struct Peek<'a> {
+    nonce: &'a [u8],
+    /// The data of the COOKIE notification that is the first payload.
+    cookie: Option<&'a [u8]>,
+}
+
+fn peek<'a>(header: &Header, bytes: &'a [u8]) -> Option<Peek<'a>> {
+    let mut payloads = walk(header.next_payload, bytes.get(HEADER_LEN..)?);
+    let mut cookie = None;
+    let first = payloads.next()?;
+    if let (PayloadType::NOTIFY, [_, 0, high, low, data @ ..]) = first
+        && u16::from_be_bytes([*high, *low]) == NotifyType::COOKIE.0
+    {
+        cookie = Some(data);
+    }
+    let (_, nonce) = std::iter::once(first).chain(payloads).find(|(kind, _)| *kind == PayloadType::NONCE)?;
+    (16..=256).contains(&nonce.len()).then_some(Peek { nonce, cookie })
+}
+
+/// The sender of a request that belongs to no IKE_SA yet.
+struct Stranger<'a> {
+    local: SocketAddr,
+    remote: SocketAddr,
+    header: &'a Header,
+    seen: Peek<'a>,
+    /// It has brought a cookie back: it receives what is sent to its address.
+    proved: bool,
+}
+
+impl Endpoint {
+    /// A request, from anyone.
+    pub(super) fn answer_init(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        header: &Header,
+        bytes: &[u8],
+    ) {
+        if !header.opens_ike_sa() {
+            self.counters.out_of_order += 1;
+            return;
+        }
+        let Some(seen) = peek(header, bytes).filter(|_| bytes.len() >= INIT_REQUEST_BYTES) else {
+            self.counters.invalid += 1;
+            return;
+        };
+        if let Some(id) = self.half_open.find(header.initiator_spi, remote) {
+            return self.repeated_init(
+                now,
+                id,
+                bytes,
+                &Stranger { local, remote, header, seen, proved: false },
+            );
+        }
+        if self.spis.ike(header.initiator_spi).is_some() || self.own.has(seen.nonce) {
+            return self.aside(now, |cx| cx.reflected(remote));
+        }
+        let from = Stranger { local, remote, header, seen, proved: false };
+        let Some(from) = self.asked_for_cookie(now, from) else { return };
+        if from.proved && !self.may_compare(now, remote.ip()) {
+            self.counters.half_open_refused += 1;
+            return;
+        }
+        let message = match Message::parse(bytes) {
+            Ok(message) => message,
+            Err(error @ ParseError::UnsupportedCritical(_)) => {
+                let message = "IKE_SA_INIT request".to_owned();
+                return self.refuse_stranger(
+                    now,
+                    &from,
+                    None,
+                    &KeyExchange::Unreadable { message, error }.into(),
+                );
+            }
+            Err(_) => {
+                self.counters.invalid += 1;
+                return;
+            }
+        };
+        let Some(request) = read_request(&message) else {
+            self.counters.invalid += 1;
+            return;
+        };
+        if self.own.has(&request.ke.data) {
+            return self.aside(now, |cx| cx.reflected(remote));
+        }
+        let Some(gives_way) = self.room_for_stranger(now, remote) else {
+            self.counters.half_open_refused += 1;
+            return;
+        };
+        let Some((conn, selected)) = self.choose_for_stranger(now, &from, &request) else { return };
+        let suite = selected.suite;
+        if request.ke.group != suite.ke {
+            let why = KeyExchange::OtherMethod { received: Some(request.ke.group), wanted: suite.ke };
+            return self.refuse_stranger(now, &from, Some(&conn.name), &why.into());
+        }
+        // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated
+        // pseudorandom function" (RFC 7296 section 2.10).
+        if !negotiate::nonce_fits(suite.prf, request.nonce) {
+            self.counters.invalid += 1;
+            let why = KeyExchange::ShortNonce { bytes: request.nonce.len(), prf: suite.prf };
+            return self.refuse_stranger(now, &from, Some(&conn.name), &why.into());
+        }
+        let Some(public_len) = kex::public_len(suite.ke).filter(|len| *len == request.ke.data.len()) else {
+            self.counters.invalid += 1;
+            return;
+        };
+        let nat = natd::detect(&message.payloads, header.initiator_spi, 0, local, remote);
+        let mut init = Init {
+            ni: request.nonce.to_vec(),
+            nr: vec![0; NONCE_LEN],
+            request: bytes.to_vec(),
+            ke: suite.ke,
+            public: vec![0; public_len],
+            peer_public: request.ke.data.clone(),
+            // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296
+            // section 3.3.1).
+            proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
+            natd: nat.supported,
+            childless: conn.childless != Childless::Never,
+            verifies_ed25519: signature::announced(&message.payloads),
+            ..Init::default()
+        };
+        // To an address that may be somebody else's, at most 1.2 times what came from it.
+        let response =
+            Message { header: *header, payloads: answer_init::response(&init, 0, 0, (local, remote), false) };
+        let len = response.emit().map_or(usize::MAX, |r| r.len());
+        if !from.proved && len.saturating_mul(5) > bytes.len().saturating_mul(6) {
+            return self.ask_for_cookie(now, &from);
+        }
+        init.nr = self.aside(now, |cx| cx.random(NONCE_LEN));
+        init.public.clear();
+        if let Some(id) = gives_way {
+            self.counters.half_open_displaced += 1;
+            self.drop_half_open(now, id, HalfOpenLimit::Displaced);
+        }
+
+        let (id, spi_r) = self.aside(now, |cx| cx.new_ike());
+        let answering =
+            Answering { mid: 0, exchange: ExchangeType::IKE_SA_INIT, digest: digest(bytes), local, remote };
+        let mut sa = Box::new(IkeSa {
+            state: IkeState::Connecting,
+            suite: Some(suite),
+            answering: Some(answering),
+            nat: NatState { local: nat.local, remote: nat.remote, fake: conn.encap && nat.supported },
+            init: Some(Box::new(init)),
+            half_open: Some((header.initiator_spi, remote)),
+            ..IkeSa::new(id, conn, false, (header.initiator_spi, spi_r), (local, remote), now)
+        });
+        self.half_open.add(now, header.initiator_spi, remote, id);
+        self.counters.half_open = self.half_open.count() as u64;
+        self.timers.set(Timer::HalfOpen(id), now + self.limits().half_open_timeout);
+        self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+        self.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
+        self.on(now, &mut sa, |cx, sa| answer_init::begin(cx, sa, suite.ke));
+        self.settle(sa);
+    }
+
+    /// Asks for a cookie when it has to be; gives the stranger back when its request is to be
+    /// looked at.
+    fn asked_for_cookie<'a>(&mut self, now: Instant, from: Stranger<'a>) -> Option<Stranger<'a>> {
+        let remote = from.remote.ip();
+        let threshold = self.limits().cookie_threshold;
+        let per_addr = COOKIE_THRESHOLD_PER_ADDR.min(self.limits().half_open_per_addr);
+        let demanded = threshold < usize::MAX
+            && (self.half_open.count() >= threshold
+                || self.half_open.from(remote) >= per_addr
+                || self.refuses_many(now));
+        let spi = from.header.initiator_spi;
+        let valid = |c: &[u8]| self.cookies.check(now, c, from.seen.nonce, remote, spi);
+        let proved = from.seen.cookie.is_some_and(valid);
+        if demanded && !proved {
+            self.ask_for_cookie(now, &from);
+            return None;
+        }
+        Some(Stranger { proved, ..from })
+    }
+
+    /// Whether one more may become half-open, and which other one gives way to it.
+    fn room_for_stranger(&mut self, now: Instant, remote: SocketAddr) -> Option<Option<IkeId>> {
+        // Two for each that comes, so that they become fewer.
+        for _ in 0..2 {
+            if let Some(id) = self.half_open.stale(now, self.limits()) {
+                self.counters.half_open_expired += 1;
+                self.drop_half_open(now, id, HalfOpenLimit::UnderLoad);
+            }
+        }
+        if self.sas.len() >= self.limits().ike_sa_max {
+            return None;
+        }
+        match self.half_open.room(now, remote.ip(), self.limits()) {
+            Room::Free => Some(None),
+            // Also while a key exchange is computed for it, which is not wanted any more then: so
+            // no more of them wait than there are entries.
+            Room::InsteadOf(id) => Some(Some(id)),
+            Room::None => None,
+        }
+    }
+
+    fn drop_half_open(&mut self, now: Instant, id: IkeId, limit: HalfOpenLimit) {
+        self.work_on(now, id, |cx, sa| {
+            let why: Diagnosis = Authentication::NotInTime { limit }.into();
+            cx.log_why(Level::Debug, sa, "deleting half open IKE_SA", &why);
+            cx.close(sa, Close::Failed(why.sentence()));
+        });
+    }
+
+    /// Finds the connection and the suite, or refuses the request.
+    fn choose_for_stranger(
+        &mut self,
+        now: Instant,
+        from: &Stranger<'_>,
+        request: &Request1<'_>,
+    ) -> Option<(Arc<Connection>, negotiate::Selected<IkeSuite>)> {
+        let (local, remote) = (from.local.ip(), from.remote.ip());
+        let group = request.ke.group;
+        let mut compared = 0;
+        let mut fit = |list: &[_]| negotiate::fit_ike(list, request.proposals, Some(group), &mut compared);
+        let chosen = self.policy().for_proposals(local, remote, &mut |list| fit(list).is_some());
+        let selected = match chosen {
+            Fit::Connection(conn) => fit(&conn.proposals).map(|selected| (conn, selected)),
+            Fit::NoProposal | Fit::NoConnection => None,
+        };
+        self.counters.compared += compared;
+        if selected.is_some() {
+            return selected;
+        }
+        self.counters.no_proposal += 1;
+        self.count_refusal(now, remote, from.proved);
+        // Saying why costs more than all of the above.
+        if self.may_write(now, remote, About::Message) {
+            let best = self.policy().for_addresses(local, remote, 1).pop();
+            match best {
+                None => {
+                    let why = Authentication::NoConnection { local, remote };
+                    self.note_why(Level::Error, None, "", &why.into());
+                }
+                Some(conn) => {
+                    let why = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
+                    let context = format!(
+                        "refused an IKE_SA_INIT request of {}, sending NO_PROPOSAL_CHOSEN",
+                        from.remote
+                    );
+                    self.note_why(Level::Error, Some(&conn.name), &context, &why.into());
+                }
+            }
+        }
+        if self.may_answer(now, remote) {
+            self.respond_stateless(from.local, from.remote, from.header, NotifyType::NO_PROPOSAL_CHOSEN, []);
+        }
+        None
+    }
+
+    /// A request with the SPI and from the address of one that was taken: a retransmission, which
+    /// has its answer stored; or the same with a cookie, as two copies of the request were answered
+    /// differently; or nothing that this initiator would send.
+    fn repeated_init(&mut self, now: Instant, id: IkeId, bytes: &[u8], from: &Stranger<'_>) {
+        let Stranger { local, remote, header, seen, .. } = from;
+        let first = self.sas.get(&id).and_then(|sa| sa.init.as_ref());
+        let may_be_twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes));
+        let valid = |c: &[u8]| self.cookies.check(now, c, seen.nonce, remote.ip(), header.initiator_spi);
+        let twin = may_be_twin && seen.cookie.is_some_and(valid);
+        let init = self.sas.get_mut(&id).and_then(|sa| sa.init.as_mut());
+        let Some(init) = init.filter(|init| twin || init.request == bytes) else {
+            self.counters.out_of_order += 1;
+            return;
+        };
+        self.counters.retransmits_in += 1;
+        let due = init.answered.is_none_or(|t| now.saturating_duration_since(t) >= INIT_RESPONSE_REPEAT);
+        // Who brings its first cookie has perhaps not got the answer to the copy without.
+        let due = due || (twin && init.twin.is_empty());
+        if twin {
+            init.twin = bytes.to_vec();
+        }
+        // Without a response, it is being made.
+        if due && !init.response.is_empty() {
+            init.answered = Some(now);
+            let response = init.response.clone();
+            self.transmit(*local, *remote, &response);
+        }
+    }
+
+    /// Sends a cookie. Nothing is kept for it.
+    fn ask_for_cookie(&mut self, now: Instant, from: &Stranger<'_>) {
+        self.counters.cookies_invalid += u64::from(from.seen.cookie.is_some());
+        self.counters.cookies_sent += 1;
+        let spi = from.header.initiator_spi;
+        let cookie = self.cookies.make(now, &mut self.rng, from.seen.nonce, from.remote.ip(), spi);
+        self.respond_stateless(from.local, from.remote, from.header, NotifyType::COOKIE, cookie);
+    }
+
+    /// Refuses the request, which would belong to this connection. The line that says why is made
+    /// only if it is written.
+    fn refuse_stranger(&mut self, now: Instant, from: &Stranger<'_>, conn: Option<&str>, why: &Diagnosis) {
+        let Some(notify) = why.notify() else { return };
+        self.count_refusal(now, from.remote.ip(), from.proved);
+        if self.may_write(now, from.remote.ip(), About::Message) {
+            let asks_again = notify.kind == NotifyType::INVALID_KE_PAYLOAD;
+            let level = if asks_again { Level::Info } else { Level::Error };
+            let context =
+                format!("refused an IKE_SA_INIT request of {}, sending {}", from.remote, notify.kind);
+            self.note_why(level, conn, &context, why);
+        }
+        if self.may_answer(now, from.remote.ip()) {
+            self.respond_stateless(from.local, from.remote, from.header, notify.kind, notify.data);
+        }
+    }
+}
+
+/// True when two IKE_SA_INIT requests differ in nothing but a COOKIE in front of the payloads of
+/// either.
+fn is_twin(one: &[u8], other: &[u8]) -> bool {
+    let parts = |bytes: &[u8]| -> Option<(Vec<u8>, Vec<u8>)> {
+        let (header, body) = bytes.split_at_checked(HEADER_LEN)?;
+        let notify = header[16] == PayloadType::NOTIFY.0;
+        let cookie = notify && body.get(6..8)? == NotifyType::COOKIE.0.to_be_bytes();
+        // SPIs and the first payload's type; version, exchange, flags and message ID. The length
+        // follows from the rest.
+        let (first, rest) = match cookie {
+            true => {
+                let length = u16::from_be_bytes([*body.get(2)?, *body.get(3)?]);
+                (*body.first()?, body.get(usize::from(length.max(8))..)?)
+            }
+            false => (header[16], body),
+        };
+        Some(([&header[..16], &[first], &header[17..24]].concat(), rest.to_vec()))
+    };
+    matches!((parts(one), parts(other)), (Some(a), Some(b)) if a == b)
+}

@@ -1,0 +1,116 @@
+//! Answers about other IKE_SAs, from the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::sadb::Mode;
+use ironswan_wire::selector::TrafficSelector;
+
+use super::context::Others;
+use crate::child::{Agreed, Child};
+use crate::event::{ChildId, IkeId, IkeState};
+use crate::sa::IkeSa;
+use crate::task::Task;
+use ironswan_keying::{Policy, Unique};
+
+/// The table of IKE_SAs, without the one that asks.
+pub(super) struct Neighbours<'a> {
+    pub(super) sas: &'a BTreeMap<IkeId, Box<IkeSa>>,
+    pub(super) by_conn: &'a BTreeMap<String, BTreeSet<IkeId>>,
+    pub(super) by_ids: &'a BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
+}
+
+impl Others for Neighbours<'_> {
+    fn stands(&self, id: IkeId) -> bool {
+        self.sas.contains_key(&id)
+    }
+
+    fn predecessors(&self, of: &IkeSa, most: usize) -> usize {
+        let there = |id: &IkeId| self.sas.contains_key(id);
+        let before = |id: &IkeId| self.sas.get(id).and_then(|sa| sa.predecessor).filter(there);
+        std::iter::successors(of.predecessor.filter(there), before).take(most).count()
+    }
+
+    /// Another peer that has a transport-mode child with some of the same selectors: two hosts
+    /// behind one NAT. What is sent to their common address would reach one of them only, or the
+    /// wrong one; "implementors MUST devise ways of preventing this from occurring" (RFC 3948
+    /// section 5.2).
+    fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String> {
+        if agreed.mode != Mode::Transport || !sa.nat.remote {
+            return None;
+        }
+        let meet = |a: &[TrafficSelector], b: &[TrafficSelector]| {
+            a.iter().any(|a| b.iter().any(|b| a.intersect(b).is_some()))
+        };
+        let same = |c: &Child| {
+            let c = &c.agreed;
+            c.mode == Mode::Transport
+                && meet(&c.remote_ts, &agreed.remote_ts)
+                && meet(&c.local_ts, &agreed.local_ts)
+        };
+        let there = |o: &IkeSa| o.remote.ip() == sa.remote.ip() && o.remote_id != sa.remote_id;
+        let other = |o: &IkeSa| there(o) && o.children.values().any(same);
+        self.sas.values().find(|o| other(o)).map(|o| o.ends())
+    }
+
+    /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on
+    /// its way out, or is being initiated, of whatever connection. Where the connection does not
+    /// name one identity, the peer is whoever is at its addresses. What others initiate counts only
+    /// when it is authenticated.
+    fn is_initial_contact(&self, sa: &IkeSa, policy: &dyn Policy) -> bool {
+        if sa.conn.unique == Unique::Never {
+            return false;
+        }
+        let ours = sa.local_id.folded();
+        if let IdPattern::Exact(id) = &sa.conn.remote_id
+            && let Some(ids) = self.by_ids.get(&(ours.clone(), id.folded()))
+            && ids.iter().any(|id| *id != sa.id)
+        {
+            return false;
+        }
+        let here: BTreeSet<IpAddr> =
+            policy.hosts(&sa.conn.remote_addrs).into_iter().chain([sa.remote.ip()]).collect();
+        let same_peer = |o: &IkeSa| {
+            // Only one of those that are for the same tunnel will stand: the first that has come so
+            // far may say it.
+            let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
+            if o.id == sa.id || beside || o.dead || taken_back(o) || o.local_id.folded() != ours {
+                return false;
+            }
+            let id = match &o.remote_id {
+                Some(id) => IdPattern::Exact(id.clone()),
+                None => o.conn.remote_id.clone(),
+            };
+            // Two names are the same peer or not; where one is open, the address tells.
+            (o.is_up() || o.initiator)
+                && match (&sa.conn.remote_id, &id) {
+                    (IdPattern::Exact(_), IdPattern::Exact(id)) => sa.conn.remote_id.matches(id),
+                    (pattern, IdPattern::Exact(id)) | (IdPattern::Exact(id), pattern) => {
+                        pattern.matches(id) && here.contains(&o.remote.ip())
+                    }
+                    _ => here.contains(&o.remote.ip()),
+                }
+        };
+        let names = policy.that_may_meet(&sa.conn, &here);
+        let known = names.iter().filter_map(|name| self.by_conn.get(name)).flatten();
+        let moved = self.by_conn.get(&sa.conn.name).into_iter().flatten();
+        !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
+    }
+
+    fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)> {
+        let sa = self.sas.get(&ike)?;
+        let installed = sa.children.get(&child).is_some_and(|child| child.out_installed);
+        Some((sa.conn.name.clone(), installed))
+    }
+}
+
+/// An attempt of ours that was let go: it does not stand here, and is not to stand at the peer.
+fn taken_back(sa: &IkeSa) -> bool {
+    sa.state == IkeState::Rekeyed && !sa.is_up()
+}
+
+/// IKE_AUTH is under way.
+fn asks_to_be_let_in(sa: &IkeSa) -> bool {
+    sa.active.as_ref().is_some_and(|a| matches!(a.task, Task::Auth(_)))
+}

@@ -1,0 +1,300 @@
+//! One IKE_SA's messages: from a datagram that belongs to it to the task. Nothing changes before a
+//! message is authenticated, except that it is counted, and that a half-open IKE_SA computes its
+//! shared secret (once). Which IKE_SA a datagram belongs to is found in `receive`.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
+use ironswan_wire::ike::payload::find_notify;
+use ironswan_wire::ike::{Header, ParseError, Payload};
+
+use super::context::Context;
+use super::{About, Close};
+use crate::event::{IkeState, Level};
+use crate::sa::{Active, Answering, Datagram, IkeSa, OpenError};
+use crate::task::{
+    Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
+};
+use crate::timer::Timer;
+use crate::window::{Inbound, digest};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN};
+
+impl Context<'_> {
+    pub(super) fn process(&mut self, sa: &mut IkeSa, d: Datagram) {
+        let Ok(header) = Header::parse(&d.bytes) else { return };
+        // The flag tells the original initiator of the IKE_SA from the responder; our own messages
+        // that come back to us have it the wrong way round.
+        let peer_spi_fits = if sa.initiator {
+            // Another response to IKE_SA_INIT says that one of the two is forged.
+            let another = header.exchange == ExchangeType::IKE_SA_INIT && !sa.is_up();
+            header.responder_spi == sa.spi_r || sa.spi_r == 0 || another
+        } else {
+            header.initiator_spi == sa.spi_i
+        };
+        if header.flags.initiator() == sa.initiator || !peer_spi_fits {
+            self.counters.out_of_order += 1;
+            return;
+        }
+        if header.exchange == ExchangeType::IKE_SA_INIT {
+            return sa_init::process(self, sa, &header, &d);
+        }
+        if sa.keys.is_none() {
+            let first_auth = header.exchange == ExchangeType::IKE_AUTH
+                && header.is_request()
+                && sa.window.judge(header.message_id) == Inbound::New;
+            if sa.initiator || !first_auth || !answer_init::agree(self, sa) {
+                self.counters.out_of_order += 1;
+                return;
+            }
+            sa.backlog.push_front(d);
+            return;
+        }
+        if header.is_request() {
+            match sa.window.judge(header.message_id) {
+                Inbound::New => self.request(sa, &header, &d),
+                Inbound::Again => match sa.window.stored(&d.bytes) {
+                    // "the responder MUST remember each response until it receives a request whose
+                    // sequence number is larger than or equal to the sequence number in the
+                    // response plus its window size" (RFC 7296 section 2.1), and it goes to where
+                    // the request came from.
+                    Some(response) => {
+                        let response = response.to_vec();
+                        self.counters.retransmits_in += 1;
+                        self.transmit_of(sa, d.local, d.remote, &response);
+                    }
+                    None => self.counters.out_of_order += 1,
+                },
+                Inbound::Outside => self.counters.out_of_order += 1,
+            }
+        } else {
+            let expected = sa
+                .active
+                .as_ref()
+                .is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange);
+            if expected {
+                self.response(sa, &d);
+            } else {
+                self.counters.out_of_order += 1;
+            }
+        }
+    }
+
+    /// What an authenticated message that is the next of its kind tells, whatever is in it.
+    fn alive(&mut self, sa: &mut IkeSa, d: &Datagram, auth_request: bool) {
+        sa.last_in = self.now;
+        if auth_request {
+            // It brings the ports that both float to. There are no children yet.
+            (sa.local, sa.remote) = (d.local, d.remote);
+        } else {
+            self.peer_at(sa, d.remote);
+        }
+    }
+
+    /// An authenticated message that is no copy of an older one, or a packet newer than every one
+    /// before, came from here: hosts "SHOULD send all packets ... to the IP address and port from
+    /// the last valid authenticated packet from the other end" when that end is behind a NAT (RFC
+    /// 7296 section 2.23). A peer that is not behind one stays where it is. That we are behind a
+    /// NAT as well, where the RFC says SHOULD NOT, does not keep the peer's NAT from forgetting it.
+    pub(crate) fn peer_at(&mut self, sa: &mut IkeSa, remote: SocketAddr) {
+        let alive = matches!(sa.state, IkeState::Established | IkeState::Rekeying);
+        if !sa.nat.remote || !alive || sa.remote == remote || remote.ip().is_ipv4() != sa.local.ip().is_ipv4()
+        {
+            return;
+        }
+        if self.move_clashes(sa, remote.ip()) {
+            self.log(
+                Level::Warn,
+                sa,
+                format!("not following the peer to {remote}: an SPI of it is taken there"),
+            );
+            return;
+        }
+        let old = std::mem::replace(&mut sa.remote, remote);
+        self.log(Level::Info, sa, format!("remote endpoint changed from {old} to {remote}"));
+        self.move_children(sa, old.ip());
+    }
+
+    fn request(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+        let payloads = match sa.open(&d.bytes) {
+            Ok(payloads) => payloads,
+            Err(OpenError::Junk) => {
+                self.counters.invalid += 1;
+                return;
+            }
+            Err(OpenError::Syntax(e)) => return self.bad_request(sa, header, d, e),
+        };
+        if !may_come(sa, header.exchange) {
+            return self.out_of_place(sa, header, d);
+        }
+        self.alive(sa, d, header.exchange == ExchangeType::IKE_AUTH);
+        self.begin_answer(sa, header, d);
+        match header.exchange {
+            ExchangeType::IKE_AUTH => auth::answer(self, sa, &payloads),
+            ExchangeType::CREATE_CHILD_SA => {
+                let for_ike = payloads.iter().any(
+                    |p| matches!(p, Payload::Sa(list) if list.iter().any(|p| p.protocol == ProtocolId::IKE)),
+                );
+                if for_ike {
+                    rekey_ike::answer(self, sa, &payloads);
+                } else {
+                    answer_child::answer(self, sa, &payloads);
+                }
+            }
+            _ => delete::answer(self, sa, &payloads),
+        }
+    }
+
+    fn begin_answer(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+        sa.answering = Some(Answering {
+            mid: header.message_id,
+            exchange: header.exchange,
+            digest: digest(&d.bytes),
+            local: d.local,
+            remote: d.remote,
+        });
+    }
+
+    /// An authentic request of an exchange that cannot come now, or that nobody has heard of. "Once
+    /// the IKE SA is authenticated, all requests having errors MUST result in a response notifying
+    /// the peer" (RFC 7296 section 2.21.3); before that, none does.
+    fn out_of_place(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+        self.counters.out_of_order += 1;
+        if !sa.is_up() {
+            return;
+        }
+        self.begin_answer(sa, header, d);
+        self.refuse_syntax(sa, KeyExchange::OutOfPlace { exchange: header.exchange });
+    }
+
+    /// An authentic request that cannot be read.
+    fn bad_request(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram, e: ParseError) {
+        self.counters.invalid += 1;
+        if !may_come(sa, header.exchange) {
+            return self.out_of_place(sa, header, d);
+        }
+        let message = format!("{} request", header.exchange);
+        let why: Diagnosis = KeyExchange::Unreadable { message, error: e }.into();
+        // Who has only done a key exchange can send these without end.
+        if sa.is_up() || self.may_write(d.remote.ip(), About::Authentication) {
+            self.log_why(Level::Error, sa, "", &why);
+        }
+        self.begin_answer(sa, header, d);
+        if e.notify() == NotifyType::INVALID_SYNTAX {
+            return self.refuse_syntax(sa, why);
+        }
+        // An unknown critical payload is fatal in IKE_AUTH only (RFC 7296 section 2.21.2).
+        self.respond_why(sa, &why);
+        if header.exchange == ExchangeType::IKE_AUTH {
+            self.bury(sa);
+            self.close(sa, Close::Failed(why.to_string()));
+        }
+    }
+
+    /// Answers a request of an authenticated peer with INVALID_SYNTAX, which "is considered fatal
+    /// in both peers, meaning that the IKE SA is deleted without needing an explicit Delete
+    /// payload" (RFC 7296 section 2.21.3).
+    pub(crate) fn refuse_syntax(&mut self, sa: &mut IkeSa, why: impl Into<Diagnosis>) {
+        let why = why.into();
+        self.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+        self.bury(sa);
+        if sa.is_up() {
+            self.log_why(Level::Error, sa, "the peer sent invalid syntax, both ends drop the IKE_SA", &why);
+        }
+        self.close(sa, Close::Syntax(format!("the peer sent invalid syntax: {why}")));
+    }
+
+    fn response(&mut self, sa: &mut IkeSa, d: &Datagram) {
+        let opened = sa.open(&d.bytes);
+        if matches!(opened, Err(OpenError::Junk)) {
+            self.counters.invalid += 1;
+            return;
+        }
+        self.alive(sa, d, false);
+        self.timers.cancel(Timer::Retransmit(sa.id));
+        let opened = match (opened, &sa.active) {
+            // The request is in flight until the peer is authenticated.
+            (Ok(payloads), Some(Active { task: Task::Auth(_), .. })) => {
+                return auth::process(self, sa, payloads);
+            }
+            (opened, _) => opened,
+        };
+        let Some(active) = sa.active.take() else { return };
+        sa.window.response_seen();
+        let payloads = match opened {
+            Ok(payloads) => payloads,
+            Err(OpenError::Syntax(e)) => {
+                let why = format!("received invalid {} response: {e}", active.exchange);
+                self.log(Level::Error, sa, why.clone());
+                // The peer cannot know that its answer was of no use.
+                self.say_deleted(sa);
+                let how = match sa.state {
+                    // Only its DELETE was to be answered.
+                    IkeState::Rekeyed => Close::Replaced,
+                    _ if sa.is_up() => Close::Syntax(why),
+                    _ => Close::Failed(why),
+                };
+                sa.active = Some(active);
+                return self.close(sa, how);
+            }
+            Err(OpenError::Junk) => return,
+        };
+        // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the
+        // IKE_SA. What was asked to be closed is closed.
+        if sa.is_up()
+            && !matches!(active.task, Task::DeleteIke(_))
+            && find_notify(&payloads, NotifyType::INVALID_SYNTAX).is_some()
+        {
+            let why = format!("the peer cannot read our {} request (INVALID_SYNTAX)", active.exchange);
+            self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
+            sa.active = Some(active);
+            return self.close(sa, Close::Syntax(why));
+        }
+        if active.exchange == ExchangeType::CREATE_CHILD_SA && out_of_step(self.now, sa, &payloads) {
+            let why = "the peer has answered TEMPORARY_FAILURE for minutes".to_owned();
+            self.log(Level::Error, sa, why.clone());
+            self.say_deleted(sa);
+            sa.active = Some(active);
+            return self.close(sa, Close::Syntax(why));
+        }
+        match active.task {
+            Task::Init | Task::Auth(_) => {}
+            Task::Child(new) => create_child::process(self, sa, new, &payloads),
+            Task::RekeyIke(task) => rekey_ike::process(self, sa, task, &payloads),
+            Task::DeleteChild(task) => delete::process_child(self, sa, task, &payloads),
+            Task::DeleteIke(task) => delete::process_ike(self, sa, task),
+            Task::Liveness => liveness::rearm(self, sa),
+        }
+    }
+}
+
+/// Counts TEMPORARY_FAILURE in responses to CREATE_CHILD_SA. "If a peer continues to receive
+/// TEMPORARY_FAILURE notifications on the same IKE SA after several minutes, then it SHOULD
+/// conclude that the state information is out of sync and close the IKE SA" (RFC 7296 section
+/// 2.25): true then.
+fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
+    if find_notify(payloads, NotifyType::TEMPORARY_FAILURE).is_none() {
+        sa.busy_peer = None;
+        return false;
+    }
+    let pause = |last: Instant| now.saturating_duration_since(last);
+    let since = match sa.busy_peer {
+        Some((since, last)) if pause(last) < BUSY_PEER_FORGOTTEN => since,
+        _ => now,
+    };
+    sa.busy_peer = Some((since, now));
+    now.saturating_duration_since(since) >= BUSY_PEER
+}
+
+/// Exchanges and states: IKE_AUTH once, to a responder whose peer is not authenticated; everything
+/// else only when it is. In particular an IKE_SA that is not established cannot be rekeyed
+/// (CVE-2014-2338).
+fn may_come(sa: &IkeSa, exchange: ExchangeType) -> bool {
+    match exchange {
+        ExchangeType::IKE_AUTH => !sa.initiator && sa.state == IkeState::Connecting && !sa.is_up(),
+        ExchangeType::CREATE_CHILD_SA | ExchangeType::INFORMATIONAL => sa.is_up(),
+        _ => false,
+    }
+}
