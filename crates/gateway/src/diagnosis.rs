@@ -3,7 +3,7 @@
 
 use ironswan_io::Error as IoError;
 use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::Machine;
+use ironswan_keying::diagnosis::{DataPlane, Machine, Sources};
 use rustix::io::Errno;
 
 /// The entry for an error of a kernel object.
@@ -50,6 +50,11 @@ impl<T> Diagnosed<T> for Result<T, IoError> {
     }
 }
 
+/// The entry for a thread of the data plane that cannot wait for its sources.
+pub(crate) fn cannot_wait(sources: Sources, e: &impl std::fmt::Display) -> DataPlane {
+    DataPlane::CannotWait { sources, why: e.to_string() }
+}
+
 /// The entry for a thread that does `of`, and that the system did not start.
 pub(crate) fn no_thread(of: &'static str) -> impl FnOnce(std::io::Error) -> Diagnosis {
     move |why| Machine::NoThread { of, why: why.to_string() }.into()
@@ -57,4 +62,4 @@ pub(crate) fn no_thread(of: &'static str) -> impl FnOnce(std::io::Error) -> Diag
 
 #[cfg(test)]
 #[path = "diagnosis_tests/mod.rs"]
-mod tests;
+pub(crate) mod tests;

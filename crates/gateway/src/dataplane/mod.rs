@@ -19,6 +19,7 @@
 //! | `userspace/` | moves packets through the engine of `ironswan-ipsec`, between a TUN device and sockets |
 //! | `recording` | remembers what it was told, for tests |
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -28,6 +29,7 @@ use ironswan_config::tuning::Tuning;
 use ironswan_crypto::engines::EngineSelection;
 use ironswan_io::route::Route;
 use ironswan_ipsec::Stages;
+use ironswan_keying::diagnosis::DataPlane as DataPlaneFault;
 use ironswan_wire::sadb::{Command, SaRef, SaStats, Up};
 
 pub mod choose;
@@ -126,8 +128,8 @@ pub enum Applied {
 pub struct Refused {
     /// Place of the command among the commands of one [`DataPlane::apply`].
     pub at: usize,
-    /// Why.
-    pub why: Box<dyn std::error::Error>,
+    /// The entry of the list of reasons.
+    pub why: DataPlaneFault,
 }
 
 /// An IKE message as it came.
@@ -162,10 +164,10 @@ pub enum Notice {
 pub enum Restored {
     /// The device was as it should be.
     Nothing,
-    /// The device is as it should be again: a line for the log says what was wrong.
-    Done(String),
-    /// The device is not as it should be, and this is why. To be tried again.
-    Failed(String),
+    /// The device is as it should be again; the entry says what was wrong.
+    Done(DataPlaneFault),
+    /// The device is not as it should be. To be tried again.
+    Failed(DataPlaneFault),
 }
 
 /// A property of a data plane.
@@ -198,19 +200,20 @@ pub struct Report {
     pub stages: Stages,
 }
 
-/// Says what could not be done, for the log.
-pub fn unable(command: &Command) -> String {
-    match command {
-        Command::SaAdd(sa) => format!("unable to install {:?}bound SA {}", sa.direction, sa.spi),
+/// The entry for a refused command.
+pub(crate) fn refused(command: &Command, why: impl fmt::Display) -> DataPlaneFault {
+    let text = match command {
+        Command::SaAdd(sa) => format!("install {:?}bound SA {}", sa.direction, sa.spi),
         Command::SaUpdate { sa, .. } | Command::SaPathMtu { sa, .. } => {
-            format!("unable to update SA {}", sa.spi)
+            format!("update SA {}", sa.spi)
         }
-        Command::SaDelete(sa) => format!("unable to remove {:?}bound SA {}", sa.direction, sa.spi),
+        Command::SaDelete(sa) => format!("remove {:?}bound SA {}", sa.direction, sa.spi),
         Command::PolicyAdd(p) => {
-            format!("unable to install policy {} ({} === {})", p.name, p.local, p.remote)
+            format!("install policy {} ({} === {})", p.name, p.local, p.remote)
         }
         Command::PolicyDelete(p) => {
-            format!("unable to remove policy {} ({} === {})", p.name, p.local, p.remote)
+            format!("remove policy {} ({} === {})", p.name, p.local, p.remote)
         }
-    }
+    };
+    DataPlaneFault::CommandRefused { command: text, why: why.to_string() }
 }

@@ -116,7 +116,7 @@ impl State {
         let mut refused = Vec::new();
         for (at, command) in commands.iter().enumerate() {
             if let Err(why) = self.apply(command) {
-                refused.push(Refused { at, why: Box::new(why) });
+                refused.push(Refused { at, why: super::refused(command, why) });
             }
         }
         refused

@@ -86,7 +86,7 @@ fn udp(port: u16, ipv6: bool) -> Result<UdpSocket, Diagnosis> {
 }
 
 /// The guard over a kernel that only remembers.
-pub(super) fn guard_over(kernel: Table) -> SharedGuard {
+pub(crate) fn guard_over(kernel: Table) -> SharedGuard {
     let standing = crate::driver::tests::standing_guard();
     SharedGuard::new(standing, Box::new(Fake(Rc::new(RefCell::new(kernel)))))
 }

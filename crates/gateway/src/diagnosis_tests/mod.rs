@@ -1,4 +1,4 @@
-//! Every entry of the areas of this crate happens: guard and this machine. The match from entry to
+//! Every entry of the areas of this crate happens: data plane, guard and this machine. The match from entry to
 //! case is exhaustive, so that an entry without a case does not compile. The cases need root, as
 //! the other tests that make network namespaces do.
 //!
@@ -15,8 +15,11 @@ mod machine;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{Area, Entry};
 
+use crate::dataplane::userspace::diagnosis_tests;
+pub(crate) use machine::guard_over;
+
 /// Runs `f` on a thread of its own, in a fresh network namespace with mounts of its own.
-fn in_namespace<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn in_namespace<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|s| {
         let run = || {
             ironswan_io::namespace::unshare_with_mounts().expect("these tests need root");
@@ -37,7 +40,7 @@ fn command(line: &str) {
 }
 
 /// Takes all capabilities from this thread.
-fn without_capabilities() {
+pub(crate) fn without_capabilities() {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -46,6 +49,7 @@ fn without_capabilities() {
 
 fn happens(entry: Entry) -> Option<Diagnosis> {
     match entry {
+        Entry::DataPlane(entry) => Some(diagnosis_tests::happens(entry)),
         Entry::Guard(entry) => Some(guard::happens(entry)),
         Entry::Machine(entry) => Some(machine::happens(entry)),
         _ => None,
@@ -53,9 +57,9 @@ fn happens(entry: Entry) -> Option<Diagnosis> {
 }
 
 #[test]
-fn every_entry_of_guard_and_machine_happens_and_its_sentence_is_one_line() {
+fn every_entry_of_data_plane_guard_and_machine_happens_and_its_sentence_is_one_line() {
     let (mut seen, mut wrong) = (0, Vec::new());
-    let ours = |entry: &Entry| matches!(entry.area(), Area::Guard | Area::Machine);
+    let ours = |entry: &Entry| matches!(entry.area(), Area::DataPlane | Area::Guard | Area::Machine);
     for entry in Entry::all().filter(ours) {
         let found = happens(entry).expect("an area of this crate");
         let text = found.to_string();
@@ -68,6 +72,6 @@ fn every_entry_of_guard_and_machine_happens_and_its_sentence_is_one_line() {
         assert_eq!(found.notify(), None, "no peer is told of {}", entry.name());
         seen += 1;
     }
-    assert!(seen > 25, "{seen} entries");
+    assert!(seen > 40, "{seen} entries");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use ironswan_ike::event::{IkeSaInfo, Level};
 use ironswan_io::Error as IoError;
 use ironswan_io::clock;
+use ironswan_keying::diagnosis::DataPlane as DataPlaneFault;
 use ironswan_wire::sadb::{Command, Direction, SaRef, SaStats, Up};
 
 use super::Driver;
-use crate::dataplane::{Applied, DataPlane, Notice, Refused, unable};
+use crate::dataplane::{Applied, DataPlane, Notice, Refused};
 use crate::observe::log;
 
 impl Driver {
@@ -72,7 +73,7 @@ impl Driver {
         let mut refused = refused.into_iter().peekable();
         for (at, command) in commands.iter().enumerate() {
             if let Some(refused) = refused.next_if(|refused| refused.at == at) {
-                self.refused(command, &*refused.why);
+                self.refused(command, &refused.why);
                 continue;
             }
             self.0.guard.change(|guard, _| match command {
@@ -83,8 +84,8 @@ impl Driver {
         }
     }
 
-    fn refused(&self, command: &Command, why: &dyn std::error::Error) {
-        log::line(Level::Error, None, &format!("{}: {why}", unable(command)));
+    fn refused(&self, command: &Command, why: &DataPlaneFault) {
+        log::diagnosis(Level::Error, None, why);
         // A CHILD_SA without one of its SAs carries nothing: to its owner, that SA has come to its
         // end.
         if let Command::SaAdd(sa) = command {

@@ -17,7 +17,7 @@ use ironswan_ike::event::Level;
 use ironswan_ike::{Endpoint, Options};
 use ironswan_io::clock;
 use ironswan_io::route::Netlink;
-use ironswan_keying::diagnosis::{Machine, SocketFault};
+use ironswan_keying::diagnosis::{DataPlane, Machine, SocketFault};
 use ironswan_keying::{Diagnosis, Joined, Ports};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, LocalSet};
@@ -161,7 +161,7 @@ fn start_driver(settings: &Daemon, keylog: Option<KeyLogger>) -> Result<(Driver,
     let routing = kernel.port().diagnosed()?;
     let standing = StandingGuard::new(from_config::settings(settings));
     let guard = SharedGuard::new(standing, Box::new(kernel));
-    let plane = choose::start(settings, guard.clone()).map_err(|e| e.to_string())?;
+    let plane = choose::start(settings, guard.clone())?;
     let options = Options {
         keylog: keylog.is_some(),
         ports: Ports { ike: settings.port_ike, natt: settings.port_natt },
@@ -272,7 +272,7 @@ impl Running {
         match failed {
             false => Ok(()),
             true => {
-                let lines = vec!["the data plane has ended".to_owned()];
+                let lines = vec![DataPlane::Ended.to_string()];
                 Err(RunError { lines, started: true, passes: false })
             }
         }

@@ -19,6 +19,7 @@
 //! | `candidates` | connections that a peer could have belonged to |
 //! | `configuration` | entries of configuration: files, names of keys, values |
 //! | `configuration_words` | their sentences and remedies |
+//! | `data_plane` | entries of the data plane: SAs, device, offloads, `AF_XDP`, threads |
 //! | `entry` | fault, words, and the macro that makes the enums of an area |
 //! | `key_exchange` | entries of key exchange: proposals, key exchange values, messages |
 //! | `negotiation` | details of a negotiation: the nearest proposals, lists |
@@ -32,6 +33,7 @@ mod authentication;
 mod candidates;
 mod configuration;
 mod configuration_words;
+mod data_plane;
 mod entry;
 mod guard;
 mod key_exchange;
@@ -46,6 +48,7 @@ use std::fmt;
 pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, ProofFault};
 pub use candidates::{CANDIDATES, Candidate, Misfit};
 pub use configuration::{Configuration, ConfigurationEntry};
+pub use data_plane::{DataPlane, DataPlaneEntry, DeviceChange, Offload, Sources};
 pub use entry::Fault;
 pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{KeyExchange, KeyExchangeEntry};
@@ -70,6 +73,8 @@ pub enum Area {
     Authentication,
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors,
+    /// The data plane, which holds SAs and policies and moves packets.
+    DataPlane,
     /// The guard, which keeps protected packets from travelling in clear.
     Guard,
     /// The machine that the gateway runs on.
@@ -84,6 +89,7 @@ impl Area {
             Self::KeyExchange => "key exchange",
             Self::Authentication => "authentication",
             Self::Selectors => "selectors",
+            Self::DataPlane => "data plane",
             Self::Guard => "guard",
             Self::Machine => "this machine",
         }
@@ -182,6 +188,8 @@ areas! {
     Authentication, AuthenticationEntry;
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors, SelectorsEntry;
+    /// The data plane, which holds SAs and policies and moves packets.
+    DataPlane, DataPlaneEntry;
     /// The guard, which keeps protected packets from travelling in clear.
     Guard, GuardEntry;
     /// The machine that the gateway runs on: kernel, capabilities, threads, sockets.

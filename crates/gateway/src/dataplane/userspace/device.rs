@@ -1,23 +1,26 @@
 //! The TUN device as it should be: its own sysctls, and what other programs change of it.
 
-use ironswan_ike::event::Level;
+use std::fmt;
+
 use ironswan_io::Error as IoError;
 use ironswan_io::route::Netlink;
 use ironswan_io::sysctl;
 use ironswan_io::tun::TunConfig;
+use ironswan_keying::diagnosis::{DataPlane, DeviceChange};
 
 use crate::dataplane::Restored;
-use crate::observe::log;
 
-/// Sets the device's own sysctls. Where that fails, the log says what will be wrong.
-pub(super) fn prepare(name: &str) {
-    if let Err(e) = sysctl::prepare_device(name) {
-        log::line(
-            Level::Warn,
-            None,
-            &format!("{e}; if net.ipv4.conf.all.rp_filter is 1, what comes out of the tunnel may be dropped"),
-        );
-    }
+/// Sets the device's own sysctls.
+///
+/// # Errors
+/// The first setting that cannot be written.
+pub(super) fn prepare(name: &str) -> Result<(), DataPlane> {
+    sysctl::prepare_device(name).map_err(|e| DataPlane::DeviceUnprepared { why: e.to_string() })
+}
+
+/// The entry for a device that cannot be restored.
+pub(super) fn lost(name: &str, e: &impl fmt::Display) -> DataPlane {
+    DataPlane::DeviceLost { name: name.to_owned(), why: e.to_string() }
 }
 
 /// State of a device in the kernel.
@@ -31,18 +34,19 @@ pub(super) enum Device {
 /// Looks at the device of this index, and sets it up and its MTU again where somebody changed that.
 pub(super) fn look(netlink: &mut Netlink, config: &TunConfig, index: u32) -> Device {
     let name = &config.name;
+    let disturbed = |what| Restored::Done(DataPlane::DeviceDisturbed { name: name.clone(), what });
     let link = match netlink.link(name) {
         Ok(link) if link.index == index => link,
         Ok(_) | Err(IoError::NoDevice { .. }) => return Device::Gone,
         // The kernel does not tell whether the device is there.
-        Err(e) => return Device::There(Restored::Failed(e.to_string())),
+        Err(e) => return Device::There(Restored::Failed(lost(name, &e))),
     };
     if link.up && link.mtu == config.mtu {
         return Device::There(Restored::Nothing);
     }
     Device::There(match netlink.set_link(index, config.mtu, config.queue_len, true) {
-        Ok(()) if !link.up => Restored::Done(format!("somebody set {name} down; it is up again")),
-        Ok(()) => Restored::Done(format!("somebody changed the MTU of {name}; restored")),
-        Err(e) => Restored::Failed(e.to_string()),
+        Ok(()) if !link.up => disturbed(DeviceChange::Down),
+        Ok(()) => disturbed(DeviceChange::Mtu),
+        Err(e) => Restored::Failed(lost(name, &e)),
     })
 }

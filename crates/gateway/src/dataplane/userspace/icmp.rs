@@ -9,14 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_io::mmsg::RecvSlots;
 use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::raw::RawSocket;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Sources;
 
-use super::notice::StartError;
 use super::sockets::Pair;
 use crate::dataplane::userspace::paths::Paths;
+use crate::diagnosis::{Diagnosed, cannot_wait, no_thread};
+use crate::observe::log;
 
 /// Bytes for each error. Routers quote up to 576 or 1,280 bytes in all; one that quotes more is not
 /// whole, and refused.
@@ -42,18 +46,18 @@ impl Listener {
         paths: Arc<Paths>,
         natt: [Option<u16>; 2],
         narrowed: impl Fn(Vec<IpAddr>) + Send + 'static,
-    ) -> Result<Self, StartError> {
-        let sockets = Pair::open(RawSocket::for_too_big)?;
-        let end = Arc::new((AtomicBool::new(false), Waker::new()?));
-        let poller = Poller::new()?;
-        poller.add(end.1.as_fd(), WAKE)?;
+    ) -> Result<Self, Diagnosis> {
+        let sockets = Pair::open(RawSocket::for_too_big).diagnosed()?;
+        let end = Arc::new((AtomicBool::new(false), Waker::new().diagnosed()?));
+        let poller = Poller::new().diagnosed()?;
+        poller.add(end.1.as_fd(), WAKE).diagnosed()?;
         for socket in sockets.iter() {
-            poller.add(socket, WAKE + 1)?;
+            poller.add(socket, WAKE + 1).diagnosed()?;
         }
         let ends = end.clone();
         let listen = move || run(&poller, &ends.0, &sockets, &paths, natt, narrowed);
         let thread = std::thread::Builder::new().name("ipsec-icmp".into()).spawn(listen);
-        Ok(Self { end, thread: Some(thread.map_err(StartError::Thread)?) })
+        Ok(Self { end, thread: Some(thread.map_err(no_thread("receives ICMP errors"))?) })
     }
 }
 
@@ -80,7 +84,7 @@ fn run(
     let (mut buf, mut got) = (vec![0; SLOT * SLOTS], Vec::with_capacity(SLOTS));
     while !end.load(Ordering::Acquire) {
         if let Err(e) = poller.wait(&mut ready, None) {
-            tracing::error!("cannot wait for ICMP errors; narrow paths are not learned any more: {e}");
+            log::diagnosis(Level::Error, None, &cannot_wait(Sources::IcmpErrors, &e));
             return;
         }
         let mut peers = Vec::new();

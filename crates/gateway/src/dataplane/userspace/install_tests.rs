@@ -455,7 +455,8 @@ fn what_the_engine_refuses_gets_no_route_and_holes_get_none_either() {
     let p = policy(1, AddrRange::any(true));
     let command = Command::PolicyAdd(p);
     assert_eq!(i.apply(NOW, &command).unwrap_err(), ApplyError::Family);
-    assert!(crate::dataplane::unable(&command).contains("unable to install policy net"));
+    let refused = crate::dataplane::refused(&command, "why").to_string();
+    assert!(refused.contains("unable to install policy net"), "{refused}");
     let mut p = policy(1, range([10, 3, 0, 0], [10, 3, 0, 255]));
     p.action = Action::Bypass;
     i.apply(NOW, &Command::PolicyAdd(p)).unwrap();

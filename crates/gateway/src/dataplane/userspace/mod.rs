@@ -50,6 +50,8 @@
 mod config;
 mod crew;
 mod device;
+#[cfg(test)]
+pub(crate) mod diagnosis_tests;
 mod icmp;
 mod ike_queue;
 mod inbound;
@@ -78,7 +80,7 @@ mod workers;
 mod xdp;
 
 pub use config::WorkersConfig;
-pub use notice::{StartError, WorkerNotice};
+pub use notice::WorkerNotice;
 pub use plane::UserSpace;
 pub use stats::WorkerStats;
 pub use workers::Workers;

@@ -15,11 +15,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use ironswan_ike::event::Level;
 use ironswan_io::Error as IoError;
 use ironswan_io::napi::{self, NapiError, NapiFault};
 use ironswan_io::route::{Link, Netlink};
+use ironswan_keying::diagnosis::DataPlane;
 
 use crate::observe::log;
 use ironswan_config::tuning::ThreadedNapi;
@@ -40,7 +42,7 @@ struct State {
     wanted: ThreadedNapi,
     held: Vec<Held>,
     /// The last line that was logged about each interface.
-    said: BTreeMap<String, String>,
+    said: BTreeMap<String, DataPlane>,
 }
 
 impl Default for State {
@@ -83,6 +85,12 @@ impl Threaded {
         self.0.borrow().held.iter().map(|h| h.name.clone()).collect()
     }
 
+    /// The last failure that was logged about an interface.
+    #[cfg(test)]
+    pub(super) fn said(&self, name: &str) -> Option<DataPlane> {
+        self.0.borrow().said.get(name).cloned()
+    }
+
     /// Puts back what was set, at the end.
     pub fn release(&self) {
         self.want(&NOTHING);
@@ -96,7 +104,7 @@ impl State {
         }
         let mut netlink = match self.netlink.take().map_or_else(Netlink::open, Ok) {
             Ok(netlink) => netlink,
-            Err(e) => return self.say("", &e.to_string()),
+            Err(e) => return self.say("", &e, ""),
         };
         self.trim(&mut netlink);
         self.take(&mut netlink);
@@ -111,14 +119,14 @@ impl State {
                 Ok(Some(link)) => link,
                 Ok(None) => continue,
                 Err(e) => {
-                    self.say(&held.name, &e.to_string());
+                    self.say(&held.name, &e, "");
                     self.held.push(held);
                     continue;
                 }
             };
             let wanted = link.name == held.name && self.wanted.names(&held.name);
             if !wanted && let Err(e) = put_back(&link, held.set) {
-                self.say(&held.name, &format!("{e}; until then kernel threads poll it"));
+                self.say(&held.name, &e, "kernel threads poll it");
             } else if !wanted {
                 tracing::info!("what {} receives is polled as before (data.threaded_napi)", link.name);
                 self.said.remove(&held.name);
@@ -133,7 +141,7 @@ impl State {
             ThreadedNapi::Named(names) => names.clone(),
             ThreadedNapi::Auto => match netlink.links() {
                 Ok(links) => links.into_iter().filter(|l| l.up && !l.loopback).map(|l| l.name).collect(),
-                Err(e) => return self.say("", &e.to_string()),
+                Err(e) => return self.say("", &e, ""),
             },
         };
         for name in names {
@@ -143,11 +151,11 @@ impl State {
             let taken = match netlink.link(&name) {
                 Ok(link) => set(&link).map(|set| Held { index: link.index, name: name.clone(), set }),
                 Err(IoError::NoDevice { .. }) => {
-                    self.say(&name, "there is no such interface; kernel threads poll it when it comes");
+                    self.say(&name, &"there is no such interface; kernel threads poll it when it comes", "");
                     continue;
                 }
                 Err(e) => {
-                    self.say(&name, &e.to_string());
+                    self.say(&name, &e, "");
                     continue;
                 }
             };
@@ -160,16 +168,18 @@ impl State {
                 // Not every interface has a driver that receives by itself.
                 Err(NapiError { why: NapiFault::NoNapi | NapiFault::NoFile, .. })
                     if self.wanted == ThreadedNapi::Auto => {}
-                Err(e) => self.say(&name, &format!("{e}; until then softirqs poll it")),
+                Err(e) => self.say(&name, &e, "softirqs poll it"),
             }
         }
     }
 
     /// Logs, unless it was the last thing that was said of the interface.
-    fn say(&mut self, name: &str, text: &str) {
-        if self.said.insert(name.to_owned(), text.to_owned()).is_none_or(|last| last != text) {
-            let colon = if name.is_empty() { "" } else { ": " };
-            log::line(Level::Warn, None, &format!("data.threaded_napi: {name}{colon}{text}"));
+    fn say(&mut self, name: &str, why: &impl fmt::Display, until: &'static str) {
+        let (interface, why) = (name.to_owned(), why.to_string());
+        let unchanged = DataPlane::PollingUnchanged { interface, why, until };
+        if self.said.get(name) != Some(&unchanged) {
+            log::diagnosis(Level::Warn, None, &unchanged);
+            self.said.insert(name.to_owned(), unchanged);
         }
     }
 }

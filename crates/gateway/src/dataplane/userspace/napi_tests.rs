@@ -65,7 +65,7 @@ fn has_thread(name: &str) -> bool {
 }
 
 fn said(threaded: &Threaded, name: &str) -> String {
-    threaded.0.borrow().said.get(name).cloned().unwrap_or_default()
+    threaded.said(name).as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 fn names(list: &[&str]) -> Vec<String> {

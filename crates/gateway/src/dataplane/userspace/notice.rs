@@ -1,8 +1,7 @@
-//! Messages of the worker threads to the control plane, and why they could not be started.
+//! Messages of the worker threads to the control plane.
 
 use std::net::IpAddr;
 
-use ironswan_io::Error as IoError;
 use ironswan_wire::sadb::Up;
 
 use super::offloads::Slower;
@@ -24,40 +23,4 @@ pub enum WorkerNotice {
     /// The kernel refuses something that was faster; packets go the slower way. Once for each, not
     /// for each packet.
     Slower(Slower),
-}
-
-/// Why the data plane did not start. The message says what to do.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A kernel object could not be had.
-    Io(IoError),
-    /// The thread could not be started.
-    Thread(std::io::Error),
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Io(e) => e.fmt(f),
-            Self::Thread(e) => {
-                write!(f, "a data plane thread could not be started: {e} (look at `ulimit -u`)")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(e) => Some(e),
-            Self::Thread(e) => Some(e),
-        }
-    }
-}
-
-impl From<IoError> for StartError {
-    fn from(e: IoError) -> Self {
-        Self::Io(e)
-    }
 }

@@ -2,10 +2,10 @@
 //! says which packets take the slower way, and the remedy. A missing offload loses no packet, and
 //! no packet leaves in clear.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ironswan_io::tun::Offloads as TunOffloads;
+use ironswan_keying::diagnosis::{DataPlane, Offload};
 
 use crate::dataplane::Property;
 use ironswan_config::tuning::Tuning;
@@ -42,57 +42,28 @@ impl Offloads {
         ]
     }
 
-    /// Offloads that were asked for and not granted, a line each with the remedy.
-    pub fn shortfalls(&self, asked: &Tuning) -> Vec<String> {
-        let mut out = Vec::new();
-        if asked.tun_offload && !self.tun.tso {
-            out.push(
-                "the TUN device has no segmentation offload: every packet is a system call of its own; a kernel of Linux 4.0 \
-                 or newer has it (data { tun_offload = no } ends this message)"
-                    .to_owned(),
-            );
-        } else if asked.tun_offload && !self.tun.uso {
-            out.push(
-                "the TUN device has no UDP segmentation offload (Linux 6.2 has it): UDP packets cross it one by one, TCP is not \
-                 affected; a newer kernel makes UDP faster"
-                    .to_owned(),
-            );
-        }
-        if asked.gso && self.segments == 1 {
-            out.push(
-                "the kernel does not cut UDP sends (UDP_SEGMENT, Linux 4.18): every ESP packet is sent by itself; a newer \
-                 kernel makes this faster (data { gso = no } ends this message)"
-                    .to_owned(),
-            );
-        }
-        if asked.gro && !self.gro {
-            out.push(
-                "the kernel does not merge received UDP (UDP_GRO, Linux 5.0): every ESP packet is received by itself; a newer \
-                 kernel makes this faster (data { gro = no } ends this message)"
-                    .to_owned(),
-            );
-        }
+    /// Offloads that were asked for and not granted. Interfaces without `AF_XDP` are told where they
+    /// are opened.
+    pub fn shortfalls(&self, asked: &Tuning) -> Vec<DataPlane> {
+        let tun = match (asked.tun_offload, self.tun.tso, self.tun.uso) {
+            (true, false, _) => Some(Offload::TunSegments),
+            (true, true, false) => Some(Offload::TunUdpSegments),
+            _ => None,
+        };
+        let missing = [
+            tun,
+            (asked.gso && self.segments == 1).then_some(Offload::SendSegments),
+            (asked.gro && !self.gro).then_some(Offload::ReceiveMerging),
+            (!asked.busy_poll.is_zero() && !self.busy_poll).then_some(Offload::BusyPoll),
+        ];
+        let missing = missing.into_iter().flatten().map(|which| DataPlane::OffloadMissing { which });
         let [receive, send] = self.buffers;
-        if receive.min(send) < asked.socket_buffer {
-            out.push(format!(
-                "data.socket_buffer = {}: the kernel grants {receive} bytes for receiving and {send} for sending, so bursts may \
-                 be dropped; give the daemon CAP_NET_ADMIN, or raise net.core.rmem_max and net.core.wmem_max",
-                asked.socket_buffer
-            ));
-        }
-        if !asked.busy_poll.is_zero() && !self.busy_poll {
-            out.push(
-                "data.busy_poll: this kernel does not let a waiting thread poll network cards (Linux 6.9 does); it sleeps as \
-                 without; remove the key"
-                    .to_owned(),
-            );
-        }
-        for name in asked.xdp.iter().filter(|name| !self.xdp.contains(name)) {
-            out.push(format!(
-                "data.xdp: ESP on {name} is received through sockets, not through AF_XDP; remove it from data {{ xdp }}"
-            ));
-        }
-        out
+        let small = (receive.min(send) < asked.socket_buffer).then_some(DataPlane::SmallBuffers {
+            asked: asked.socket_buffer,
+            receive,
+            send,
+        });
+        missing.chain(small).collect()
     }
 }
 
@@ -117,24 +88,12 @@ impl Slower {
             Self::Merging { udp: false } => "merging of TCP".to_owned(),
         }
     }
-}
 
-impl fmt::Display for Slower {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Segmentation(peer) => write!(
-                f,
-                "the kernel does not cut UDP sends to {peer} (no checksum offload on the way there?): packets are sent one by \
-                 one, none is lost; switch tx-checksumming on (ethtool -K DEVICE tx on), or set data {{ gso = no }}"
-            ),
-            Self::Merging { udp } => {
-                let what = if *udp { "UDP" } else { "TCP" };
-                write!(
-                    f,
-                    "the TUN device refuses merged {what} packets: they are written one by one, none is lost, and it is tried \
-                     again every minute; update the kernel, or set data {{ tun_offload = no }}"
-                )
-            }
+    /// The entry of the list of reasons.
+    pub fn diagnosis(&self) -> DataPlane {
+        match *self {
+            Self::Segmentation(peer) => DataPlane::SendsNotCut { peer },
+            Self::Merging { udp } => DataPlane::MergesRefused { udp },
         }
     }
 }

@@ -12,10 +12,13 @@ use ironswan_config::Daemon;
 use ironswan_config::tuning::Tuning;
 use ironswan_crypto::engines::{EngineSelection, Engines};
 use ironswan_crypto::rng::System;
+use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_io::route::{Netlink, Route};
 use ironswan_io::tun::TunConfig;
 use ironswan_ipsec::Engine;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{DataPlane as DataPlaneFault, DeviceChange};
 use ironswan_wire::sadb::{Command, SaRef, SaStats};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep};
@@ -25,12 +28,14 @@ use super::device::{self, Device};
 use super::ike_queue::{IkeQueue, ike_queue};
 use super::install::Installer;
 use super::napi::Threaded;
-use super::notice::{StartError, WorkerNotice};
+use super::notice::WorkerNotice;
 use super::report;
 use super::sockets::IkeSender;
 use super::workers::Workers;
 use crate::dataplane::{Applied, DataPlane, Notice, Refused, Report, Restored};
+use crate::diagnosis::Diagnosed;
 use crate::guard::shared::SharedGuard;
+use crate::observe::log;
 
 /// Pause between two looks for path MTUs that are to be forgotten.
 const FORGET_INTERVAL: Duration = Duration::from_secs(10);
@@ -68,27 +73,29 @@ impl UserSpace {
     ///
     /// # Errors
     /// Whatever is missing, with the remedy. Nothing is left behind then.
-    pub fn start(daemon: &Daemon, guard: SharedGuard) -> Result<Self, StartError> {
+    pub fn start(daemon: &Daemon, guard: SharedGuard) -> Result<Self, Diagnosis> {
         let epoch = clock::now();
         let nanos = || {
             let since = clock::now().saturating_duration_since(epoch);
             u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
         };
         let selection = Engines::select(&mut || nanos(), daemon.engine);
-        selection.warnings.iter().for_each(|line| tracing::warn!("{line}"));
+        engine_doubts(&selection).iter().for_each(|doubt| log::diagnosis(Level::Warn, None, doubt));
         let engines = selection.engines;
         let config = ironswan_ipsec::Config { engines, ..ironswan_ipsec::Config::default() };
         let engine = Engine::new(Box::new(System), config);
         let (ike_sink, datagrams) = ike_queue();
         let (notice_tx, notices) = mpsc::unbounded_channel();
-        let netlink = Netlink::open()?;
+        let netlink = Netlink::open().diagnosed()?;
         let config = workers_config(daemon, epoch);
         let workers = Workers::start(&config, engine.clone(), ike_sink, move |notice| {
             // The receiver is gone only when the daemon ends.
             let _ = notice_tx.send(notice);
         })?;
-        device::prepare(&config.device.name);
-        workers.offloads().shortfalls(&daemon.tuning).iter().for_each(|line| tracing::warn!("{line}"));
+        let unprepared = device::prepare(&config.device.name).err();
+        let missing = workers.offloads().shortfalls(&daemon.tuning);
+        let doubts = unprepared.into_iter().chain(missing);
+        doubts.for_each(|doubt| log::diagnosis(Level::Warn, None, &doubt));
         let installer = Installer::new(engine.clone(), guard, workers.device_index())
             .waking(workers.refresher())
             .over(workers.paths().clone());
@@ -126,7 +133,7 @@ impl UserSpace {
                 Some(WorkerNotice::Ended) | None => return Poll::Ready(Notice::Ended),
                 Some(WorkerNotice::NarrowPath(peers)) => self.installer.narrowed(&peers),
                 Some(WorkerNotice::Slower(what)) => {
-                    tracing::warn!("{what}");
+                    log::diagnosis(Level::Warn, None, &what.diagnosis());
                     if self.slower.len() < MAX_SLOWER {
                         self.slower.push(what.name());
                     }
@@ -144,6 +151,11 @@ impl UserSpace {
     fn now(&self) -> Duration {
         clock::now().saturating_duration_since(self.epoch)
     }
+}
+
+/// Engines that are not used although they should be.
+pub(super) fn engine_doubts(selection: &EngineSelection) -> Vec<DataPlaneFault> {
+    selection.warnings.iter().map(|why| DataPlaneFault::EngineUnused { why: why.clone() }).collect()
 }
 
 fn workers_config(daemon: &Daemon, epoch: Instant) -> WorkersConfig {
@@ -169,7 +181,7 @@ impl DataPlane for UserSpace {
         let mut refused = Vec::new();
         for (at, command) in commands.iter().enumerate() {
             if let Err(why) = self.installer.apply(now, command) {
-                refused.push(Refused { at, why: Box::new(why) });
+                refused.push(Refused { at, why: super::super::refused(command, why) });
             }
         }
         self.installer.wake();
@@ -229,13 +241,15 @@ impl DataPlane for UserSpace {
             Device::There(restored) => restored,
             Device::Gone => match self.workers.replace_device(&self.device) {
                 Ok(index) => {
-                    device::prepare(name);
+                    let unprepared = device::prepare(name).err();
+                    unprepared.into_iter().for_each(|doubt| log::diagnosis(Level::Warn, None, &doubt));
                     self.installer.replace_device(index);
-                    Restored::Done(format!("somebody deleted {name}; it was made again, the SAs go on"))
+                    Restored::Done(DataPlaneFault::DeviceDisturbed {
+                        name: name.clone(),
+                        what: DeviceChange::Deleted,
+                    })
                 }
-                Err(e) => {
-                    Restored::Failed(format!("somebody deleted {name}, and it cannot be made again: {e}"))
-                }
+                Err(e) => Restored::Failed(device::lost(name, &e)),
             },
         }
     }

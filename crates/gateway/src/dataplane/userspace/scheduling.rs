@@ -2,31 +2,45 @@
 
 use std::sync::Once;
 
+use ironswan_ike::event::Level;
+use ironswan_keying::diagnosis::DataPlane;
+
+use crate::observe::log;
+
 /// Binds this thread to a processor.
-pub(super) fn bind(cpu: usize) {
+///
+/// # Errors
+/// The kernel refuses; the thread runs on any processor.
+pub(super) fn bind(processor: usize) -> Result<(), DataPlane> {
     let mut set = rustix::thread::CpuSet::new();
-    if cpu < rustix::thread::CpuSet::MAX_CPU {
-        set.set(cpu);
+    if processor < rustix::thread::CpuSet::MAX_CPU {
+        set.set(processor);
     }
-    if let Err(e) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!("a worker cannot be bound to processor {cpu}, and runs on any: {e}");
-    }
+    let bound = rustix::thread::sched_setaffinity(None, &set);
+    bound.map_err(|e| DataPlane::WorkerUnbound { processor, why: e.to_string() })
 }
 
-/// Gives this thread a nice value; 0 leaves it as the daemon is. All workers are refused it, or
-/// none: it is said once.
-pub(super) fn prefer(nice: i8) {
-    static SAID: Once = Once::new();
+/// Gives this thread a nice value; 0 leaves it as the daemon is.
+///
+/// # Errors
+/// The kernel refuses; the thread keeps the daemon's priority.
+pub(super) fn prefer(nice: i8) -> Result<(), DataPlane> {
     if nice == 0 {
-        return;
+        return Ok(());
     }
-    if let Err(e) = rustix::process::setpriority_process(None, nice.into()) {
-        SAID.call_once(|| {
-            tracing::warn!(
-                "data.nice = {nice}: the workers may not ({e}), and keep the daemon's priority: give it CAP_SYS_NICE or a unit \
-                 with LimitNICE={nice}, or write nice = 0"
-            );
-        });
+    let set = rustix::process::setpriority_process(None, nice.into());
+    set.map_err(|e| DataPlane::WorkerPriority { nice, why: e.to_string() })
+}
+
+/// Binds and prefers this worker, and logs what the kernel refuses. All workers are refused a nice
+/// value, or none: the log has that once.
+pub(super) fn schedule(processor: Option<usize>, nice: i8) {
+    static SAID: Once = Once::new();
+    if let Some(Err(e)) = processor.map(bind) {
+        log::diagnosis(Level::Warn, None, &e);
+    }
+    if let Err(e) = prefer(nice) {
+        SAID.call_once(|| log::diagnosis(Level::Warn, None, &e));
     }
 }
 

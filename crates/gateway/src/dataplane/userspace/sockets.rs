@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ironswan_ike::event::Level;
 use ironswan_io::Error as IoError;
 use ironswan_io::poller::Waker;
 use ironswan_io::raw::{RawSocket, WITH_HEADER};
@@ -15,6 +16,7 @@ use ironswan_wire::ip::protocol;
 
 use super::config::WorkersConfig;
 use super::xdp::Xdp;
+use crate::observe::log;
 use ironswan_config::tuning::Tuning;
 
 /// A socket of each family. IPv6 may be missing from the kernel.
@@ -77,13 +79,15 @@ impl Sockets {
         };
         let ah = raw(protocol::AH)?;
         let inner = if ah.v6.is_some() { &[protocol::IPV4, protocol::IPV6][..] } else { &[] };
+        let (xdp, unused) = Xdp::open(&config.tuning.xdp, natt_port, config.raw_esp);
+        unused.iter().for_each(|unused| log::diagnosis(Level::Warn, None, unused));
         Ok(Self {
             natt: Pair::open(|ipv6| UdpSocket::bind(esp(ipv6)))?,
             ike: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::ike(ipv6, ike_port, mark)))?,
             raw: raw(protocol::ESP)?,
             ah,
             ip: raw(WITH_HEADER)?,
-            xdp: Arc::new(Xdp::open(&config.tuning.xdp, natt_port, config.raw_esp)),
+            xdp: Arc::new(xdp),
             _errors: inner.iter().map(|p| RawSocket::for_errors(*p, mark)).collect::<Result<_, _>>()?,
             ike_full: AtomicU64::new(0),
         })

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ironswan_config::tuning::Tuning;
+use ironswan_ike::event::Level;
 use ironswan_io::Error as IoError;
 use ironswan_io::clock;
 use ironswan_io::poller::{Poller, Ready, Waker};
@@ -15,16 +16,20 @@ use ironswan_io::tun::{Offloads as TunOffloads, Tun, TunConfig};
 use ironswan_io::udp::UdpSocket;
 use ironswan_io::xdp::XdpStats;
 use ironswan_ipsec::{Engine, Stopwatch};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Sources;
 
 use super::config::WorkersConfig;
 use super::lanes::{Lanes, LanesConfig};
-use super::notice::{StartError, WorkerNotice};
+use super::notice::WorkerNotice;
 use super::offloads::Offloads;
 use super::paths::Paths;
 use super::sockets::{IkeSender, Sockets, sources, token};
 use super::stats::WorkerStats;
 use super::{crew, icmp, scheduling, xdp};
 use crate::dataplane::IkeDatagram;
+use crate::diagnosis::{Diagnosed, cannot_wait, no_thread};
+use crate::observe::log;
 
 /// The running data plane. Stops when dropped; the TUN device vanishes with it.
 pub struct Workers {
@@ -87,19 +92,22 @@ impl Workers {
         engine: Arc<Engine>,
         ike_sink: impl FnMut(IkeDatagram) -> bool + Send + 'static,
         notice_sink: impl FnMut(WorkerNotice) + Send + 'static,
-    ) -> Result<Self, StartError> {
-        let sockets = Arc::new(Sockets::open(config)?);
-        let tun = Arc::new(Tun::create(&config.device)?);
+    ) -> Result<Self, Diagnosis> {
+        let sockets = Arc::new(Sockets::open(config).diagnosed()?);
+        let tun = Arc::new(Tun::create(&config.device).diagnosed()?);
         let device_index = AtomicU32::new(tun.index());
-        let stop =
-            Arc::new(Stop { flag: AtomicBool::new(false), waker: Waker::new()?, device: Mutex::new(None) });
+        let stop = Arc::new(Stop {
+            flag: AtomicBool::new(false),
+            waker: Waker::new().diagnosed()?,
+            device: Mutex::new(None),
+        });
         let tun_offloads = tun.offloads();
-        let poller = Poller::new()?;
+        let poller = Poller::new().diagnosed()?;
         let busy_poll = poller.busy_poll(config.tuning.busy_poll);
         for (source, token) in sources(&tun, &sockets, &stop.waker) {
-            poller.add(source, token)?;
+            poller.add(source, token).diagnosed()?;
         }
-        sockets.xdp.each_source(|source, n| poller.add(source, token::XDP + n))?;
+        sockets.xdp.each_source(|source, n| poller.add(source, token::XDP + n)).diagnosed()?;
         let (epoch, tuning) = (config.epoch, &config.tuning);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = crew::workers(tuning, processors);
@@ -144,21 +152,18 @@ impl Workers {
     }
 
     /// Starts the next worker.
-    fn spawn(&mut self, tuning: &Tuning, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+    fn spawn(&mut self, tuning: &Tuning, work: impl FnOnce() + Send + 'static) -> Result<(), Diagnosis> {
         let n = self.threads.len();
         let cpu = (!tuning.pin.is_empty()).then(|| tuning.pin[n % tuning.pin.len()]);
         let nice = tuning.nice;
         let end = End { lanes: self.lanes.clone(), stop: self.stop.clone() };
         let bound = move || {
             let _end = end;
-            if let Some(cpu) = cpu {
-                scheduling::bind(cpu);
-            }
-            scheduling::prefer(nice);
+            scheduling::schedule(cpu, nice);
             work();
         };
         let thread = std::thread::Builder::new().name(format!("ipsec-data-{n}")).spawn(bound);
-        self.threads.push(thread.map_err(StartError::Thread)?);
+        self.threads.push(thread.map_err(no_thread("moves packets"))?);
         Ok(())
     }
 
@@ -283,7 +288,7 @@ fn run(poller: &Poller, lanes: &Lanes<Arc<Sockets>>, mut tun: Arc<Tun>, epoch: I
     let (mut due, mut seen) = (None, 0);
     while !stop.flag.load(Ordering::Acquire) {
         if let Err(e) = poller.wait(&mut ready, due) {
-            tracing::error!("the data plane cannot wait for packets and ends: {e}");
+            log::diagnosis(Level::Error, None, &cannot_wait(Sources::Packets, &e));
             return;
         }
         let now = clock::now().saturating_duration_since(epoch);
@@ -297,7 +302,7 @@ fn run(poller: &Poller, lanes: &Lanes<Arc<Sockets>>, mut tun: Arc<Tun>, epoch: I
                         // gone yet.
                         poller.remove(&*tun);
                         if let Err(e) = poller.add(new.as_fd(), token::TUN) {
-                            tracing::error!("the data plane cannot listen to its new device: {e}");
+                            log::diagnosis(Level::Error, None, &cannot_wait(Sources::NewDevice, &e));
                         }
                         lanes.replace_device(new.clone());
                         tun = new;

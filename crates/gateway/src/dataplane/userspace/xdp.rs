@@ -13,12 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ironswan_ike::event::Level;
 use ironswan_io::mmsg::Received;
 use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::xdp::{GenericXdp, InterfaceState, SLOT, XdpAttachment, XdpConfig, XdpSocket, XdpStats};
 use ironswan_ipsec::{Carrier, Datagram};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{DataPlane, Sources};
 
-use super::notice::StartError;
+use crate::diagnosis::{Diagnosed, cannot_wait, no_thread};
+use crate::observe::log;
 
 /// One interface, as long as it is there.
 #[derive(Debug)]
@@ -48,10 +52,10 @@ fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Xdp {
-    /// Opens the interfaces of `names`. Of those that cannot be opened it says why, and goes on
-    /// without.
-    pub(super) fn open(names: &[String], natt_port: u16, raw_esp: bool) -> Self {
-        let mut interfaces = Vec::new();
+    /// Opens the interfaces of `names`. Returns also the reasons why some of them are left to the
+    /// sockets.
+    pub(super) fn open(names: &[String], natt_port: u16, raw_esp: bool) -> (Self, Vec<DataPlane>) {
+        let (mut interfaces, mut unused) = (Vec::new(), Vec::new());
         for name in names {
             let config =
                 XdpConfig { interface: name.clone(), natt_port, raw_esp, generic: GenericXdp::Hardware };
@@ -66,10 +70,12 @@ impl Xdp {
                         past: Mutex::default(),
                     });
                 }
-                Err(e) => tracing::warn!("data.xdp: {name} is left to the sockets: {e}"),
+                Err(e) => {
+                    unused.push(DataPlane::XdpUnused { interface: name.clone(), why: e.to_string() });
+                }
             }
         }
-        Self { interfaces }
+        (Self { interfaces }, unused)
     }
 
     /// Calls `add` with the descriptor and the number of every queue.
@@ -95,6 +101,12 @@ impl Xdp {
         hold(queue).as_mut().is_some_and(|socket| socket.recv(&mut buf[..room], SLOT, out) != 0)
     }
 
+    /// Looks at all interfaces. Returns an entry for the first that is gone.
+    #[cfg(test)]
+    pub(super) fn lost(&self) -> Option<DataPlane> {
+        self.interfaces.iter().find_map(Interface::look)
+    }
+
     /// The names of interfaces that are in use.
     pub(super) fn names(&self) -> Vec<String> {
         let here = self.interfaces.iter().filter(|i| hold(&i.attached).is_some());
@@ -112,19 +124,14 @@ impl Xdp {
 }
 
 impl Interface {
-    /// Addresses or interfaces have changed.
+    /// Addresses or interfaces have changed. Returns an entry when the interface is gone.
     #[cold]
-    fn look(&self) {
+    fn look(&self) -> Option<DataPlane> {
         let mut attached = hold(&self.attached);
         // The interface may be back by now, with the same name and number, and without our sockets.
         let unbound =
             || self.queues.iter().any(|queue| hold(queue).as_ref().is_some_and(XdpSocket::is_unbound));
         if attached.as_mut().is_some_and(|a| a.changed() == InterfaceState::Gone || unbound()) {
-            tracing::warn!(
-                "the interface {} is gone, and AF_XDP with it: ESP is received through sockets from now on; once it is back, \
-                 restart the daemon to have AF_XDP again",
-                self.name
-            );
             *attached = None;
             for queue in &self.queues {
                 if let Some(socket) = hold(queue).take() {
@@ -132,7 +139,9 @@ impl Interface {
                     *past = *past + socket.stats();
                 }
             }
+            return Some(DataPlane::XdpLost { interface: self.name.clone() });
         }
+        None
     }
 }
 
@@ -151,16 +160,16 @@ pub(super) struct Attendant {
 
 impl Attendant {
     /// `None` when there is nothing to look after.
-    pub(super) fn start(xdp: &Arc<Xdp>) -> Result<Option<Self>, StartError> {
+    pub(super) fn start(xdp: &Arc<Xdp>) -> Result<Option<Self>, Diagnosis> {
         if xdp.interfaces.is_empty() {
             return Ok(None);
         }
-        let end = Arc::new((AtomicBool::new(false), Waker::new()?));
-        let poller = Poller::new()?;
-        poller.add(end.1.as_fd(), WAKE)?;
+        let end = Arc::new((AtomicBool::new(false), Waker::new().diagnosed()?));
+        let poller = Poller::new().diagnosed()?;
+        poller.add(end.1.as_fd(), WAKE).diagnosed()?;
         for (i, interface) in (WAKE + 1..).zip(&xdp.interfaces) {
             if let Some(attachment) = &*hold(&interface.attached) {
-                poller.add(attachment.as_fd(), i)?;
+                poller.add(attachment.as_fd(), i).diagnosed()?;
             }
         }
         let (ends, xdp) = (end.clone(), xdp.clone());
@@ -168,14 +177,13 @@ impl Attendant {
             let mut ready = Ready::with_capacity(16);
             while !ends.0.load(Ordering::Acquire) {
                 if let Err(e) = poller.wait(&mut ready, None) {
-                    tracing::error!(
-                        "cannot wait for changes of addresses; AF_XDP knows only those of before: {e}"
-                    );
+                    log::diagnosis(Level::Error, None, &cannot_wait(Sources::Addresses, &e));
                     return;
                 }
                 for token in ready.tokens() {
                     let interface = token.checked_sub(WAKE + 1).and_then(|i| xdp.interfaces.get(i as usize));
-                    interface.into_iter().for_each(Interface::look);
+                    let lost = interface.and_then(Interface::look);
+                    lost.into_iter().for_each(|lost| log::diagnosis(Level::Warn, None, &lost));
                 }
                 if !ends.0.load(Ordering::Acquire) {
                     std::thread::sleep(PAUSE);
@@ -183,7 +191,7 @@ impl Attendant {
             }
         };
         let thread = std::thread::Builder::new().name("ipsec-xdp".into()).spawn(attend);
-        Ok(Some(Self { end, thread: Some(thread.map_err(StartError::Thread)?) }))
+        Ok(Some(Self { end, thread: Some(thread.map_err(no_thread("looks after AF_XDP"))?) }))
     }
 }
 
@@ -219,7 +227,8 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_is_left_out() {
-        let xdp = Xdp::open(&["nosuch0".into(), "nosuch1".into()], 4500, true);
+        let (xdp, unused) = Xdp::open(&["nosuch0".into(), "nosuch1".into()], 4500, true);
+        assert_eq!(unused.len(), 2);
         assert!(xdp.names().is_empty());
         xdp.each_source(|_, n| Err(n)).unwrap();
         assert!(!xdp.receive(3, &mut [0; 100], &mut Vec::new()));
