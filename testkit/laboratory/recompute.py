@@ -7,9 +7,9 @@ Checked of a record of the schema ironswan.lab/1: median, median absolute deviat
 repeats of every measure; ratio and difference to the baseline; that every sample belongs to a figure and every figure to samples;
 and what holds of any measurement: shares lie between 0 and 1, no count, size, rate or duration is negative, no more arrives than
 was sent, percentiles ascend and are above nothing; where it has raw trials of packets, those and what follows from them
-(trials.py). Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
-ironswan.flood/1: each trial's loss, rate and account of lost packets, then peaks, curves and throughputs, each of which some deciding
-trial must have carried. In a folder of `plan --verify`, besides, every prediction from the model and its error (planner.py). Exit status
+(trials.py). Of `line` and `demo`: the measures of each trial from the counters of its window. Of `flood`: the loss, rate and account of
+lost packets of each trial, then peaks, curves, places and throughputs, each of which some deciding trial must have carried. In a folder of
+`plan --verify`, besides, every prediction from the model and its error (planner.py). Exit status
 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
 """
 
@@ -165,13 +165,14 @@ def lab(run, folder):
     """A record of ironswan.lab/1: what disagrees, and what was computed."""
     quantities = sum(len(f["measures"]) for f in run["figures"])
     said = f"{quantities} quantities of {len(run['figures'])} figures follow from {len(run['samples'])} samples"
-    wrong, more = raw_trials.check(run, folder)
+    wrong, more = MORE.get(run["experiment"], raw_trials.check)(run, folder)
     return list(check_samples(run)) + list(check_figures(run)) + wrong, said + more
 
 
-def check_window(where, run, window):
+def check_window(where, machine, window, measures):
+    """Of one trial of `line` or `demo`: its measures from the counters of its window."""
     seconds, cpu, hz = window["seconds"], window["cpu"], window["ticks_per_second"]
-    capacity = run["machine"]["cpus"] * seconds
+    capacity = machine["cpus"] * seconds
     work = sum(cpu[kind] for kind in ("user", "nice", "system", "irq", "softirq"))
     idle = cpu["idle"] + cpu["iowait"] + cpu["steal"]
     busy = min(max(capacity - idle / hz, 0.0), capacity)
@@ -180,20 +181,22 @@ def check_window(where, run, window):
     if not 0 < payload <= window["bytes"]:
         yield f"{where}: payload of {payload} bytes in {window['bytes']}"
         return
+    sizes = [g["resident_kib"] for g in window["gateways"] if g["resident_kib"] is not None]
     yield from differing(
         where,
-        window,
+        measures,
         {
             "gbps": payload * 8 / seconds / 1e9,
             "bytes_per_buffer": window["bytes"] / max(window["buffers"], 1),
             "machine_ns_per_byte": busy * 1e9 / payload,
             "gateways_ns_per_byte": gateways / payload,
             "softirq_share": cpu["softirq"] / max(work, 1),
-            "busy_share": busy / capacity,
+            "resident_kib": max(sizes, default=None),
         },
     )
+    yield from differing(where, window, {"busy_share": busy / capacity})
     # Times are read one after the other, and counters are cut to ticks: one of each processor and of each counter.
-    inexact = capacity / 50 + (run["machine"]["cpus"] + 8) / hz
+    inexact = capacity / 50 + (machine["cpus"] + 8) / hz
     not_idle = capacity - (cpu["idle"] + cpu["iowait"]) / hz
     if not_idle < -inexact:
         yield f"{where}: processors were idle for {capacity - not_idle} s of {capacity} s"
@@ -203,47 +206,23 @@ def check_window(where, run, window):
         yield f"{where}: other_load_share {window['other_load_share']} is not a share"
 
 
-def line(run, _folder):
-    """A record of ironswan.run/1."""
-    trials, wrong, quantities = {}, [], 0
-    for nth, trial in enumerate(run["trials"]):
-        wrong += check_window(f"trial {nth} ({trial['dut']}, {named(trial['cell'])})", run, trial["window"])
-        trials.setdefault((key(trial["cell"]), trial["dut"]), []).append(trial)
-    rows = 0
-    for cell in run["results"]["cells"]:
-        plain = trials.get((key(cell["key"]), "plain"))
-        for row in cell["rows"]:
-            where = f"{named(cell['key'])}, {row['dut']}"
-            own = trials.pop((key(cell["key"]), row["dut"]), None)
-            if not own:
-                wrong.append(f"{where}: the row has no trials, or is there twice")
-                continue
-            rows += 1
-            medians = {}
-            for name in ("gbps", "machine_ns_per_byte", "gateways_ns_per_byte", "softirq_share", "bytes_per_buffer"):
-                values = summary([t["window"][name] for t in own])
-                medians[name] = values["median"]
-                quantities += 1
-                wrong += differing(f"{where}, {name}", row[name], values)
-            sizes = [g["resident_kib"] for t in own for g in t["window"]["gateways"] if g["resident_kib"] is not None]
-            expected = {
-                "ratio": None,
-                "added_ns_per_byte": None,
-                "added_cycles_per_byte": None,
-                "resident_kib": max(sizes, default=None),
-                "setup_seconds": quantile([t["setup_seconds"] for t in own], 0.5),
-            }
-            if plain and row["dut"] != "plain":
-                of = lambda name: quantile([t["window"][name] for t in plain], 0.5)
-                added = medians["machine_ns_per_byte"] - of("machine_ns_per_byte")
-                mhz = run["machine"]["mhz"]
-                expected["ratio"] = medians["gbps"] / of("gbps") if of("gbps") > 0 else None
-                expected["added_ns_per_byte"] = added
-                expected["added_cycles_per_byte"] = None if mhz is None else added * mhz / 1e3
-            quantities += len(expected)
-            wrong += differing(where, row, expected)
-    wrong += [f"{named(dict(cell))}, {dut}: trials without a row" for cell, dut in trials]
-    return wrong, f"{quantities} quantities of {rows} rows follow from {len(run['trials'])} trials"
+def line(run, folder):
+    """Of a run of `line` or `demo`: what the windows in raw/ say otherwise, and the added cycles of every system."""
+    wrong, windows = [], 0
+    for nth, sample in enumerate(run["samples"]):
+        for path in (folder / name for name in sample["files"] if name.endswith(".window.json")):
+            window = json.loads(path.read_text(encoding="utf-8"))
+            wrong += check_window(f"sample {nth} ({named(sample['factors'])})", run["machine"], window, sample["measures"])
+            windows += 1
+    cycles = {key(d["factors"]): d["value"] for d in run["derived"] if d["name"] == "added_cycles_per_byte"}
+    mhz = run["machine"]["mhz"]
+    for figure in run["figures"]:
+        added = figure["measures"]["machine_ns_per_byte"]["added"]
+        expected = None if mhz is None or added is None else added * mhz / 1e3
+        found = {"added_cycles_per_byte": cycles.pop(key(figure["factors"]), None)}
+        wrong += differing(named(figure["factors"]), found, {"added_cycles_per_byte": expected})
+    wrong += [f"{named(dict(of))}: added cycles without a figure" for of in cycles]
+    return wrong, f"; and from {windows} windows" if windows else ""
 
 
 def check_trial(where, trial):
@@ -276,61 +255,88 @@ def check_trial(where, trial):
             yield f"{where}: a packet took {latency['min_us']} us"
 
 
-def flood(run, _folder):
-    """A record of ironswan.flood/1."""
-    trials, wrong, quantities = {}, [], 0
-    for nth, trial in enumerate(run["trials"]):
-        wrong += check_trial(f"trial {nth} ({trial['dut']}, {named(trial['cell'])})", trial)
-        trials.setdefault((key(trial["cell"]), trial["dut"]), []).append(trial)
-    for cell in run["results"]["cells"]:
-        reference = [row["throughput"] for row in cell["rows"] if row["dut"] == "wireguard-go"]
-        for row in cell["rows"]:
-            where = f"{named(cell['key'])}, {row['dut']}"
-            own = trials.pop((key(cell["key"]), row["dut"]), None)
-            if not own:
-                wrong.append(f"{where}: the row has no trials, or is there twice")
-                continue
-            peak = max(t["forwarded_pps"] for t in own)
-            wrong += differing(where, row, {"peak_pps": peak})
-            at = {}
-            for t in own:
-                if t["multiple"] is not None:
-                    at.setdefault(t["multiple"], []).append(t)
-            if set(at) != {point["multiple"] for point in row["curve"]}:
-                wrong.append(f"{where}: the curve has other multiples than the trials")
-            for point in row["curve"]:
-                these = at.get(point["multiple"], [])
-                if not these:
-                    continue
-                arrived = quantile([t["forwarded_pps"] for t in these], 0.5)
+def carried(trials, loss):
+    """The most that a deciding trial carried with that loss, such as `0.5 %`, in 1000 packets a second."""
+    share = float(loss.split(" ")[0]) / 100
+    # The share in percent may be off by one bit of what the trials were judged by.
+    decided = [t for t in trials if t["purpose"] == "decide" and t["goal"] <= share * (1 + 1e-9)]
+    return max((t["offered_pps"] / 1e3 for t in decided if t["loss"] <= share * (1 + 1e-9)), default=None)
+
+
+def check_flood(where, samples, trials, losses):
+    """Of one system under one load of `flood`: its samples from its trials."""
+    peak = max(t["forwarded_pps"] for t in trials)
+    points, places = {}, {}
+    found = {s["factors"]["loss"]: s["measures"]["kpps"] for s in samples if s["factors"]["part"] == "throughput"}
+    for loss in losses:
+        yield from differing(f"{where}, loss {loss}", {"kpps": found.get(loss)}, {"kpps": carried(trials, loss)})
+    for t in trials:
+        if t["multiple"] is not None:
+            points.setdefault(f"{t['multiple']:g}", []).append(t)
+    for sample in samples:
+        factors, measures = sample["factors"], sample["measures"]
+        here = f"{where}, {named({k: v for k, v in factors.items() if k not in ('dut', 'load')})}"
+        if factors["part"] == "throughput" and factors["loss"] == "any":
+            yield from differing(here, measures, {"kpps": peak / 1e3})
+        elif factors["part"] == "throughput" and factors["loss"] not in losses:
+            yield f"{here}: a loss that was not asked for"
+        elif factors["part"] == "throughput":
+            continue
+        elif len(points.get(factors["offered"], [])) <= sample["repeat"]:
+            yield f"{here}: there is no trial of it"
+        else:
+            t = points[factors["offered"]][sample["repeat"]]
+            latency, account = t["received"]["latency"] or {}, t["account"]
+            if factors["part"] == "curve":
                 expected = {
-                    "sent_pps": quantile([t["sent"]["sent"] / max(t["sent"]["seconds"], 1e-9) for t in these], 0.5),
-                    "forwarded_pps": arrived,
-                    "of_peak": arrived / peak if peak > 0 else 0.0,
-                    "trials": len(these),
+                    "sent_kpps": t["sent"]["sent"] / max(t["sent"]["seconds"], 1e-9) / 1e3,
+                    "kpps": t["forwarded_pps"] / 1e3,
+                    "loss": min(max(t["loss"], 0.0), 1.0),
+                    "of_peak": t["forwarded_pps"] / peak if peak > 0 else 0.0,
+                    "p50_us": latency.get("p50_us"),
+                    "p99_us": latency.get("p99_us"),
                 }
-                quantities += len(expected)
-                wrong += differing(f"{where}, {point['multiple']} times", point, expected)
-            for nth, found in enumerate(row["throughput"]):
-                quantities += 1
-                goal, pps = found["goal"], found["pps"]
-                carried = [
-                    t["offered_pps"] for t in own if t["purpose"] == "decide" and t["goal"] <= goal and t["loss"] <= goal
-                ]
-                if pps is not None and not any(same(rate, pps) for rate in carried):
-                    wrong.append(f"{where}: no deciding trial carried {pps} packets/s with a loss of {goal}")
-                if carried and (pps is None or pps < max(carried) * (1 - 1e-9)):
-                    wrong.append(f"{where}: {max(carried)} packets/s were carried with a loss of {goal}, and {pps} is recorded")
-                theirs = reference[0][nth]["pps"] if reference and row["dut"] != "wireguard-go" else None
-                ratio = pps / theirs if pps is not None and theirs is not None else None
-                wrong += differing(f"{where}, loss {goal}", found, {"of_wireguard_go": ratio})
-            quantities += 1
-    wrong += [f"{named(dict(cell))}, {dut}: trials without a row" for cell, dut in trials]
-    rows = sum(len(cell["rows"]) for cell in run["results"]["cells"])
-    return wrong, f"{quantities} quantities of {rows} rows follow from {len(run['trials'])} trials"
+                yield from differing(here, measures, expected)
+            else:
+                lost = [p["packets"] for p in account["places"] if p["place"] == factors["place"]]
+                lost += [max(account["unexplained"], 0)] if factors["place"] == "without a counter" else []
+                yield from differing(here, measures, {"lost": min(sum(lost) / max(account["sent"], 1), 1.0)})
+                places.setdefault((factors["offered"], sample["repeat"]), set()).add(factors["place"])
+    for offered, own in points.items():
+        for repeat, t in enumerate(own):
+            for place in t["account"]["places"]:
+                if place["place"] not in places.get((offered, repeat), set()):
+                    yield f"{where}, offered {offered}: the packets lost at {place['place']} have no sample"
 
 
-SCHEMAS = {"ironswan.lab/1": lab, "ironswan.run/1": line, "ironswan.flood/1": flood}
+def flood(run, folder):
+    """Of a run of `flood`: what its trials in raw/ say otherwise, and its ratios to wireguard-go."""
+    wrong, count, series = [], 0, {}
+    for sample in run["samples"]:
+        series.setdefault(tuple(sample["files"]), []).append(sample)
+    for files, samples in series.items():
+        for name in files:
+            trials = [json.loads(row) for row in (folder / name).read_text(encoding="utf-8").splitlines()]
+            count += len(trials)
+            for nth, trial in enumerate(trials, 1):
+                wrong += check_trial(f"{name}, trial {nth}", trial)
+            wrong += check_flood(name, samples, trials, run["settings"]["losses allowed"].split(", "))
+    kpps = {key(f["factors"]): f["measures"]["kpps"]["summary"]["median"] for f in run["figures"] if "kpps" in f["measures"]}
+    ratios = {key(d["factors"]): d["value"] for d in run["derived"] if d["name"] == "of_wireguard_go"}
+    for figure in run["figures"]:
+        factors = figure["factors"]
+        theirs = kpps.get(key({**factors, "dut": "wireguard-go"}))
+        if factors["part"] != "throughput" or factors["loss"] == "any" or factors["dut"] == "wireguard-go" or not theirs:
+            continue
+        of = {k: v for k, v in factors.items() if k != "part"}
+        wrong += differing(named(of), {"of_wireguard_go": ratios.pop(key(of), None)}, {"of_wireguard_go": kpps[key(factors)] / theirs})
+    wrong += [f"{named(dict(of))}: a ratio without figures" for of in ratios]
+    return wrong, f"; and from {count} trials" if count else ""
+
+
+# What an experiment has beside what every record has.
+MORE = {"line": line, "demo": line, "flood": flood}
+SCHEMA = "ironswan.lab/1"
 
 
 def main():
@@ -350,11 +356,11 @@ def main():
         print(f"{path}: {e}", file=sys.stderr)
         return 2
     schema = run.get("schema") if isinstance(run, dict) else None
-    if schema not in SCHEMAS:
-        print(f"{path}: its schema is {schema}; this program reads {', '.join(SCHEMAS)}", file=sys.stderr)
+    if schema != SCHEMA:
+        print(f"{path}: its schema is {schema}; this program reads {SCHEMA}", file=sys.stderr)
         return 2
     try:
-        wrong, said = SCHEMAS[schema](run, path.parent)
+        wrong, said = lab(run, path.parent)
         if run.get("experiment") == "plan":
             more, also = planner.plan(path.parent)
             wrong, said = wrong + more, f"{said}; {also}"

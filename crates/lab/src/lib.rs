@@ -64,9 +64,9 @@ pub use experiment::{
     BackgroundOptions, CompressionOptions, TransferOptions, background, compression, transfer,
 };
 pub use experiment::{
-    CalibrateOptions, Common, DemoOptions, DriverOptions, FloodOptions, FloodReport, LineOptions, LineReport,
-    PlanOptions, PlanWhat, ProfileOptions, Report, Spread, calibrate, compare_runs_command, demo, driver,
-    flood, flood_command, line, line_command, plan_command, present, profile, report_command, verify,
+    CalibrateOptions, Common, DemoOptions, DriverOptions, FloodOptions, LineOptions, PlanOptions, PlanWhat,
+    ProfileOptions, Report, Spread, calibrate, compare_runs_command, demo, driver, flood, flood_command,
+    line, line_command, plan_command, present, profile, report_command, verify,
 };
 pub use experiment::{
     CompareOptions, FrameSize, LowendOptions, Rfc2544Options, Rfc2544Setup, compare, lowend, rfc2544,

@@ -89,7 +89,7 @@ fn two_demos_side_by_side_both_work_and_leave_nothing() {
         let conf =
             kept.iter().find(|p| p.to_string_lossy().ends_with(".swanctl.conf")).expect("a configuration");
         assert!(fs::read_to_string(conf).expect("text").contains("secret = (left out)"));
-        assert_eq!((&run["schema"], &run["experiment"]), (&"ironswan.run/1".into(), &"demo".into()));
+        assert_eq!((&run["schema"], &run["experiment"]), (&"ironswan.lab/1".into(), &"demo".into()));
         let killed = run["warnings"].as_array().expect("warnings").iter().any(|w| w["kind"] == "killed");
         assert!(!killed, "a gateway did not end by itself: {}", run["warnings"]);
         assert_eq!(remains(pid), Vec::<String>::new());

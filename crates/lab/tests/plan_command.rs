@@ -68,7 +68,8 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert_eq!(made["schema"], "ironswan.plan-model/4");
     assert!(made["warnings"].as_array().is_some_and(|all| all.iter().any(|w| w["kind"] == "smoke")));
     assert!(recomputed(Path::new(&calibrated)).contains("no verification"));
-    let record = Stored::read(Path::new(&calibrated)).expect("a run").record();
+    let stored = Stored::read(Path::new(&calibrated)).expect("a run");
+    let record = stored.record();
     for file in ["plan.json", "report.txt", "index.html", "aes128gcm16-udp-out.svg"] {
         assert!(Path::new(&calibrated).join(file).exists(), "{file} of {:?}", record.views);
     }
@@ -146,7 +147,8 @@ fn a_machine_is_calibrated_asked_and_verified() {
         .expect("ironswan-lab");
     assert!(lab.status.success(), "{lab:?}");
     // On a busy machine a short search may find no rate.
-    let run = Stored::read(Path::new(&single)).expect("a run").record();
+    let stored = Stored::read(Path::new(&single)).expect("a run");
+    let run = stored.record();
     let carried = |direction| {
         let only = factors([("part", "throughput"), ("direction", direction)]);
         run.figures_with(&only).any(|f| f.number("kpps", Which::Median).is_some_and(|kpps| kpps > 0.0))

@@ -134,6 +134,9 @@ pub(crate) struct Campaign {
     progress: Progress,
     machine: Fingerprint,
     watch: Option<Watch>,
+    /// Largest shares of the machine that other programs and the host of a virtual machine took
+    /// within measurements, where those are known apart from the rest of the run.
+    disturbed: Option<(f64, f64)>,
     soak: Option<Arc<Soak>>,
     started: String,
     began: Instant,
@@ -166,6 +169,7 @@ impl Campaign {
             folder: Some(folder),
             progress: Progress::new(steps, guess),
             watch: None,
+            disturbed: None,
             soak: None,
             machine: Fingerprint::take(),
             started: Utc::from_epoch(clock::since_epoch()).rfc3339(),
@@ -250,6 +254,12 @@ impl Campaign {
         }
     }
 
+    /// Says which share of the machine other programs had at most within a measurement, and which
+    /// share the host of a virtual machine took away. Without it, all of the run counts.
+    pub(crate) fn disturbed_by(&mut self, others: f64, stolen: f64) {
+        self.disturbed = Some((others, stolen));
+    }
+
     /// Commands that were run.
     pub(crate) fn ran(&mut self, commands: impl IntoIterator<Item = String>) {
         self.commands.extend(commands);
@@ -312,7 +322,8 @@ impl Campaign {
         // nothing.
         record.derived.retain(|d| d.value.is_finite());
         record.views.iter_mut().for_each(name_as_file);
-        let seen = self.watch.take().map(Watch::finish).unwrap_or_default();
+        let mut seen = self.watch.take().map(Watch::finish).unwrap_or_default();
+        (seen.others, seen.stolen) = self.disturbed.unwrap_or((seen.others, seen.stolen));
         let general = general_doubts::doubts(&record, &self.systems, &self.common, &seen);
         // The experiment knows better what it has raised itself.
         let own: Vec<&str> = self.warnings.iter().map(Warning::kind).collect();
@@ -320,7 +331,7 @@ impl Campaign {
         self.warnings.extend(more);
         record.warnings = self.warnings.iter().map(Warning::record).collect();
         debug_assert_eq!(flaws(&record), [""; 0], "a record that could not be read back");
-        let written = report::publish(&record, &record, &folder);
+        let written = report::publish(&record, &folder);
         if written.is_err() {
             folder.discard();
         }

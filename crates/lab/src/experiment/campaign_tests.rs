@@ -93,7 +93,7 @@ fn a_finished_run_has_a_record_a_page_and_plots_that_agree() {
     files.sort();
     assert_eq!(files, ["index.html", "rates-of-all.svg", "raw", "run.json"]);
     let stored = Stored::read(&report.folder).expect("a run");
-    assert_eq!(stored.record(), report.record);
+    assert_eq!(*stored.record(), report.record);
     assert_eq!(stored.text(80), report.text(80));
     fs::remove_dir_all(&report.folder).expect("removed");
 }

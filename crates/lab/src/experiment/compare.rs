@@ -315,7 +315,7 @@ mod tests {
 
     /// A run in which each of these systems carried so many Gb/s by TCP.
     fn run(carried: &[(&str, f64)]) -> Record {
-        let mut record = Record::from(&sample::run());
+        let mut record = sample::record();
         let of = |(dut, gbps): &(&str, f64)| Sample {
             factors: factors([("load", "TCP"), ("dut", dut)]),
             repeat: 0,

@@ -7,13 +7,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::line::{LineOptions, LineReport, Prepared};
-use super::trial::TrialPlan;
+use super::campaign::Report;
+use super::line::{LineOptions, Prepared, TrialPlan};
 use crate::clock;
 use crate::dut::{DutOptions, Encap};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::process;
+use crate::record::{Figure, Which};
 use crate::report::{self, wrap};
 use crate::topology::{Congestion, Line, LineSpec, Mode, Netns, Node, Owner, address};
 
@@ -122,12 +123,10 @@ fn show(options: DemoOptions, screen: &mut Screen) -> Result<(), LabError> {
     screen.say("\n");
     let report = prepared.measure(&owner)?;
     drop(owner);
-    screen.say(&report::demo_text(&report.run, width));
+    screen.say(&report::demo_text(&report.record, width));
     screen.say(&format!("\nRun folder: {}\n", report.folder.display()));
     if json {
-        let text = serde_json::to_string_pretty(&report.run)
-            .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
-        let _ = writeln!(io::stdout(), "{text}");
+        let _ = io::stdout().write_all(report::pretty(&report.record)?.as_bytes());
     } else {
         screen.say("Every box and gateway has been removed.\n\n");
     }
@@ -229,14 +228,19 @@ fn echo(line: &Line) -> Result<Echo, LabError> {
 }
 
 /// The line that scripts read.
-fn last_line(report: &LineReport) -> Result<String, LabError> {
+fn last_line(report: &Report) -> Result<String, LabError> {
     let lacking = || LabError::Measurement("the run lacks a figure for the summary".into());
-    let cell = report.run.results.cells.first().ok_or_else(lacking)?;
-    let plain = cell.row("plain").ok_or_else(lacking)?;
-    let tunnel = cell.rows.iter().find(|r| r.dut != "plain").ok_or_else(lacking)?;
-    let (ratio, added) = tunnel.ratio.zip(tunnel.added_ns_per_byte).ok_or_else(lacking)?;
+    let figure = |plain: bool| {
+        let is_plain = |f: &&Figure| f.factors.get("dut").is_some_and(|dut| (dut == "plain") == plain);
+        report.record.figures.iter().find(is_plain).ok_or_else(lacking)
+    };
+    let (plain, tunnel) = (figure(true)?, figure(false)?);
+    let number = |of: &Figure, measure: &str, which| of.number(measure, which).ok_or_else(lacking);
     Ok(format!(
-        "demo: tunnel {:.2} Gb/s, plain {:.2} Gb/s, ratio {ratio:.2}, added {added:.2} ns/byte",
-        tunnel.gbps.median, plain.gbps.median
+        "demo: tunnel {:.2} Gb/s, plain {:.2} Gb/s, ratio {:.2}, added {:.2} ns/byte",
+        number(tunnel, "gbps", Which::Median)?,
+        number(plain, "gbps", Which::Median)?,
+        number(tunnel, "gbps", Which::Ratio)?,
+        number(tunnel, "machine_ns_per_byte", Which::Added)?
     ))
 }

@@ -11,65 +11,31 @@ use crate::measure::Seen;
 use crate::record::{Better, Columns, Record, View, factors_text};
 use crate::report::{NOISE, Warning};
 
-/// Facts about a run from which warnings follow, whatever the experiment.
-pub(super) struct Facts<'a> {
-    /// The run was made with `--smoke`: only to show that everything works.
-    pub smoke: bool,
-    pub machine: &'a Fingerprint,
-    /// Names of the systems that were measured, each in boxes on this machine; none where an
-    /// experiment has no boxes.
-    pub systems: Vec<&'a str>,
-    pub options: &'a DutOptions,
-    /// How often each thing was measured.
-    pub repeats: u32,
-    /// Figures are compared with those of plain forwarding.
-    pub against_plain: bool,
-    pub seen: Seen,
-}
-
-impl Facts<'_> {
-    /// The doubts.
-    pub(super) fn doubts(&self) -> Vec<Warning> {
-        let mut list = Vec::new();
-        if self.smoke {
-            list.push(Warning::Smoke);
-        }
-        if self.systems.iter().any(|d| d.starts_with("ironswan")) && is_debug(self.options) {
-            list.push(Warning::DebugBuild);
-        }
-        if !self.systems.is_empty() && self.machine.cpus < 8 {
-            list.push(Warning::SharedCores { cpus: self.machine.cpus });
-        }
-        if (1..3).contains(&self.repeats) {
-            list.push(Warning::FewRepeats { repeats: self.repeats });
-        }
-        if self.against_plain && !self.systems.contains(&"plain") {
-            list.push(Warning::NoPlain);
-        }
-        list.extend(machine(self.machine, &self.seen));
-        list
-    }
-}
-
-/// Everything that holds for all experiments with a record of the general shape; `record` has its
-/// figures and views, `systems` are those that were measured beside those that its samples name.
+/// Everything that holds for all experiments; `record` has its figures and views, `systems` are
+/// those that were measured beside those that its samples name, each in boxes on this machine.
 pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen: &Seen) -> Vec<Warning> {
     let mut all: Vec<&str> = systems.iter().map(String::as_str).collect();
     all.extend(record.samples.iter().filter_map(|s| Some(s.factors.get("dut")?.as_str())));
-    let facts = Facts {
-        smoke: common.smoke,
-        machine: &record.machine,
-        against_plain: !all.is_empty()
-            && record
-                .baseline
-                .as_ref()
-                .is_some_and(|b| (b.factor.as_str(), b.value.as_str()) == ("dut", "plain")),
-        systems: all,
-        options: &common.dut_options,
-        repeats: record.samples.iter().map(|s| s.repeat + 1).max().unwrap_or(0),
-        seen: *seen,
-    };
-    let mut list = facts.doubts();
+    let mut list = Vec::new();
+    if common.smoke {
+        list.push(Warning::Smoke);
+    }
+    if all.iter().any(|d| d.starts_with("ironswan")) && is_debug(&common.dut_options) {
+        list.push(Warning::DebugBuild);
+    }
+    if !all.is_empty() && record.machine.cpus < 8 {
+        list.push(Warning::SharedCores { cpus: record.machine.cpus });
+    }
+    let repeats = record.samples.iter().map(|s| s.repeat + 1).max().unwrap_or(0);
+    if (1..3).contains(&repeats) {
+        list.push(Warning::FewRepeats { repeats });
+    }
+    let against_plain =
+        record.baseline.as_ref().is_some_and(|b| (b.factor.as_str(), b.value.as_str()) == ("dut", "plain"));
+    if against_plain && !all.is_empty() && !all.contains(&"plain") {
+        list.push(Warning::NoPlain);
+    }
+    list.extend(machine(&record.machine, seen));
     list.extend(noise(record));
     list
 }
@@ -160,7 +126,7 @@ mod tests {
 
     /// Nothing to doubt: three repeats, near each other, of a large quiet machine.
     fn calm() -> (Record, Common, Seen) {
-        let mut record = Record::from(&sample::run());
+        let mut record = sample::record();
         (record.machine.cpus, record.machine.governor) = (64, None);
         record.machine.clocksource = Some("tsc".into());
         let values = [1.0, 1.05, 1.1];

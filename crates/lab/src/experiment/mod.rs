@@ -5,13 +5,13 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `line` | `lab line`: TCP across four boxes |
+//! | `line/` | `lab line`: TCP across four boxes |
 //! | `topologies` | `lab topologies` |
 //! | `transfer` | `lab transfer`: one large file |
 //! | `background` | `lab background`: what traffic leaves of the CPU |
 //! | `driver` | `lab driver`: crypto engines alone |
 //! | `rfc2544` | `lab rfc2544`: highest rates and delays, by frame size |
-//! | `flood` | `lab flood`: small and large packets at any rate |
+//! | `flood/` | `lab flood`: small and large packets at any rate |
 //! | `fragments` | `lab fragments`: packets that do not fit the link |
 //! | `compare` | `lab compare`: all systems side by side |
 //! | `tunnels/` | `lab tunnels`: many tunnels |
@@ -28,16 +28,13 @@
 //! | `stage` | a topology with a system on it, for applications |
 //! | `tester` | the tester of one gateway alone |
 //! | `throughput` | the search that experiments with packets share |
-//! | `trial` | one trial |
 //! | `trials` | every trial with packets, as a CSV |
 //! | `passed` | packets that one trial passed, and impossible counts |
 //! | `placement` | processors for each part of a flood |
 //! | `emulated` | whether the emulated links kept up |
 //! | `judge` | verdict of a trial whose generator fell short |
 //! | `beside` | a CPU soaker beside any part of an experiment |
-//! | `doubts` | doubts that a reader of a `line` run should have |
-//! | `flood_doubts` | the same for `flood` |
-//! | `general_doubts` | the same for all other experiments |
+//! | `general_doubts` | doubts that any experiment can have |
 
 mod background;
 mod beside;
@@ -48,11 +45,9 @@ mod campaign_tests;
 mod compare;
 mod compression;
 mod demo;
-mod doubts;
 mod driver;
 mod emulated;
 mod flood;
-mod flood_doubts;
 mod fragments;
 mod general_doubts;
 mod judge;
@@ -71,7 +66,6 @@ mod tester;
 mod throughput;
 mod topologies;
 mod transfer;
-mod trial;
 mod trials;
 #[cfg(test)]
 mod trials_tests;
@@ -85,9 +79,9 @@ pub use demo::{DemoOptions, demo};
 #[cfg(test)]
 pub(crate) use driver::suite::by_name as suite_by_name;
 pub use driver::{DriverOptions, driver};
-pub use flood::{FloodOptions, FloodReport, flood, flood_command};
+pub use flood::{FloodOptions, flood, flood_command};
 pub use fragments::{FragmentsOptions, fragments};
-pub use line::{LineOptions, LineReport, line, line_command};
+pub use line::{LineOptions, line, line_command};
 pub use lowend::{LowendOptions, lowend};
 pub use placement::Spread;
 pub use plan::{CalibrateOptions, PlanOptions, PlanWhat, calibrate, plan_command, verify};
@@ -98,6 +92,3 @@ pub use throughput::FrameSize;
 pub use topologies::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use transfer::{TransferOptions, transfer};
 pub use tunnels::{TunnelsOptions, tunnels};
-
-#[cfg(test)]
-pub(crate) use line::history_note;

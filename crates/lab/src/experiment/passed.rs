@@ -1,12 +1,34 @@
 //! Result of one trial of packets, and checks that it is possible at all. Pure.
 
+use serde::{Deserialize, Serialize};
+
 use super::judge::Shares;
 use crate::dut::EngineCounts;
 use crate::load::{Counted, Sent};
 use crate::measure;
 use crate::measure::places::Account;
 use crate::measure::soaker::Busy;
-use crate::report::flood::Cost;
+
+/// CPU of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cost {
+    /// Share of the machine's capacity that was busy.
+    pub busy_share: f64,
+    /// The busy share by accounting and by a soaker; absent without a soaker. With a soaker, no
+    /// other figure here contains the soaker's own time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Busy>,
+    /// Share of software interrupts in that.
+    pub softirq_share: f64,
+    /// Share of the capacity used by processes that belong neither to the line nor to the
+    /// laboratory.
+    pub other_load_share: f64,
+    /// Share of the capacity that the host of a virtual machine took away.
+    pub stolen_share: f64,
+    /// CPU time of the gateways' processes, nanoseconds.
+    pub gateways_ns: u64,
+}
 
 /// Result of one trial of packets.
 #[derive(Clone)]

@@ -13,10 +13,10 @@ use super::rig::Rig;
 use super::runner::{self, Method, Schedule};
 use crate::dut::{Dut, EngineCounts, StageTimes};
 use crate::error::LabError;
-use crate::load::{Iperf3, Offer};
+use crate::load::frame::Shape;
+use crate::load::{Direction, Iperf3, Offer};
 use crate::machine;
 use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
-use crate::report::flood::TrialKey;
 use crate::report::{Warning, history};
 use crate::topology::{Line, Mode, Owner};
 
@@ -56,22 +56,19 @@ const ALL: &str = "all";
 #[derive(Clone, Copy)]
 enum Load {
     Tcp(u32),
-    Udp(TrialKey),
+    /// Bytes of payload.
+    Udp(usize),
 }
 
 impl Load {
     fn all() -> [Self; 3] {
-        let udp = |payload| {
-            let (placement, mode) = (Spread::Free, Mode::Offload);
-            Self::Udp(TrialKey { placement, mode, payload, flows: 1 })
-        };
-        [Self::Tcp(1), udp(18), udp(1300)]
+        [Self::Tcp(1), Self::Udp(18), Self::Udp(1300)]
     }
 
     fn name(self) -> String {
         match self {
             Self::Tcp(streams) => format!("TCP, {streams} stream"),
-            Self::Udp(key) => format!("UDP flood, {} B of payload", key.payload),
+            Self::Udp(payload) => format!("UDP flood, {payload} B of payload"),
         }
     }
 }
@@ -151,9 +148,10 @@ impl<'a> Method for Work<'a> {
                 Load::Tcp(streams) => {
                     rig.tcp(streams, self.duration)?;
                 }
-                Load::Udp(key) => {
+                Load::Udp(payload) => {
                     let offer = Offer { rate: None, packets: u64::MAX, at_most: self.duration };
-                    rig.trial(key, offer)?;
+                    let shape = Shape { payload, mix: None, flows: 1, tag: 0 };
+                    rig.pass(shape, offer, Direction::Forward)?;
                 }
             }
             let busy = beside.stop(&rig.line)?;

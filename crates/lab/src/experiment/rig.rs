@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::passed::{Passed, Time};
+use super::passed::{Cost, Passed, Time};
 use super::placement::Placement;
 use super::tester::{self, Behaved, Tester};
 use crate::clock;
@@ -24,7 +24,6 @@ use crate::measure::quota::{Quota, Stalls};
 use crate::measure::soaker::{Busy, Soak};
 use crate::measure::{self, Window, WindowPlan};
 use crate::process;
-use crate::report::flood::{Cost, FloodTrial, TrialKey};
 use crate::topology::{Cpus, Line, LineSpec, Mode, Netns, Node, Owner, Sites, address};
 
 /// The receiver's port.
@@ -266,17 +265,6 @@ impl Rig {
             Ok(Way { from, interface, frames, receiver })
         };
         directions.into_iter().zip(first..).map(way).collect()
-    }
-
-    /// One trial from a to b.
-    pub(super) fn trial(&mut self, key: TrialKey, offer: Offer) -> Result<FloodTrial, LabError> {
-        let shape = Shape { payload: key.payload as usize, mix: None, flows: key.flows, tag: 0 };
-        let passed = self.pass(shape, offer, Direction::Forward)?;
-        let (Some((sent, counted)), Some(account)) = (passed.ways.first(), passed.account) else {
-            return Err(LabError::Measurement("a trial from a to b has one direction and an account".into()));
-        };
-        let name = self.name.clone();
-        Ok(FloodTrial::new(name, key, offer.rate, *sent, counted.received, account, passed.cost))
     }
 
     /// Offers packets of `shape` (its tag is set here) in each direction that `direction` says,

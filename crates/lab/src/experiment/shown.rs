@@ -27,8 +27,8 @@ pub fn report_command(folder: &Path, json: bool, html: bool) -> i32 {
 /// `lab compare-runs` as a command: two runs of one experiment side by side.
 pub fn compare_runs_command(first: &Path, second: &Path, json: bool) -> i32 {
     let both = || {
-        let (first, second) = (Stored::read(first)?.record(), Stored::read(second)?.record());
-        let comparison = report::compare(&first, &second)?;
+        let (first, second) = (Stored::read(first)?, Stored::read(second)?);
+        let comparison = report::compare(first.record(), second.record())?;
         if json { report::pretty(&comparison) } else { Ok(comparison.text(report::terminal_width())) }
     };
     say("lab compare-runs", both())

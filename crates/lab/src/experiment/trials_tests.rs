@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use super::passed::Cost;
 use super::passed::{Passed, Time};
 use super::trials::{Purpose, Trials, file};
 use crate::load::{Counted, Direction, Offer, Received, Sent};
 use crate::measure::mlr::Ask;
 use crate::report::Warning;
-use crate::report::flood::Cost;
 
 /// One way: so many were to be sent, were, and arrived.
 fn way(intended: u64, sent: u64, received: u64) -> (Sent, Counted) {

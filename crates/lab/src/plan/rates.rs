@@ -237,7 +237,7 @@ mod tests {
     /// A run of such samples: direction, size, loss, system, and packets a second in thousands;
     /// 8,000 ns of the machine for each, of them 5,000 of the gateway.
     fn run(model: &Model, found: &[(&str, &str, &str, &str, f64)]) -> Record {
-        let mut run = Record::from(&report::sample::run());
+        let mut run = report::sample::record();
         run.machine = model.machine.clone();
         run.samples = found.iter().map(|of| sample_of(*of)).collect();
         run.figures = figures(&run.samples, None);

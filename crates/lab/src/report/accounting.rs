@@ -1,9 +1,6 @@
 //! The share of the processors that was busy, by the kernel's accounting beside a CPU soaker's: for
 //! runs in which a soaker was at work while traffic was measured. Pure.
 
-use super::grid::Grid;
-use super::record_text::text_of;
-use super::text::wrap;
 use super::warning::Warning;
 use crate::measure::soaker::{Busy, Calibration};
 use crate::record::{Better, Columns, Factors, Figure, Measure, Record, Table, View, Which, factors_text};
@@ -68,18 +65,6 @@ pub(crate) fn show(record: &mut Record) {
     }));
 }
 
-/// The table as text, for reports of runs that have a shape of their own. Empty for a run without a
-/// soaker.
-pub(super) fn text(record: &Record, width: usize) -> String {
-    let table = record.views.iter().find_map(|view| match view {
-        View::Table(table) if table.title == TITLE => Some(table),
-        _ => None,
-    });
-    table.map_or_else(String::new, |table| {
-        format!("\n{}{}", wrap(TITLE, width, "", "  "), text_of(Grid::of(record, table)).render("  "))
-    })
-}
-
 /// Warns of each cell where accounting and soaker differ by more than is explained.
 pub(crate) fn doubts(record: &Record) -> Vec<Warning> {
     let of_figure = |figure: &Figure| {
@@ -107,7 +92,7 @@ mod tests {
     use crate::report::sample;
 
     fn record(busy: [Option<Busy>; 2]) -> Record {
-        let mut record = Record::from(&sample::run());
+        let mut record = sample::record();
         let sample = |(load, busy): (&str, Option<Busy>)| Sample {
             factors: factors([("dut", "plain"), ("load", load)]),
             repeat: 0,

@@ -6,15 +6,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `folder` | the folder of a run |
-//! | `run` | the record of a `line` run |
-//! | `flood` | the record of a `flood` run |
-//! | `convert` | both of these, in the shape of all others |
 //! | `stored` | a run that is read back from its folder |
 //! | `schema` | checks records against JSON Schemas |
 //! | `schema_test` | test: records against their schemas |
-//! | `line` | a `line` run as text |
-//! | `flood_text` | a `flood` run as text |
-//! | `record_text` | any other run as text |
+//! | `record_text` | a run as text |
 //! | `doubts_text` | the doubts of a run as text |
 //! | `number` | numbers as people read them |
 //! | `grid` | tables of a record as cells |
@@ -31,23 +26,16 @@
 
 pub(crate) mod accounting;
 mod compare;
-mod convert;
 mod doubts_text;
-pub mod flood;
-#[cfg(test)]
-mod flood_tests;
-mod flood_text;
 mod folder;
 mod grid;
 pub mod history;
-mod line;
 mod number;
 mod page;
 mod plot;
 mod progress;
 mod publish;
 mod record_text;
-mod run;
 #[cfg(test)]
 pub(crate) mod sample;
 mod schema;
@@ -58,16 +46,14 @@ mod text;
 mod warning;
 
 pub use compare::{Comparison, compare};
-pub use flood_text::flood_text;
 pub use folder::RunFolder;
-pub use line::{demo_text, line_text};
 pub use number::number;
 pub(crate) use number::percent;
 pub use progress::Progress;
 pub use publish::rendered;
 pub(crate) use publish::{publish, publish_with, republish};
+pub(crate) use record_text::demo_text;
 pub use record_text::record_text;
-pub use run::{Cell, CellKey, HistoryNote, LineSettings, RUN_SCHEMA_JSON, Results, Row, Run, SCHEMA, Trial};
 pub use schema::{LAB_SCHEMA_JSON, PLAN_SCHEMAS_JSON, breaches};
 pub use stored::Stored;
 pub(crate) use stored::pretty;

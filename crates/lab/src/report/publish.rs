@@ -1,18 +1,15 @@
 //! Writes the files of a run's folder that are made from its record: a picture of each plot, the
 //! page, and last of all the record itself, so that a run that was cut short never looks whole.
 
-use serde::Serialize;
-
 use super::page::page;
 use super::plot;
 use super::{RunFolder, stored::Stored};
 use crate::error::LabError;
 use crate::record::{Record, View};
 
-/// Writes everything that is made from `record`, then `run`, of which it is a picture, as
-/// `run.json`.
-pub(crate) fn publish(run: &impl Serialize, record: &Record, folder: &RunFolder) -> Result<(), LabError> {
-    let json = serde_json::to_vec_pretty(run)
+/// Writes everything that is made from `record`, then the record itself as `run.json`.
+pub(crate) fn publish(record: &Record, folder: &RunFolder) -> Result<(), LabError> {
+    let json = serde_json::to_vec_pretty(record)
         .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
     rendered(record)?.into_iter().try_for_each(|(name, text)| folder.put(&name, text.as_bytes()))?;
     folder.put("run.json", &json)
@@ -25,13 +22,13 @@ pub(crate) fn publish_with(
     files: &[(&str, String)],
 ) -> Result<(), LabError> {
     files.iter().try_for_each(|(name, text)| folder.put(name, text.as_bytes()))?;
-    publish(record, record, folder)
+    publish(record, folder)
 }
 
 /// Writes plots and page of a stored run again; returns the page's path.
 pub(crate) fn republish(stored: &Stored) -> Result<std::path::PathBuf, LabError> {
     let folder = RunFolder::existing(stored.folder());
-    let files = rendered(&stored.record())?;
+    let files = rendered(stored.record())?;
     files.into_iter().try_for_each(|(name, text)| folder.put(&name, text.as_bytes()))?;
     Ok(folder.path().join("index.html"))
 }

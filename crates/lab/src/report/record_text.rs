@@ -15,26 +15,8 @@ pub fn record_text(record: &Record, width: usize) -> String {
     if !settings.is_empty() {
         out.push_str(&wrap(&settings.join("; "), width, "", "  "));
     }
-    for view in &record.views {
-        match view {
-            View::Table(table) => {
-                out.push('\n');
-                out.push_str(&wrap(&titled(record, table), width, "", "  "));
-                out.push_str(&text_of(Grid::of(record, table)).render("  "));
-            }
-            View::Derived { title, names } => {
-                out.push('\n');
-                out.push_str(&wrap(title, width, "", "  "));
-                out.push_str(&text_of(Grid::derived(record, names)).render("  "));
-            }
-            View::Plot(_) => {}
-        }
-    }
-    out.push('\n');
-    for measure in &record.measures {
-        let text = format!("{} ({})", measure.what, measure.unit);
-        out.push_str(&wrap(&text, width, &format!(" {:<10} ", measure.heading), "            "));
-    }
+    out.push_str(&tables(record, width));
+    out.push_str(&meanings(record, width));
     for h in &record.history {
         out.push('\n');
         out.push_str(&wrap(&h.source, width, "", "  "));
@@ -48,8 +30,52 @@ pub fn record_text(record: &Record, width: usize) -> String {
     out
 }
 
+/// The short report of the demonstration: tables, the meaning of their columns, the published
+/// figure in a sentence, doubts.
+pub(crate) fn demo_text(record: &Record, width: usize) -> String {
+    let mut out = tables(record, width).trim_start_matches('\n').to_string();
+    out.push_str(&meanings(record, width));
+    for h in &record.history {
+        out.push('\n');
+        out.push_str(&wrap(
+            &format!("The same experiment before ({}): {}. {}", h.source, h.then, h.caveat),
+            width,
+            "",
+            "",
+        ));
+    }
+    out.push_str(&warnings_text(&record.warnings, width));
+    out
+}
+
+/// The tables, each below its title.
+fn tables(record: &Record, width: usize) -> String {
+    let mut out = String::new();
+    for view in &record.views {
+        let (title, grid) = match view {
+            View::Table(table) => (titled(record, table), Grid::of(record, table)),
+            View::Derived { title, names } => (title.clone(), Grid::derived(record, names)),
+            View::Plot(_) => continue,
+        };
+        out.push('\n');
+        out.push_str(&wrap(&title, width, "", "  "));
+        out.push_str(&text_of(grid).render("  "));
+    }
+    out
+}
+
+/// The measures by their headings, with what each means.
+fn meanings(record: &Record, width: usize) -> String {
+    let mut out = String::from("\n");
+    for measure in &record.measures {
+        let text = format!("{} ({})", measure.what, measure.unit);
+        out.push_str(&wrap(&text, width, &format!(" {:<10} ", measure.heading), "            "));
+    }
+    out
+}
+
 /// As text; the spread has room on the page only.
-pub(super) fn text_of(grid: Grid) -> Text {
+fn text_of(grid: Grid) -> Text {
     let mut text = Text::with_names(grid.names);
     text.row(grid.heading);
     grid.rows.into_iter().for_each(|row| text.row(row.into_iter().map(|cell| cell.text)));

@@ -4,8 +4,6 @@
 
 use serde_json::{Map, Value};
 
-use super::flood::{FLOOD_SCHEMA, FLOOD_SCHEMA_JSON};
-use super::run::{RUN_SCHEMA_JSON, SCHEMA};
 use crate::plan::answer::ANSWER_SCHEMA;
 use crate::plan::model::MODEL_SCHEMA;
 use crate::plan::verified::VERIFY_SCHEMA;
@@ -21,14 +19,12 @@ pub const PLAN_SCHEMAS_JSON: [&str; 3] = [
     include_str!("../plan/answer-3.schema.json"),
 ];
 
-/// Every place where a record (`run.json`, of any kind this program writes) or a document of the
+/// Every place where a record (`run.json`) or a document of the
 /// planner breaks the schema that it names, as a path and the rule that is broken; empty for a
 /// sound one.
 pub fn breaches(record: &Value) -> Vec<String> {
     let schema = match record.get("schema").and_then(Value::as_str) {
         Some(LAB_SCHEMA) => LAB_SCHEMA_JSON,
-        Some(SCHEMA) => RUN_SCHEMA_JSON,
-        Some(FLOOD_SCHEMA) => FLOOD_SCHEMA_JSON,
         Some(MODEL_SCHEMA) => PLAN_SCHEMAS_JSON[0],
         Some(VERIFY_SCHEMA) => PLAN_SCHEMAS_JSON[1],
         Some(ANSWER_SCHEMA) => PLAN_SCHEMAS_JSON[2],

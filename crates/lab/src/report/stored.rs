@@ -1,34 +1,23 @@
-//! A run read back from its folder, of whatever kind: to be shown again, drawn again, or laid
-//! beside another.
+//! A run read back from its folder: to be shown again, drawn again, or laid beside another.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::flood::{FLOOD_SCHEMA, FloodRun};
-use super::run::{Run, SCHEMA};
-use super::{breaches, flood_text, line_text, record_text};
+use super::{breaches, record_text};
 use crate::error::LabError;
 use crate::record::{LAB_SCHEMA, Record};
 
-/// The schemas that this program reads.
-const KNOWN: [&str; 3] = [LAB_SCHEMA, SCHEMA, FLOOD_SCHEMA];
+/// Schemas of older programs: `line` and `flood` had formats of their own.
+const OLDER: [&str; 2] = ["ironswan.run/1", "ironswan.flood/1"];
 
 /// A run in its folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     folder: PathBuf,
-    run: Kind,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Kind {
-    Lab(Box<Record>),
-    Line(Box<Run>),
-    Flood(Box<FloodRun>),
+    record: Record,
 }
 
 impl Stored {
@@ -44,7 +33,7 @@ impl Stored {
             ))
         })?;
         let schema = json.get("schema").and_then(Value::as_str).unwrap_or_default().to_string();
-        if !KNOWN.contains(&schema.as_str()) {
+        if schema != LAB_SCHEMA {
             return Err(LabError::Usage(unknown(&path, &schema, &json)));
         }
         let broken = breaches(&json);
@@ -55,22 +44,16 @@ impl Stored {
                 "{name} is damaged: it breaks its schema {schema} at {first}{more}; it was edited, and the run must be made again"
             )));
         }
-        let run = match schema.as_str() {
-            SCHEMA => Kind::Line(typed(&name, json)?),
-            FLOOD_SCHEMA => Kind::Flood(typed(&name, json)?),
-            _ => {
-                let record: Box<Record> = typed(&name, json)?;
-                let faults = record.faults();
-                if !faults.is_empty() {
-                    return Err(LabError::Usage(format!(
-                        "{name} contradicts itself: {}; it was edited, and the run must be made again",
-                        faults.join("; ")
-                    )));
-                }
-                Kind::Lab(record)
-            }
-        };
-        Ok(Self { folder: folder.to_path_buf(), run })
+        let record: Record =
+            serde_json::from_value(json).map_err(|e| LabError::Usage(format!("{name} is damaged: {e}")))?;
+        let faults = record.faults();
+        if !faults.is_empty() {
+            return Err(LabError::Usage(format!(
+                "{name} contradicts itself: {}; it was edited, and the run must be made again",
+                faults.join("; ")
+            )));
+        }
+        Ok(Self { folder: folder.to_path_buf(), record })
     }
 
     /// The run's folder.
@@ -80,7 +63,7 @@ impl Stored {
 
     /// Raw files that the record names and the folder lacks.
     pub fn missing_files(&self) -> Vec<String> {
-        let mut files: Vec<String> = self.record().samples.into_iter().flat_map(|s| s.files).collect();
+        let mut files: Vec<String> = self.record.samples.iter().flat_map(|s| s.files.clone()).collect();
         files.sort();
         files.dedup();
         files.retain(|file| !self.folder.join(file).exists());
@@ -89,30 +72,17 @@ impl Stored {
 
     /// The report as text, `width` columns wide.
     pub fn text(&self, width: usize) -> String {
-        let text = match &self.run {
-            Kind::Lab(record) => record_text(record, width),
-            Kind::Line(run) => line_text(run, width),
-            Kind::Flood(run) => flood_text(run, width),
-        };
-        format!("{text}\nRun folder: {}\n", self.folder.display())
+        format!("{}\nRun folder: {}\n", record_text(&self.record, width), self.folder.display())
     }
 
     /// The record as it is stored, as JSON.
     pub fn json(&self) -> Result<String, LabError> {
-        match &self.run {
-            Kind::Lab(record) => pretty(record),
-            Kind::Line(run) => pretty(run),
-            Kind::Flood(run) => pretty(run),
-        }
+        pretty(&self.record)
     }
 
-    /// The run in the shape that all experiments share.
-    pub fn record(&self) -> Record {
-        match &self.run {
-            Kind::Lab(record) => (**record).clone(),
-            Kind::Line(run) => Record::from(&**run),
-            Kind::Flood(run) => Record::from(&**run),
-        }
+    /// The record of the run.
+    pub fn record(&self) -> &Record {
+        &self.record
     }
 }
 
@@ -121,10 +91,6 @@ pub(crate) fn pretty(document: &impl Serialize) -> Result<String, LabError> {
     serde_json::to_string_pretty(document)
         .map(|text| text + "\n")
         .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))
-}
-
-fn typed<T: DeserializeOwned>(name: &impl std::fmt::Display, json: Value) -> Result<Box<T>, LabError> {
-    serde_json::from_value(json).map(Box::new).map_err(|e| LabError::Usage(format!("{name} is damaged: {e}")))
 }
 
 /// Why there is no record to read.
@@ -147,23 +113,28 @@ fn absent(folder: &Path, path: &Path, e: &std::io::Error) -> LabError {
     }
 }
 
-/// Why a schema is not known.
+/// Why a schema is not read: an older program's, a later one's, or none of the laboratory.
 fn unknown(path: &Path, schema: &str, json: &Value) -> String {
     let name = path.display();
-    let known = KNOWN.join(", ");
+    let made = json.pointer("/program/version").and_then(Value::as_str);
     let version =
         |s: &str| s.rsplit_once('/').and_then(|(what, n)| Some((what.to_string(), n.parse::<u32>().ok()?)));
-    let newer = version(schema).is_some_and(|(what, n)| {
-        KNOWN.iter().filter_map(|k| version(k)).any(|(ours, last)| ours == what && n > last)
-    });
+    let newer = version(schema)
+        .zip(version(LAB_SCHEMA))
+        .is_some_and(|((what, n), (ours, last))| what == ours && n > last);
     if newer {
-        let made = json.pointer("/program/version").and_then(Value::as_str).unwrap_or("a later version");
+        let made = made.unwrap_or("a later version");
         format!(
-            "{name} has schema {schema}, which is newer than this program; read it with ironswan {made}, which made it"
+            "{name} has schema {schema}, which is newer than this program, which reads {LAB_SCHEMA}; read it with ironswan {made}, \
+             which made it"
+        )
+    } else if OLDER.contains(&schema) {
+        format!(
+            "{name} has schema {schema}, which was written by an older program; this program reads {LAB_SCHEMA}: make the run again"
         )
     } else if schema.is_empty() {
-        format!("{name} names no schema: it is not the record of a run (this program reads {known})")
+        format!("{name} names no schema: it is not the record of a run (this program reads {LAB_SCHEMA})")
     } else {
-        format!("{name} has schema {schema}, which this program does not know; it reads {known}")
+        format!("{name} has schema {schema}, which this program does not know; it reads {LAB_SCHEMA}")
     }
 }

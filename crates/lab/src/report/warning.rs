@@ -10,17 +10,6 @@ pub(crate) const NOISE: f64 = 0.2;
 /// A doubt, with what makes it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
-    /// Repeats of one cell differ much.
-    NoisyRepeats {
-        /// The system under test.
-        dut: String,
-        /// The cell, as shown in tables.
-        cell: String,
-        /// Range over median of the rate.
-        gbps: f64,
-        /// Range over median of the machine's cost per byte.
-        cost: f64,
-    },
     /// Fewer than three repeats: the spread says little.
     FewRepeats {
         /// How many.
@@ -302,7 +291,6 @@ impl Warning {
     /// Name of the warning: lower case, with hyphens. A name never changes its meaning.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::NoisyRepeats { .. } => "noisy-repeats",
             Self::FewRepeats { .. } => "few-repeats",
             Self::OtherLoad { .. } => "other-load",
             Self::Stolen { .. } => "stolen-time",
@@ -347,11 +335,6 @@ impl Warning {
     pub fn text(&self) -> String {
         let percent = |share: &f64| format!("{:.0} %", share * 100.0);
         match self {
-            Self::NoisyRepeats { dut, cell, gbps, cost } => format!(
-                "{dut}, {cell}: the repeats differ by {} in Gb/s and {} in ns/byte; read the medians as hints",
-                percent(gbps),
-                percent(cost)
-            ),
             Self::FewRepeats { repeats } => {
                 let s = if *repeats == 1 { "" } else { "s" };
                 format!("only {repeats} repeat{s}: the spread says little")

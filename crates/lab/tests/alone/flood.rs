@@ -11,8 +11,10 @@ use std::time::Duration;
 use crate::common::{self, left, now, owner, recompute};
 use ironswan_lab::load::frame::{self, Mark, Route, Shape};
 use ironswan_lab::load::{self, Counted, Offer, Receiver, Sent};
+use ironswan_lab::record::{Factors, Which};
 use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, address};
-use ironswan_lab::{FloodOptions, LabError, Spread, flood, report};
+use ironswan_lab::{FloodOptions, LabError, Report, Spread, flood};
+use serde_json::Value;
 
 const PORT: u16 = 7007;
 
@@ -204,6 +206,14 @@ fn threads_stay_where_they_are_put() {
     assert_eq!(pinned.expect("pinned"), "0");
 }
 
+/// Every trial of a run, from its raw files.
+fn trials(report: &Report) -> Vec<Value> {
+    let files: BTreeSet<&String> = report.record.samples.iter().flat_map(|s| &s.files).collect();
+    let texts = files.into_iter().map(|f| fs::read_to_string(report.folder.join(f)).expect(f));
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines.map(|line| serde_json::from_str(&line).expect("a trial")).collect()
+}
+
 #[test]
 fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
     common::assert_root();
@@ -218,18 +228,24 @@ fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
         ..FloodOptions::default()
     })
     .expect("a run");
-    let run = &report.run;
-    assert_eq!(run.results.cells.len(), 3);
-    for t in &run.trials {
-        assert!(t.account.balances(), "{t:?}");
-        assert_eq!(t.account.sent, t.sent.sent);
-        assert_eq!(t.sent.intended, t.sent.sent + t.sent.unsent);
-        assert_eq!(t.received.corrupt, 0);
+    let record = &report.record;
+    assert_eq!((record.values("load", &Factors::new()).len(), record.faults().len()), (3, 0));
+    let trials = trials(&report);
+    for t in &trials {
+        let count = |pointer: &str| t.pointer(pointer).and_then(Value::as_i64).expect(pointer);
+        let places = t["account"]["places"].as_array().expect("places").iter();
+        let lost: i64 = places.map(|p| p["packets"].as_i64().expect("a number")).sum();
+        let rest = count("/account/received") + lost + count("/account/unexplained");
+        assert_eq!(count("/account/sent"), rest, "{t}");
+        assert_eq!(count("/account/sent"), count("/sent/sent"));
+        assert_eq!(count("/sent/intended"), count("/sent/sent") + count("/sent/unsent"));
+        assert_eq!(count("/received/corrupt"), 0);
     }
-    for row in run.results.cells.iter().flat_map(|c| &c.rows) {
-        assert!(row.peak_pps > 0.0 && row.curve.len() == 2, "{row:?}");
-    }
-    let commands = run.commands.values().next().expect("commands");
+    let of = |part: &'static str| record.figures.iter().filter(move |f| f.factors["part"] == part);
+    let peaks = of("throughput").filter(|f| f.factors["loss"] == "any");
+    assert_eq!(peaks.filter(|f| f.number("kpps", Which::Median).is_some_and(|k| k > 0.0)).count(), 3);
+    assert_eq!(of("curve").count(), 6);
+    let commands = &record.commands;
     assert!(commands.iter().any(|c| c.contains("ip netns add ironlab-")), "{commands:?}");
     assert_eq!(left(commands), [""; 0]);
     assert!(report.folder.join("run.json").exists());
@@ -270,12 +286,13 @@ fn the_placement_with_threads_has_them_while_it_runs_and_carries_packets() {
     });
     // Both gateways' ends of the link between them, with two queues each.
     assert!(seen.len() >= 4, "{seen:?}");
-    let run = &report.run;
-    assert!(run.trials.iter().all(|t| t.account.balances()));
-    assert!(run.trials.iter().any(|t| t.received.unique > 0), "nothing was carried");
-    let text = serde_json::to_value(run).expect("JSON");
-    assert_eq!(report::breaches(&text), [""; 0]);
-    assert_eq!(text["trials"][0]["cell"]["placement"], "own-core-threads");
+    let trials = trials(&report);
+    assert!(trials.iter().any(|t| t["received"]["unique"].as_u64() > Some(0)), "nothing was carried");
+    assert!(trials.iter().all(|t| t["load"]["placement"] == "own-core-threads"));
+    let text = serde_json::to_value(&report.record).expect("JSON");
+    assert_eq!(ironswan_lab::report::breaches(&text), [""; 0]);
+    let (status, said) = recompute(&report.folder);
+    assert_eq!(status, Some(0), "{said}");
     let patience = now() + Duration::from_secs(20);
     while !polling("wan").is_disjoint(&seen) {
         assert!(now() < patience, "threads of a run that is over");

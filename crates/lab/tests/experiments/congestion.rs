@@ -81,7 +81,8 @@ fn a_run_says_what_it_was_measured_with() {
     };
     let report = line(options).expect("a run");
     assert!(report.text(100).contains("TCP reno, inner MTU 1400"), "{}", report.text(100));
-    let record = Stored::read(&report.folder).expect("a run").record();
+    let run = Stored::read(&report.folder).expect("a run");
+    let record = run.record();
     assert_eq!(record.settings.get("TCP congestion control").map(String::as_str), Some("reno"));
     common::recomputed(&report.folder);
 

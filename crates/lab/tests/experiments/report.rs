@@ -54,7 +54,7 @@ fn reports_pages_and_plots_of_stored_runs_are_what_they_were() {
     let update = std::env::var("IRONSWAN_SNAPSHOTS").is_ok_and(|v| v == "update");
     for name in RUNS {
         let run = Stored::read(&stored(name)).expect("a run");
-        let mut files = report::rendered(&run.record()).expect("drawn");
+        let mut files = report::rendered(run.record()).expect("drawn");
         let width = 100;
         // The folder's path is not the same everywhere.
         let text = run.text(width).replace(&stored(name).display().to_string(), name);
@@ -76,8 +76,9 @@ fn reports_pages_and_plots_of_stored_runs_are_what_they_were() {
 
 #[test]
 fn a_page_needs_nothing_but_itself_and_shows_everything() {
-    let record = Stored::read(&stored("sizes")).expect("a run").record();
-    let files = report::rendered(&record).expect("drawn");
+    let run = Stored::read(&stored("sizes")).expect("a run");
+    let record = run.record();
+    let files = report::rendered(record).expect("drawn");
     let page = &files.iter().find(|(name, _)| name == "index.html").expect("the page").1;
     for outside in ["src=", "http://", "https://", "@import", "url(", "<script", "<link"] {
         assert!(!page.contains(outside), "the page asks for {outside}");
@@ -107,35 +108,20 @@ fn a_page_needs_nothing_but_itself_and_shows_everything() {
 }
 
 #[test]
-fn records_of_older_shapes_hold_in_the_shape_of_all_experiments() {
+fn stored_records_obey_their_schema_and_themselves() {
     for name in RUNS {
-        let record = Stored::read(&stored(name)).expect("a run").record();
-        assert_eq!(report::breaches(&serde_json::to_value(&record).expect("JSON")), [""; 0], "{name}");
+        let run = Stored::read(&stored(name)).expect("a run");
+        let record = run.record();
+        assert_eq!(report::breaches(&serde_json::to_value(record).expect("JSON")), [""; 0], "{name}");
         assert_eq!(record.faults(), [""; 0], "{name}");
-        assert!(report::compare(&record, &record).expect("comparable").differences.is_empty());
-    }
-    // The same in the record of its own and in this one.
-    let (run, record) = (json_of("line"), Stored::read(&stored("line")).expect("a run").record());
-    for row in run["results"]["cells"]
-        .as_array()
-        .expect("cells")
-        .iter()
-        .flat_map(|c| c["rows"].as_array().expect("rows"))
-    {
-        let median = |name: &str| row[name]["median"].as_f64().expect("a number");
-        let same = |f: &&ironswan_lab::record::Figure| {
-            f.measures["gbps"].summary.median == median("gbps")
-                && f.measures["machine_ns_per_byte"].summary.median == median("machine_ns_per_byte")
-                && f.measures["machine_ns_per_byte"].added == row["added_ns_per_byte"].as_f64()
-        };
-        assert!(record.figures.iter().any(|f| same(&f)), "{row}");
+        assert!(report::compare(record, record).expect("comparable").differences.is_empty());
     }
 }
 
 #[test]
 fn every_tag_of_a_page_and_a_plot_is_closed() {
-    let records = RUNS.map(|name| Stored::read(&stored(name)).expect("a run").record());
-    for (name, text) in records.iter().flat_map(|r| report::rendered(r).expect("drawn")) {
+    let runs = RUNS.map(|name| Stored::read(&stored(name)).expect("a run"));
+    for (name, text) in runs.iter().map(Stored::record).flat_map(|r| report::rendered(r).expect("drawn")) {
         let mut open: Vec<&str> = Vec::new();
         for tag in text.split('<').skip(1) {
             let tag = tag.split('>').next().expect("a tag");
@@ -187,7 +173,7 @@ fn a_damaged_record_is_refused_with_the_place_of_the_damage() {
 }
 
 #[test]
-fn records_of_other_programs_and_later_versions_are_told_apart() {
+fn records_of_other_programs_and_of_other_versions_are_told_apart() {
     let with = |schema: &str| {
         let mut json = json_of("sizes");
         json["schema"] = json!(schema);
@@ -196,6 +182,13 @@ fn records_of_other_programs_and_later_versions_are_told_apart() {
     };
     let e = with("ironswan.lab/2");
     assert!(e.contains("newer than this program") && e.contains("ironswan 9.1.0"), "{e}");
+    for older in ["ironswan.run/1", "ironswan.flood/1"] {
+        let e = with(older);
+        let part = format!(
+            "has schema {older}, which was written by an older program; this program reads ironswan.lab/1"
+        );
+        assert!(e.contains(&part) && e.contains("make the run again"), "{e}");
+    }
     let e = with("iperf.lab/1");
     assert!(e.contains("does not know; it reads ironswan.lab/1"), "{e}");
 }
@@ -257,8 +250,8 @@ fn runs_of_different_experiments_are_not_compared() {
 fn a_second_program_comes_to_the_same_figures() {
     for (name, expected) in [
         ("sizes", "48 quantities of 12 figures follow from 36 samples"),
-        ("line", "60 quantities of 6 rows follow from 18 trials"),
-        ("flood", "45 quantities of 3 rows follow from"),
+        ("line", "46 quantities of 6 figures follow from 18 samples; and from 18 windows"),
+        ("flood", "80 quantities of 35 figures follow from 35 samples; and from 23 trials"),
     ] {
         let (status, said) = recompute(&stored(name));
         assert_eq!(status, Some(0), "{said}");
@@ -266,53 +259,59 @@ fn a_second_program_comes_to_the_same_figures() {
     }
 }
 
+/// The run of that name in a folder of its own, where `file` has `value` at `pointer`; of a file of
+/// lines its first line.
+fn falsified(name: &str, file: &str, pointer: &str, value: Value) -> Folder {
+    let folder = Folder::with(&format!("recompute{}", pointer.replace('/', "-")), &json_of(name).to_string());
+    let raw = stored(name).join("raw");
+    if raw.exists() {
+        fs::create_dir_all(folder.0.join("raw")).expect("raw");
+        for from in fs::read_dir(raw).expect("raw files").map(|f| f.expect("a file")) {
+            fs::copy(from.path(), folder.0.join("raw").join(from.file_name())).expect("a copy");
+        }
+    }
+    let path = folder.0.join(file);
+    let text = fs::read_to_string(&path).expect(file);
+    let (first, rest) =
+        if file.ends_with(".jsonl") { text.split_once('\n').expect("lines") } else { (&*text, "") };
+    let mut json: Value = serde_json::from_str(first).expect("JSON");
+    *json.pointer_mut(pointer).expect(pointer) = value;
+    fs::write(path, format!("{json}\n{rest}")).expect("written");
+    folder
+}
+
 #[test]
 fn a_second_program_names_whatever_is_wrong() {
-    let (window, trial) = ("/trials/0/window", "/trials/0");
-    let (cell, row) = ("/results/cells/0", "/results/cells/0/rows/1");
-    for (run, pointer, value, expected) in [
-        ("sizes", "/figures/0/measures/gbps/summary/median".to_owned(), json!(77.0), "gbps: median"),
-        ("sizes", "/figures/5/measures/cost/summary/iqr".into(), json!(0.0), "cost: iqr"),
-        ("sizes", "/figures/1/measures/cost/ratio".into(), json!(null), "cost: ratio"),
-        ("sizes", "/figures/1/measures/cost/added".into(), json!(1.5), "cost: added"),
-        ("sizes", "/samples/0/measures/gbps".into(), json!(0.0), "gbps: "),
-        ("sizes", "/samples/4/measures/loss".into(), json!(1.5), "loss: 1.5 is not a share"),
-        (
-            "sizes",
-            "/samples/4/measures/forwarded".into(),
-            json!(-1.0),
-            "forwarded: -1.0 is less than nothing",
-        ),
-        ("sizes", "/measures/0/name".into(), json!("speed"), "forwarded is not declared"),
-        ("line", format!("{window}/payload_bytes"), json!(1), "): gbps is"),
-        ("line", format!("{window}/cpu/idle"), json!(0), "): machine_ns_per_byte is"),
-        ("line", format!("{window}/cpu/idle"), json!(999_999), "): processors were idle for 9999.99 s"),
-        (
-            "line",
-            "/trials/1/window/gateways/0/cpu_ns".into(),
-            json!(999_000_000_000_u64),
-            "): gateways used 1000",
-        ),
-        ("line", format!("{row}/ratio"), json!(1.0), ": ratio is 1.0"),
-        ("line", format!("{row}/added_ns_per_byte"), json!(0.0), ": added_ns_per_byte is 0.0"),
-        ("line", format!("{row}/gbps/mad"), json!(9.0), "gbps: mad is 9.0"),
-        ("line", format!("{row}/dut"), json!("plain"), "trials without a row"),
-        ("flood", format!("{trial}/loss"), json!(0.9), ": loss is 0.9"),
-        ("flood", format!("{trial}/sent/unsent"), json!(1), "is not sent"),
-        ("flood", format!("{trial}/received/unique"), json!(99_999_999), "is more than sent"),
-        ("flood", format!("{trial}/account/unexplained"), json!(7), "unexplained is 7"),
-        ("flood", format!("{cell}/rows/0/peak_pps"), json!(1.0), "peak_pps is 1.0"),
-        ("flood", format!("{row}/curve/0/of_peak"), json!(1.0), "of_peak is 1.0"),
-        ("flood", format!("{row}/throughput/0/pps"), json!(5.0), "no deciding trial carried 5.0"),
-        ("flood", format!("{row}/throughput/0/of_wireguard_go"), json!(6.0), "of_wireguard_go is 6.0"),
+    let (run, plain) = ("run.json", "raw/000-plain.window.json");
+    let (tunnel, flood) = ("raw/001-ironswan.window.json", "raw/18-1-free-offload-plain.jsonl");
+    for (name, file, pointer, value, expected) in [
+        ("sizes", run, "/figures/0/measures/gbps/summary/median", json!(77.0), "gbps: median"),
+        ("sizes", run, "/figures/5/measures/cost/summary/iqr", json!(0.0), "cost: iqr"),
+        ("sizes", run, "/figures/1/measures/cost/ratio", json!(null), "cost: ratio"),
+        ("sizes", run, "/figures/1/measures/cost/added", json!(1.5), "cost: added"),
+        ("sizes", run, "/samples/0/measures/gbps", json!(0.0), "gbps: "),
+        ("sizes", run, "/samples/4/measures/loss", json!(1.5), "loss: 1.5 is not a share"),
+        ("sizes", run, "/samples/4/measures/forwarded", json!(-1.0), "forwarded: -1.0 is less than nothing"),
+        ("sizes", run, "/measures/0/name", json!("speed"), "forwarded is not declared"),
+        ("line", plain, "/payload_bytes", json!(1), "): gbps is"),
+        ("line", plain, "/cpu/idle", json!(0), "): machine_ns_per_byte is"),
+        ("line", plain, "/cpu/idle", json!(999_999), "): processors were idle for 9999.99 s"),
+        ("line", tunnel, "/gateways/0/cpu_ns", json!(999_000_000_000_u64), "): gateways used 1000"),
+        ("line", tunnel, "/gateways/0/resident_kib", json!(99_999_999), "): resident_kib is"),
+        ("line", run, "/derived/0/value", json!(0.0), ": added_cycles_per_byte is 0.0"),
+        ("flood", flood, "/loss", json!(0.9), ": loss is 0.9"),
+        ("flood", flood, "/sent/unsent", json!(1), "is not sent"),
+        ("flood", flood, "/received/unique", json!(99_999_999), "is more than sent"),
+        ("flood", flood, "/account/unexplained", json!(7), "unexplained is 7"),
+        ("flood", flood, "/forwarded_pps", json!(1e9), "loss any, part throughput: kpps is"),
+        ("flood", run, "/samples/0/measures/kpps", json!(5.0), "loss 0.5 %: kpps is 5.0"),
+        ("flood", run, "/samples/3/measures/of_peak", json!(1.0), "of_peak is 1.0"),
+        ("flood", run, "/derived/0/value", json!(6.0), "of_wireguard_go is 6.0"),
     ] {
-        let mut json = json_of(run);
-        *json.pointer_mut(&pointer).expect(&pointer) = value;
-        let name = pointer.replace('/', "-");
-        let folder = Folder::with(&format!("recompute{name}"), &json.to_string());
+        let folder = falsified(name, file, pointer, value);
         let (status, said) = recompute(&folder.0);
-        assert_eq!(status, Some(1), "{pointer}: {said}");
-        assert!(said.contains(expected), "{pointer}: {expected:?} is not in {said}");
+        assert_eq!(status, Some(1), "{name} {pointer}: {said}");
+        assert!(said.contains(expected), "{name} {pointer}: {expected:?} is not in {said}");
     }
     let folder = Folder::with("recompute-none", "{");
     let (status, said) = recompute(&folder.0);
@@ -376,9 +375,9 @@ fn plots_that_documents_show_are_made_again_from_their_runs() {
     for shown in fs::read_dir(results()).expect("docs/results").map(|f| f.expect("a file").path()) {
         let file = shown.file_name().expect("a name").to_string_lossy().into_owned();
         let Some((name, plot)) = file.split_once('-').filter(|_| file.ends_with(".svg")) else { continue };
-        let record = Stored::read(&published.run(name)).expect(name).record();
-        let (_, made) =
-            report::rendered(&record).expect("drawn").into_iter().find(|(f, _)| f == plot).expect(plot);
+        let run = Stored::read(&published.run(name)).expect(name);
+        let made = report::rendered(run.record()).expect("drawn");
+        let (_, made) = made.into_iter().find(|(f, _)| f == plot).expect(plot);
         assert!(
             made == fs::read_to_string(&shown).expect("a plot"),
             "{file} is not what is made from the run"

@@ -35,8 +35,8 @@ fn options(name: &str) -> LineOptions {
 /// time begins, so that it is iperf3's second to fourth second.
 fn both_ways(o: LineOptions) -> Vec<(String, f64, f64)> {
     let report = line(o).expect("a run");
-    let rates = report.run.trials.iter().map(|trial| {
-        assert_eq!(left(&trial.commands), [""; 0]);
+    assert_eq!(left(&report.record.commands), [""; 0]);
+    let rates = report.record.samples.iter().map(|trial| {
         let own = trial.files.iter().find(|f| f.ends_with(".iperf3.json")).expect("iperf3's report");
         let own = fs::read_to_string(report.folder.join(own)).expect("iperf3's report");
         let own: Value = serde_json::from_str(&own).expect("JSON");
@@ -46,7 +46,7 @@ fn both_ways(o: LineOptions) -> Vec<(String, f64, f64)> {
         let of = |sum: &Value, name: &str| sum[name].as_f64().expect(name);
         let (bytes, time) =
             sums.fold((0.0, 0.0), |(b, t), sum| (b + of(sum, "bytes"), t + of(sum, "seconds")));
-        (trial.dut.clone(), trial.window.gbps, bytes * 8.0 / time / 1e9)
+        (trial.factors["dut"].clone(), trial.measures["gbps"], bytes * 8.0 / time / 1e9)
     });
     let rates = rates.collect();
     common::recomputed(&report.folder);

@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::common::{self, recompute};
-use ironswan_lab::report::{Run, SCHEMA, Stored};
+use crate::common;
+use ironswan_lab::measure::Window;
+use ironswan_lab::report::Stored;
 use ironswan_lab::{LabError, LineOptions, line};
 
 fn options(name: &str) -> LineOptions {
@@ -20,21 +21,24 @@ fn options(name: &str) -> LineOptions {
 #[test]
 fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     let report = line(options("folder")).expect("a run");
-    let text = fs::read_to_string(report.folder.join("run.json")).expect("run.json");
-    let run: Run = serde_json::from_str(&text).expect("a run");
-    assert!(run == report.run, "what is written is not what was made");
     let stored = Stored::read(&report.folder).expect("a run");
-    assert_eq!(serde_json::from_str::<Run>(&stored.json().expect("JSON")).expect("a run"), run);
-    assert!(stored.record().faults().is_empty(), "{:?}", stored.record().faults());
+    assert!(*stored.record() == report.record, "what is written is not what was made");
+    let record = stored.record();
+    assert!(record.faults().is_empty(), "{:?}", record.faults());
     let page = fs::read_to_string(report.folder.join("index.html")).expect("the page");
     assert!(page.contains("few-repeats") && page.contains("<svg") && page.ends_with("</html>\n"), "{page}");
     assert!(report.folder.join("throughput.svg").exists());
-    assert_eq!((run.schema.as_str(), run.trials.len()), (SCHEMA, 1));
-    let trial = &run.trials[0];
-    for file in &trial.files {
+    assert_eq!((record.experiment.as_str(), record.number.as_str(), record.samples.len()), ("line", "E1", 1));
+    let sample = &record.samples[0];
+    for file in &sample.files {
         assert!(fs::metadata(report.folder.join(file)).is_ok_and(|m| m.len() > 0), "{file}");
     }
-    let w = &trial.window;
+    let raw = |ending: &str| {
+        let file = sample.files.iter().find(|f| f.ends_with(ending)).expect(ending);
+        fs::read_to_string(report.folder.join(file)).expect(ending)
+    };
+    let w: Window = serde_json::from_str(&raw(".window.json")).expect("a window");
+    assert_eq!(sample.measures["gbps"], w.gbps);
     // It may end late where others want the processors, never early.
     assert!(w.seconds > 0.99, "{}", w.seconds);
     assert!((w.gbps * 1e9 * w.seconds / 8.0 / w.payload_bytes as f64 - 1.0).abs() < 1e-9, "{w:?}");
@@ -48,21 +52,22 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     assert!(w.payload_bytes < w.bytes && w.payload_bytes as f64 > 0.9 * w.bytes as f64);
     // What the kernel counted in the window is a part of what iperf3 says of its whole run, give or
     // take repeated segments.
-    let own = trial.files.iter().find(|f| f.ends_with(".iperf3.json")).expect("iperf3's report");
-    let own = fs::read_to_string(report.folder.join(own)).expect("iperf3's report");
-    let own: serde_json::Value = serde_json::from_str(&own).expect("JSON");
+    let own: serde_json::Value = serde_json::from_str(&raw(".iperf3.json")).expect("JSON");
     let whole = own["end"]["sum_received"]["bytes"].as_f64().expect("bytes");
     assert!(w.payload_bytes as f64 <= whole * 1.05, "{} of {whole}", w.payload_bytes);
     for part in ["ip netns add ironlab-", "net.ipv4.ip_forward=1", "iperf3 -c 10.2.0.2"] {
-        assert!(trial.commands.iter().any(|c| c.contains(part)), "{part} is not among {:?}", trial.commands);
+        assert!(
+            record.commands.iter().any(|c| c.contains(part)),
+            "{part} is not among {:?}",
+            record.commands
+        );
     }
-    for kind in ["few-repeats", "short-window"] {
-        assert!(run.warnings.iter().any(|w| w.kind == kind), "{kind}: {:?}", run.warnings);
+    for kind in ["few-repeats", "short-window", "smoke"] {
+        assert!(record.warnings.iter().any(|w| w.kind == kind), "{kind}: {:?}", record.warnings);
     }
-    assert!(report.text(80).contains("Offload mode, 1 stream, a to b"));
-    let (status, said) = recompute(&report.folder);
-    assert_eq!(status, Some(0), "{said}");
-    common::recomputed(&report.folder);
+    assert!(report.text(80).contains("TCP, offload mode, 1 stream, a to b"));
+    let said = common::recomputed(&report.folder);
+    assert!(said.contains("and from 1 windows"), "{said}");
 }
 
 #[test]
@@ -83,11 +88,11 @@ fn a_gateway_that_has_to_be_killed_is_named_and_leaves_nothing() {
     o.dut_options.ironswan = Some(stubborn.clone());
     let report = line(o).expect("a run");
     let killed: Vec<&str> =
-        report.run.warnings.iter().filter(|w| w.kind == "killed").map(|w| w.text.as_str()).collect();
+        report.record.warnings.iter().filter(|w| w.kind == "killed").map(|w| w.text.as_str()).collect();
     assert!(matches!(killed[..], [one] if one.starts_with("ironswan: g1, g2 did not end")), "{killed:?}");
-    assert_eq!(common::left(&report.run.trials[0].commands), [""; 0]);
+    assert_eq!(common::left(&report.record.commands), [""; 0]);
     // Neither the shells nor their children live on.
-    let alive = common::processes_with(&report.run.trials[0].commands);
+    let alive = common::processes_with(&report.record.commands);
     assert_eq!(alive, [""; 0]);
     fs::remove_file(&stubborn).expect("removed");
     common::recomputed(&report.folder);
@@ -98,9 +103,13 @@ fn a_soaker_says_beside_accounting_what_a_window_left_and_is_in_no_cost() {
     let mut o = options("soaker");
     o.soaker = true;
     let report = line(o).expect("a run");
-    let w = &report.run.trials[0].window;
+    let sample = &report.record.samples[0];
+    let file = sample.files.iter().find(|f| f.ends_with(".window.json")).expect("the window");
+    let w: Window =
+        serde_json::from_str(&fs::read_to_string(report.folder.join(file)).expect("text")).expect("a window");
     let busy = w.busy.expect("both");
     assert!(busy.accounting == w.busy_share && (0.0..=1.0).contains(&busy.soaker), "{busy:?}");
+    assert_eq!(sample.measures["busy_soaker"], busy.soaker);
     let cpus = ironswan_lab::machine::Fingerprint::take().cpus as f64;
     // The soaker's ticks are no work, give or take some at either end; those of other programs at
     // low priority are.
@@ -109,20 +118,19 @@ fn a_soaker_says_beside_accounting_what_a_window_left_and_is_in_no_cost() {
     let cost = w.machine_ns_per_byte * w.payload_bytes as f64 / 1e9;
     let share = cost / w.seconds / cpus;
     assert!((share - w.busy_share).abs() < 1e-6, "{share} {w:?}");
-    let doubted = report.run.warnings.iter().any(|w| w.kind == "accounting");
+    let doubted = report.record.warnings.iter().any(|w| w.kind == "accounting");
     assert_eq!(
         doubted,
         (busy.accounting - busy.soaker).abs() > busy.apart,
         "{busy:?} {:?}",
-        report.run.warnings
+        report.record.warnings
     );
     assert!(
         report.text(100).contains("Busy processors, by accounting and by a soaker"),
         "{}",
         report.text(100)
     );
-    let stored = Stored::read(&report.folder).expect("a run").record();
-    assert!(stored.figures[0].measures.contains_key("busy_soaker"));
+    assert!(report.record.figures[0].measures.contains_key("busy_soaker"));
     common::recomputed(&report.folder);
 }
 

@@ -17,7 +17,7 @@ fn a_profile_tells_every_stage_of_both_sides_and_leaves_nothing_behind() {
     let record = &report.record;
     assert_eq!(breaches(&serde_json::to_value(record).expect("JSON")), [""; 0]);
     assert_eq!(record.faults(), [""; 0]);
-    assert!(Stored::read(&report.folder).expect("a run").record() == *record);
+    assert!(Stored::read(&report.folder).expect("a run").record() == record);
     // TCP is carried out by g1 and in by g2; floods may starve a gateway on a busy machine.
     for side in ["g1 out", "g2 in"] {
         let only = factors([("load", "TCP, 1 stream"), ("side", side)]);

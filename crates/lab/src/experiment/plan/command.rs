@@ -159,8 +159,8 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     let mut extrapolated = Vec::new();
     let (name, value, record) = match o.what {
         PlanWhat::Verify => {
-            let against = o.against.as_deref().map(Stored::read).transpose()?.map(|run| run.record());
-            let v = verify(&model, &o.calibrate, against.as_ref())?;
+            let against = o.against.as_deref().map(Stored::read).transpose()?;
+            let v = verify(&model, &o.calibrate, against.as_ref().map(Stored::record))?;
             lines.extend(text::verification(&v));
             let document = serde_json::to_value(&v).map_err(unwritable)?;
             let told = Told { started: v.taken.made.clone(), seconds: v.taken.seconds, ..told() };
@@ -319,7 +319,7 @@ mod tests {
             assert_eq!(store::read(Some(&out.join("plan.json"))).expect("a model"), model);
             let document: Value = serde_json::from_str(&read("answer.json")).expect("JSON");
             assert_eq!(breaches(&document), [""; 0]);
-            assert_eq!(Stored::read(&out).expect("a run").record(), answer.record);
+            assert_eq!(*Stored::read(&out).expect("a run").record(), answer.record);
             assert!(read(plot).contains("<svg") && read("index.html").contains(plot), "{plot}");
             // Never over another.
             assert_eq!(kept(&o).err().map(|e| e.exit_code()), Some(2));

@@ -304,10 +304,9 @@ impl Moment {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::passed::Time;
+    use super::super::super::passed::{Cost, Time};
     use super::*;
     use crate::load::{Counted, Received, Sent};
-    use crate::report::flood::Cost;
 
     /// 10,000 packets in half a second, of which a gateway handled 8,000; of two processors three
     /// quarters were busy, a tenth with programs outside.

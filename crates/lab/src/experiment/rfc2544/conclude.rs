@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn history_is_set_beside_one_direction_one_system_and_one_loss() {
-        let mut record = Record::from(&sample::run());
+        let mut record = sample::record();
         let sample = |direction: &str, dut: &str, loss: &str, inner: f64| Sample {
             factors: factors([
                 ("part", "throughput"),

@@ -167,7 +167,7 @@ mod tests {
 
     /// A record of one measure, from what was chosen and found.
     fn record(found: &[(&[(&str, &str)], f64)]) -> Record {
-        let mut record = Record::from(&sample::run());
+        let mut record = sample::record();
         record.samples = found
             .iter()
             .map(|(of, value)| Sample {

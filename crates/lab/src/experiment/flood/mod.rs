@@ -3,34 +3,38 @@
 //! with those of the other systems; then the curve past it, where a gateway shows whether it still
 //! works when more arrives than it can carry, and where every packet that did not arrive was
 //! dropped. After the RFC 2544 figures of Freescale's study (throughput at loss, and flood).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `trial` | one trial, and what the trials of a system say together |
+//! | `conclude` | samples, tables and plots of a run |
+//! | `doubts` | doubts that a reader of a run should have |
+
+mod conclude;
+mod doubts;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::campaign::useful;
+use super::campaign::{Campaign, Common, Report, present, useful};
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
-use super::shown::say;
-use crate::clock::{self, Utc};
 use crate::dut::{Dut, DutOptions, Encap};
 use crate::error::LabError;
-use crate::interrupt;
 use crate::load::Offer;
 use crate::load::frame;
-use crate::machine::{self, Fingerprint};
-use crate::measure::Watch;
+use crate::machine;
 use crate::measure::search::{Goal, Search, Step};
-use crate::measure::soaker::Soak;
 use crate::process;
-use crate::record::{Program, Record};
-use crate::report::flood::{
-    FLOOD_SCHEMA, FloodResults, FloodRun, FloodSettings, FloodTrial, Purpose, TrialKey,
-};
-use crate::report::{self, Progress, RunFolder, Warning, accounting};
+use crate::report::{self, Warning};
 use crate::topology::{Line, Mode, Owner};
+
+use trial::{Load, Purpose, Series, Trial};
 
 /// Options of the experiment. The lists multiply.
 #[derive(Debug, Clone)]
@@ -103,15 +107,6 @@ impl Default for FloodOptions {
     }
 }
 
-/// Result of the experiment.
-#[derive(Debug, Clone)]
-pub struct FloodReport {
-    /// The record, as in `run.json`.
-    pub run: FloodRun,
-    /// The run's folder.
-    pub folder: PathBuf,
-}
-
 /// Longest deciding trial; a slow system is decided by fewer packets than asked for, which the
 /// record shows.
 const AT_MOST: Duration = Duration::from_secs(60);
@@ -127,20 +122,11 @@ const PAUSE: Duration = Duration::from_millis(400);
 /// `lab flood` as a command: prints the report (or with `json` the record), returns the exit
 /// status.
 pub fn flood_command(options: FloodOptions, json: bool) -> i32 {
-    say("lab flood", flood(options).and_then(|r| rendered(&r, json)))
-}
-
-/// The report as text, or the record as JSON.
-fn rendered(report: &FloodReport, json: bool) -> Result<String, LabError> {
-    if json {
-        return report::pretty(&report.run);
-    }
-    let text = report::flood_text(&report.run, report::terminal_width());
-    Ok(format!("{text}\nRun folder: {}\n", report.folder.display()))
+    present("flood", flood(options), json)
 }
 
 /// Makes the experiment.
-pub fn flood(mut options: FloodOptions) -> Result<FloodReport, LabError> {
+pub fn flood(mut options: FloodOptions) -> Result<Report, LabError> {
     options.shorten();
     options.check()?;
     let mut lacks = machine::lacks_privilege();
@@ -152,104 +138,51 @@ pub fn flood(mut options: FloodOptions) -> Result<FloodReport, LabError> {
         once(&mut lacks);
         return Err(LabError::Unfit(lacks));
     }
-    interrupt::install()?;
-    interrupt::check()?;
+    let loads = options.loads();
+    let guess = options.guess(duts.len()) / (loads.len() * duts.len()).max(1) as u32;
+    let steps = loads.len() * duts.len();
+    let mut campaign = Campaign::begin(conclude::ABOUT, &options.common(), steps, guess)?;
+    warnings.into_iter().for_each(|doubt| campaign.doubt(doubt));
+    campaign.settings.extend(options.settings(&duts));
+    campaign.versions = duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
+    campaign.systems = duts.iter().map(|d| d.name()).collect();
     let owner = Owner::claim()?;
-    let soak = options.soaker.then(Soak::start).transpose()?.map(Arc::new);
-    let folder = RunFolder::create(options.out.as_deref(), "flood")?;
-    let mut work = Work {
-        options: &options,
-        owner: &owner,
-        duts,
-        began: clock::now(),
-        soak,
-        trials: Vec::new(),
-        commands: BTreeMap::new(),
-        warnings,
-    };
-    let outcome = work.run(&folder);
-    if outcome.is_err() {
-        folder.discard();
+    let mut work = Work { options: &options, owner: &owner, duts, campaign, trials: Vec::new() };
+    for load in loads {
+        work.load(load)?;
     }
-    Ok(FloodReport { run: outcome?, folder: folder.path().to_path_buf() })
+    let Work { trials, mut campaign, .. } = work;
+    doubts::raise(&options, &trials, &mut campaign);
+    campaign.finish(conclude::conclude)
 }
 
 struct Work<'a> {
     options: &'a FloodOptions,
     owner: &'a Owner,
     duts: Vec<Box<dyn Dut>>,
-    began: std::time::Instant,
-    soak: Option<Arc<Soak>>,
-    trials: Vec<FloodTrial>,
-    commands: BTreeMap<String, Vec<String>>,
-    warnings: Vec<Warning>,
+    campaign: Campaign,
+    trials: Vec<Trial>,
 }
 
 impl Work<'_> {
-    fn run(&mut self, folder: &RunFolder) -> Result<FloodRun, LabError> {
-        let machine = Fingerprint::take();
-        let mut watch = Watch::begin(&machine);
-        let started = Utc::from_epoch(clock::since_epoch()).rfc3339();
-        let o = self.options;
-        let cells = o.cells();
-        let mut progress = Progress::new(cells.len(), o.guess(self.duts.len()) / cells.len().max(1) as u32);
-        for cell in cells {
-            self.cell(cell, &|what| progress.says(&format!("{cell}: {what}")))?;
-            progress.step();
-            watch.look();
-        }
-        drop(progress);
-        let mut run = FloodRun {
-            schema: FLOOD_SCHEMA.into(),
-            experiment: "flood".into(),
-            program: Program::own(),
-            command_line: o.command_line.clone(),
-            started,
-            seconds: (clock::now() - self.began).as_secs_f64(),
-            versions: self.duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect(),
-            machine,
-            settings: FloodSettings {
-                duts: self.duts.iter().map(|d| d.name()).collect(),
-                esp_proposal: o.dut_options.esp(),
-                goals: o.goals.clone(),
-                width: o.width,
-                packets: o.packets,
-                probe: o.probe.as_secs_f64(),
-                multiples: o.multiples.clone(),
-                repeats: o.repeats,
-                inner_mtu: o.inner_mtu,
-            },
-            results: FloodResults::of(&self.trials, &o.goals),
-            trials: std::mem::take(&mut self.trials),
-            commands: std::mem::take(&mut self.commands),
-            warnings: Vec::new(),
-        };
-        let soak = self.soak.as_ref();
-        self.warnings.extend(soak.and_then(|s| accounting::calibration_doubts(s.calibration())));
-        self.warnings.extend(accounting::doubts(&Record::from(&run)));
-        self.warnings.extend(super::flood_doubts::doubts(&run, o.smoke, &o.dut_options, watch.finish()));
-        run.warnings = self.warnings.iter().map(Warning::record).collect();
-        report::publish(&run, &Record::from(&run), folder)?;
-        Ok(run)
-    }
-
     /// All systems under one load, each on a line of its own; trials go round.
-    fn cell(&mut self, cell: TrialKey, says: &dyn Fn(&str)) -> Result<(), LabError> {
+    fn load(&mut self, load: Load) -> Result<(), LabError> {
         let o = self.options;
-        let placement = Placement::new(cell.placement, crate::measure::cpus()).map_err(LabError::Usage)?;
-        says("starting");
+        let first = self.trials.len();
+        let placement = Placement::new(load.placement, crate::measure::cpus()).map_err(LabError::Usage)?;
+        self.says(load, "starting")?;
         let mut rigs = Vec::new();
         for dut in &self.duts {
-            let mut rig = Rig::start(self.owner, dut.as_ref(), cell.mode, o.inner_mtu, &placement)?;
-            rig.soak = self.soak.clone();
+            let mut rig = Rig::start(self.owner, dut.as_ref(), load.mode, o.inner_mtu, &placement)?;
+            rig.soak = self.campaign.soak().cloned();
             rigs.push(rig);
         }
         let mut begin = Vec::new();
         for rig in &mut rigs {
-            says(&format!("{}, flood", rig.name()));
+            self.says(load, &format!("{}, flood", rig.name()))?;
             let offer = Offer { rate: None, packets: u64::MAX, at_most: o.probe };
-            let t = self.trial(rig, cell, offer, |t| t.purpose = Purpose::Flood)?;
-            begin.push((t.forwarded_pps, t.sent.sent as f64 / t.sent.seconds.max(1e-9)));
+            let t = self.trial(rig, load, offer, |t| t.purpose = Purpose::Flood)?;
+            begin.push((t.forwarded_pps, t.sent_pps()));
         }
         let mut throughput = vec![None; rigs.len()];
         for (nth, &loss) in o.goals.iter().enumerate() {
@@ -259,7 +192,7 @@ impl Work<'_> {
                 .zip(&throughput)
                 .map(|((guess, limit), known)| Search::new(goal, known.unwrap_or(*guess), *limit))
                 .collect();
-            self.search(cell, goal, &mut rigs, &mut searches, says)?;
+            self.search(load, goal, &mut rigs, &mut searches)?;
             if nth == 0 {
                 // The throughput, of which the curve takes multiples.
                 for (search, known) in searches.iter().zip(&mut throughput) {
@@ -270,12 +203,12 @@ impl Work<'_> {
         for _ in 0..o.repeats {
             for &multiple in &o.multiples {
                 for ((rig, known), (forwarded, _)) in rigs.iter_mut().zip(&throughput).zip(&begin) {
-                    says(&format!("{}, {multiple} times the throughput", rig.name()));
+                    self.says(load, &format!("{}, {multiple} times the throughput", rig.name()))?;
                     // Without a throughput, what came through the flood stands for it.
                     let rate = known.unwrap_or(*forwarded).max(1.0) * multiple;
                     let at_most = o.probe * 2;
                     let offer = Offer { rate: Some(rate), packets: u64::MAX, at_most };
-                    self.trial(rig, cell, offer, |t| {
+                    self.trial(rig, load, offer, |t| {
                         t.purpose = Purpose::Curve;
                         t.multiple = Some(multiple);
                     })?;
@@ -285,21 +218,30 @@ impl Work<'_> {
         for rig in rigs {
             let name = rig.name().to_string();
             let (killed, commands) = rig.stop();
-            self.commands.insert(format!("{cell}: {name}"), commands);
+            self.campaign.ran([format!("# {load}: {name}")].into_iter().chain(commands));
             if !killed.is_empty() {
-                self.warnings.push(Warning::Killed { dut: name, processes: killed });
+                self.campaign.doubt(Warning::Killed { dut: name, processes: killed });
+            }
+        }
+        for series in Series::of(&self.trials[first..]) {
+            let file = self.campaign.keep(&series.file(), series.lines()?.as_bytes())?;
+            for (factors, repeat, began, measures) in conclude::samples(&series, &o.goals) {
+                self.campaign.sample(factors, repeat, began, &measures, vec![file.clone()]);
             }
         }
         Ok(())
     }
 
+    fn says(&self, load: Load, what: &str) -> Result<(), LabError> {
+        self.campaign.says(&format!("{load}: {what}"))
+    }
+
     fn search(
         &mut self,
-        cell: TrialKey,
+        load: Load,
         goal: Goal,
         rigs: &mut [Rig],
         searches: &mut [Search],
-        says: &dyn Fn(&str),
     ) -> Result<(), LabError> {
         let mut going = true;
         while going {
@@ -312,9 +254,10 @@ impl Work<'_> {
                 };
                 going = true;
                 let name = rig.name();
-                says(&format!("{name}, loss <= {}: {:.0} kpps", report::percent(goal.loss), rate / 1e3));
+                let what = format!("{name}, loss <= {}: {:.0} kpps", report::percent(goal.loss), rate / 1e3);
+                self.says(load, &what)?;
                 let offer = Offer { rate: Some(rate), packets, at_most };
-                let t = self.trial(rig, cell, offer, |t| (t.purpose, t.goal) = (purpose, Some(goal.loss)))?;
+                let t = self.trial(rig, load, offer, |t| (t.purpose, t.goal) = (purpose, Some(goal.loss)))?;
                 search.tell(t.loss);
             }
         }
@@ -324,13 +267,12 @@ impl Work<'_> {
     fn trial(
         &mut self,
         rig: &mut Rig,
-        cell: TrialKey,
+        load: Load,
         offer: Offer,
-        label: impl FnOnce(&mut FloodTrial),
-    ) -> Result<FloodTrial, LabError> {
-        interrupt::check()?;
-        let began = (clock::now() - self.began).as_secs_f64();
-        let mut trial = rig.trial(cell, offer)?;
+        label: impl FnOnce(&mut Trial),
+    ) -> Result<Trial, LabError> {
+        let began = self.campaign.elapsed();
+        let mut trial = Trial::make(rig, load, offer)?;
         trial.began = began;
         label(&mut trial);
         self.trials.push(trial.clone());
@@ -339,18 +281,53 @@ impl Work<'_> {
 }
 
 impl FloodOptions {
-    fn cells(&self) -> Vec<TrialKey> {
-        let mut cells = Vec::new();
+    /// Options that all experiments have.
+    fn common(&self) -> Common {
+        Common {
+            duts: self.duts.clone(),
+            encaps: self.encaps.clone(),
+            dut_options: self.dut_options.clone(),
+            duration: None,
+            repeats: Some(self.repeats),
+            out: self.out.clone(),
+            quick: self.quick,
+            smoke: self.smoke,
+            soaker: self.soaker,
+            congestion: None,
+            command_line: self.command_line.clone(),
+        }
+    }
+
+    /// The options as settings of the run.
+    fn settings(&self, duts: &[Box<dyn Dut>]) -> BTreeMap<String, String> {
+        let systems: Vec<String> = duts.iter().map(|d| d.name()).collect();
+        let losses: Vec<String> = self.goals.iter().map(|goal| report::percent(*goal)).collect();
+        let multiples: Vec<String> = self.multiples.iter().map(ToString::to_string).collect();
+        BTreeMap::from([
+            ("systems".into(), systems.join(", ")),
+            ("ESP proposal".into(), self.dut_options.esp()),
+            ("losses allowed".into(), losses.join(", ")),
+            ("width of a result".into(), report::percent(self.width)),
+            ("packets of a deciding trial".into(), self.packets.to_string()),
+            ("short trial, s".into(), self.probe.as_secs_f64().to_string()),
+            ("multiples of the throughput".into(), multiples.join(", ")),
+            ("trials at each multiple".into(), self.repeats.to_string()),
+            ("inner MTU, bytes".into(), self.inner_mtu.to_string()),
+        ])
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        let mut loads = Vec::new();
         for &placement in &self.placements {
             for &mode in &self.modes {
                 for &payload in &self.payloads {
                     for &flows in &self.flows {
-                        cells.push(TrialKey { placement, mode, payload, flows });
+                        loads.push(Load { placement, mode, payload, flows });
                     }
                 }
             }
         }
-        cells
+        loads
     }
 
     /// About how long the whole run takes.
@@ -361,7 +338,7 @@ impl FloodOptions {
         let search = (self.probe + PAUSE) * 9.min(self.trials() - 2) + (decide + PAUSE) * 2;
         let curve = (self.probe * 2 + PAUSE) * self.multiples.len() as u32 * self.repeats;
         let system = Duration::from_millis(1100) + self.probe + search * self.goals.len() as u32 + curve;
-        system * duts as u32 * self.cells().len() as u32
+        system * duts as u32 * self.loads().len() as u32
     }
 
     fn at_most(&self) -> Duration {
@@ -402,7 +379,7 @@ impl FloodOptions {
 
     fn check(&mut self) -> Result<(), LabError> {
         let wrong = |why: &str| Err(LabError::Usage(why.into()));
-        if self.duts.is_empty() || self.cells().is_empty() || self.goals.is_empty() || self.encaps.is_empty()
+        if self.duts.is_empty() || self.loads().is_empty() || self.goals.is_empty() || self.encaps.is_empty()
         {
             return wrong("nothing to measure: name a system, a payload, a number of flows and a loss");
         }
@@ -456,10 +433,10 @@ mod tests {
         let (quick, smoke) = (of(true, false), of(false, true));
         assert!(quick.guess(2) <= Duration::from_secs(60), "{:?}", quick.guess(2));
         assert!(smoke.guess(2) <= Duration::from_secs(10), "{:?}", smoke.guess(2));
-        assert_eq!((quick.cells().len(), quick.goals.len(), smoke.cells().len()), (1, 1, 1));
+        assert_eq!((quick.loads().len(), quick.goals.len(), smoke.loads().len()), (1, 1, 1));
         let mut asked = FloodOptions { quick: true, payloads: vec![64, 512], ..FloodOptions::default() };
         asked.shorten();
         assert_eq!(asked.payloads, [64, 512]);
-        assert_eq!(of(false, false).cells().len(), 4);
+        assert_eq!(of(false, false).loads().len(), 4);
     }
 }

@@ -2,30 +2,35 @@
 //! the inner two, after Metheringham's measurements for FreeS/WAN (2001). Systems are interleaved
 //! (A B A B), every trial gets fresh boxes, figures are medians, and costs are compared with plain
 //! forwarding of the same run only.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `trial` | one trial |
+//! | `conclude` | tables, plots and history of a run |
+//! | `doubts` | doubts that a reader of a run should have |
+
+mod conclude;
+mod doubts;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::campaign::useful;
-use super::doubts::doubts;
-use super::shown::say;
-use super::trial::TrialPlan;
-use crate::clock::{self, Utc};
+use super::campaign::{About, Campaign, Common, Report, present, useful};
 use crate::dut::{self, Dut, DutOptions, Encap};
 use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::load::{Direction, Iperf3};
-use crate::machine::{self, Fingerprint};
-use crate::measure::Watch;
-use crate::measure::soaker::Soak;
+use crate::machine;
 use crate::process;
-use crate::record::{Program, Record};
-use crate::report::{
-    self, CellKey, HistoryNote, LineSettings, Progress, Results, Run, RunFolder, Trial, Warning, accounting,
-    history,
-};
+use crate::report::Warning;
 use crate::topology::{Congestion, Line, Mode, Owner};
+
+use trial::Trial;
+pub(super) use trial::{Load, TrialPlan};
 
 /// Options of the experiment. The lists multiply: every system is measured in every mode with every
 /// number of streams.
@@ -90,37 +95,14 @@ impl Default for LineOptions {
     }
 }
 
-/// Result of the experiment.
-#[derive(Debug, Clone)]
-pub struct LineReport {
-    /// The record, as in `run.json`.
-    pub run: Run,
-    /// The run's folder.
-    pub folder: PathBuf,
-}
-
-impl LineReport {
-    /// The report as text for a terminal of `width` columns (80 and more).
-    pub fn text(&self, width: usize) -> String {
-        format!("{}\nRun folder: {}\n", report::line_text(&self.run, width), self.folder.display())
-    }
-}
-
 /// `lab line` as a command: prints the report (or with `json` the record) on standard output and
 /// errors on standard error; returns the exit status.
 pub fn line_command(options: LineOptions, json: bool) -> i32 {
-    print("lab line", line(options), json)
-}
-
-fn print(command: &str, outcome: Result<LineReport, LabError>, json: bool) -> i32 {
-    let text = outcome.and_then(|report| {
-        if json { report::pretty(&report.run) } else { Ok(report.text(report::terminal_width())) }
-    });
-    say(command, text)
+    present("line", line(options), json)
 }
 
 /// Makes the experiment.
-pub fn line(options: LineOptions) -> Result<LineReport, LabError> {
+pub fn line(options: LineOptions) -> Result<Report, LabError> {
     let prepared = Prepared::new(options, "line")?;
     let owner = prepared.claim()?;
     prepared.measure(&owner)
@@ -164,84 +146,53 @@ impl Prepared {
     }
 
     /// Measures under the name of `owner` and writes the run's folder.
-    pub(super) fn measure(mut self, owner: &Owner) -> Result<LineReport, LabError> {
-        let folder = RunFolder::create(self.options.out.as_deref(), self.experiment)?;
-        let outcome = self.measure_into(owner, &folder);
-        if outcome.is_err() {
-            folder.discard();
-        }
-        outcome
-    }
-
-    fn measure_into(&mut self, owner: &Owner, folder: &RunFolder) -> Result<LineReport, LabError> {
-        let machine = Fingerprint::take();
-        let mut watch = Watch::begin(&machine);
-        let started = Utc::from_epoch(clock::since_epoch()).rfc3339();
-        let begin = clock::now();
+    pub(super) fn measure(self, owner: &Owner) -> Result<Report, LabError> {
         let o = &self.options;
-        let cells = o.cells();
-        let steps = o.repeats as usize * cells.len() * self.duts.len();
-        let mut progress = Progress::new(steps, TrialPlan::guess(o.duration));
-        let (mut trials, mut warnings): (Vec<Trial>, Vec<Warning>) = (Vec::new(), self.warnings.clone());
-        let soak = o.soaker.then(Soak::start).transpose()?;
-        warnings.extend(soak.as_ref().and_then(|s| accounting::calibration_doubts(s.calibration())));
+        let loads = o.loads();
+        let steps = o.repeats as usize * loads.len() * self.duts.len();
+        let about = About { name: self.experiment, ..conclude::ABOUT };
+        let mut campaign = Campaign::begin(about, &o.common(), steps, TrialPlan::guess(o.duration))?;
+        campaign.settings.extend(self.settings());
+        campaign.versions = self.versions();
+        self.warnings.iter().for_each(|doubt| campaign.doubt(doubt.clone()));
+        let mut trials: Vec<Trial> = Vec::new();
         for repeat in 0..o.repeats {
-            for &cell in &cells {
+            for &load in &loads {
                 for dut in &self.duts {
                     let plan = TrialPlan {
                         owner,
-                        folder,
                         dut: dut.as_ref(),
-                        cell,
+                        load,
                         repeat,
                         inner_mtu: o.inner_mtu,
                         duration: o.duration,
-                        soak: soak.as_ref(),
-                        began: clock::now() - begin,
                     };
-                    let (trial, doubts) =
-                        plan.run(&|stage| progress.says(&format!("{}, {stage}", dut.name())))?;
-                    progress.step();
-                    watch.look();
+                    let (trial, commands) = plan.run(&mut campaign)?;
+                    if !trials.iter().any(|t| t.dut == trial.dut) {
+                        campaign.ran([format!("# {}, {load}", trial.dut)]);
+                        campaign.ran(commands);
+                    }
                     trials.push(trial);
-                    doubts.into_iter().for_each(|d| {
-                        if !warnings.contains(&d) {
-                            warnings.push(d)
-                        }
-                    });
                 }
             }
         }
-        drop(progress);
-        let results = Results::of(&trials, machine.mhz);
-        warnings.extend(doubts(o, &machine, &trials, &results, watch.finish()));
-        let mut run = Run {
-            schema: report::SCHEMA.into(),
-            experiment: self.experiment.into(),
-            program: Program::own(),
-            command_line: o.command_line.clone(),
-            started,
-            seconds: (clock::now() - begin).as_secs_f64(),
-            versions: self.versions(),
-            machine,
-            settings: LineSettings {
-                duts: self.duts.iter().map(|d| d.name()).collect(),
-                esp_proposal: o.dut_options.esp(),
-                ike_proposal: o.dut_options.ike(),
-                duration: o.duration.as_secs_f64(),
-                repeats: o.repeats,
-                inner_mtu: o.inner_mtu,
-                congestion: Some(o.congestion.to_string()),
-            },
-            trials,
-            results,
-            history: history_note(),
-            warnings: warnings.iter().map(Warning::record).collect(),
-        };
-        let record = Record::from(&run);
-        run.warnings.extend(accounting::doubts(&record).iter().map(Warning::record));
-        report::publish(&run, &Record { warnings: run.warnings.clone(), ..record }, folder)?;
-        Ok(LineReport { run, folder: folder.path().to_path_buf() })
+        doubts::raise(o, &trials, &mut campaign);
+        campaign.finish(conclude::conclude)
+    }
+
+    /// The options as settings of the run.
+    fn settings(&self) -> BTreeMap<String, String> {
+        let o = &self.options;
+        let systems: Vec<String> = self.duts.iter().map(|d| d.name()).collect();
+        BTreeMap::from([
+            ("systems".into(), systems.join(", ")),
+            ("ESP proposal".into(), o.dut_options.esp()),
+            ("IKE proposal".into(), o.dut_options.ike()),
+            ("window, s".into(), o.duration.as_secs_f64().to_string()),
+            ("repeats".into(), o.repeats.to_string()),
+            ("inner MTU, bytes".into(), o.inner_mtu.to_string()),
+            (Congestion::SETTING.into(), o.congestion.to_string()),
+        ])
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
@@ -296,23 +247,40 @@ pub(super) fn choose_duts(
 }
 
 impl LineOptions {
-    fn cells(&self) -> Vec<CellKey> {
-        let mut cells = Vec::new();
+    /// Options that all experiments have.
+    fn common(&self) -> Common {
+        Common {
+            duts: self.duts.clone(),
+            encaps: self.encaps.clone(),
+            dut_options: self.dut_options.clone(),
+            duration: Some(self.duration),
+            repeats: Some(self.repeats),
+            out: self.out.clone(),
+            quick: self.quick,
+            smoke: self.smoke,
+            soaker: self.soaker,
+            congestion: Some(self.congestion.clone()),
+            command_line: self.command_line.clone(),
+        }
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        let mut loads = Vec::new();
         for &mode in &self.modes {
             for (d, &direction) in self.directions.iter().enumerate() {
                 for (s, &streams) in self.streams.iter().enumerate() {
                     for &rate_mbps in self.rates_mbps.iter().filter(|r| r.is_none() || (d, s) == (0, 0)) {
-                        cells.push(CellKey { mode, streams, direction, rate_mbps });
+                        loads.push(Load { mode, streams, direction, rate_mbps });
                     }
                 }
             }
         }
-        cells
+        loads
     }
 
     fn check(&mut self) -> Result<(), LabError> {
         let wrong = |why: &str| Err(LabError::Usage(why.into()));
-        if self.duts.is_empty() || self.encaps.is_empty() || self.cells().is_empty() {
+        if self.duts.is_empty() || self.encaps.is_empty() || self.loads().is_empty() {
             return wrong(
                 "nothing to measure: name a system, an encapsulation, a mode and a number of streams",
             );
@@ -344,7 +312,7 @@ impl LineOptions {
         if self.smoke {
             (self.duration, self.repeats) = (Duration::from_secs(1), 1);
         } else if self.quick {
-            let round = duts * self.cells().len();
+            let round = duts * self.loads().len();
             let total = |repeats: u32, seconds: u64| {
                 TrialPlan::guess(Duration::from_secs(seconds))
                     * repeats
@@ -367,19 +335,6 @@ pub(super) fn once<T: PartialEq>(list: &mut Vec<T>) {
             list.push(item);
         }
     });
-}
-
-pub(crate) fn history_note() -> HistoryNote {
-    use history::line as h;
-    let range = |(low, high)| (h::gbps(low), h::gbps(high));
-    HistoryNote {
-        source: h::SOURCE.into(),
-        plain_gbps: range(h::PLAIN_KB_S),
-        tunnel_gbps: range(h::TUNNEL_KB_S),
-        ratio: h::ratio(),
-        cycles_per_byte: h::cycles_per_byte(),
-        caveat: h::CAVEAT.into(),
-    }
 }
 
 #[cfg(test)]
@@ -418,10 +373,10 @@ mod tests {
             modes: vec![Mode::Offload, Mode::Wire],
             ..LineOptions::default()
         };
-        let cells = o.cells();
-        assert_eq!(cells.len(), 2 * (2 * 2 + 2));
+        let loads = o.loads();
+        assert_eq!(loads.len(), 2 * (2 * 2 + 2));
         assert!(
-            cells
+            loads
                 .iter()
                 .filter(|c| c.rate_mbps.is_some())
                 .all(|c| (c.streams, c.direction) == (1, Direction::Forward))
