@@ -20,7 +20,7 @@ fn install(folder: &Path, name: &str) {
 /// Runs a copy of `ironswan` that is alone in a folder, with that folder's neighbour `path` as
 /// PATH.
 fn run(scratch: &Scratch, arguments: &str) -> Output {
-    let [alone, path] = ["alone", "path"].map(|name| scratch.path(name));
+    let [alone, path] = ["alone", "path"].map(|name| scratch.path().join(name));
     [&alone, &path].iter().for_each(|folder| fs::create_dir_all(folder).expect("a folder"));
     let program = alone.join("ironswan");
     if !program.exists() {
@@ -32,14 +32,14 @@ fn run(scratch: &Scratch, arguments: &str) -> Output {
 
 #[test]
 fn the_laboratory_is_found_beside_the_program_or_on_the_path_and_takes_over() {
-    let scratch = Scratch::new("laboratory");
+    let scratch = Scratch::new();
     let absent = run(&scratch, "lab line");
     let said = stderr(&absent);
     assert_eq!((absent.status.code(), stdout(&absent)), (Some(2), String::new()), "{said}");
     assert!(said.starts_with("ironswan lab: error: the laboratory is the program ironswan-lab"), "{said}");
     assert!(said.contains("PATH") && said.contains("install") && said.lines().count() == 1, "{said}");
 
-    let own = scratch.path("alone").join("ironswan");
+    let own = scratch.path().join("alone").join("ironswan");
     let own = own.to_str().expect("a plain path");
     let lines = [
         ("lab line --quick --out x", "line --quick --out x"),
@@ -50,7 +50,7 @@ fn the_laboratory_is_found_beside_the_program_or_on_the_path_and_takes_over() {
         ("plan --links", "plan --links"),
     ];
     for name in ["on-the-path", "beside"] {
-        install(&scratch.path(if name == "beside" { "alone" } else { "path" }), name);
+        install(&scratch.path().join(if name == "beside" { "alone" } else { "path" }), name);
         for (typed, given) in lines {
             let done = run(&scratch, typed);
             assert_eq!(stdout(&done).trim_end(), format!("{name} {own} {given}"), "{}", stderr(&done));
@@ -59,7 +59,7 @@ fn the_laboratory_is_found_beside_the_program_or_on_the_path_and_takes_over() {
     }
 
     // A file that nobody may execute is no program.
-    let beside = scratch.path("alone").join("ironswan-lab");
+    let beside = scratch.path().join("alone").join("ironswan-lab");
     fs::set_permissions(&beside, fs::Permissions::from_mode(0o644)).expect("its mode");
     assert!(stdout(&run(&scratch, "plan --links")).starts_with("on-the-path "));
     // A program that cannot be started is named.

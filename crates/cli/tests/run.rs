@@ -10,8 +10,8 @@ use common::{IRONSWAN, Scratch, stderr, stdout};
 /// In a container nobody leads the session of its first process.
 #[test]
 fn the_daemon_runs_in_a_pid_namespace_whose_session_is_outside() {
-    let scratch = Scratch::new("container");
-    let [config, socket] = ["config", "ironswan.vici"].map(|name| scratch.path(name));
+    let scratch = Scratch::new();
+    let [config, socket] = ["config", "ironswan.vici"].map(|name| scratch.path().join(name));
     fs::create_dir(&config).expect("a folder");
     fs::write(config.join("swanctl.conf"), "connections { }\n").expect("a configuration");
     let script = r#"

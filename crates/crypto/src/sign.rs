@@ -3,9 +3,9 @@
 //! A private key is its seed of 32 bytes. Not here: what is signed (RFC 7427), and PEM around the
 //! bytes of a file.
 
-use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use ironswan_wire::secret::Secret;
 
+use crate::engine::aws_lc::{ed25519_public, ed25519_sign, ed25519_verify};
 use crate::wipe;
 
 /// Length of a public key in bytes.
@@ -14,7 +14,7 @@ pub const PUBLIC_LEN: usize = 32;
 pub const SEED_LEN: usize = 32;
 /// Length of a signature in bytes.
 pub const SIGNATURE_LEN: usize = 64;
-/// How much of the stack is overwritten after work with a private key.
+/// Bytes of the stack that are overwritten after work with a private key.
 const SIGN_STACK: usize = 16 * 1024;
 
 /// `AlgorithmIdentifier` of Ed25519 in DER: an object identifier without parameters (RFC 8410
@@ -91,24 +91,18 @@ impl std::error::Error for KeyError {}
 
 /// The public key of a private key. `None` when `seed` has not [`SEED_LEN`] bytes.
 pub fn public(seed: &Secret) -> Option<[u8; PUBLIC_LEN]> {
-    wipe::after::<SIGN_STACK, _>(|| {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose()).ok()?;
-        pair.public_key().as_ref().try_into().ok()
-    })
+    wipe::after::<SIGN_STACK, _>(|| ed25519_public(seed))
 }
 
 /// Signs a message. `None` when `seed` has not [`SEED_LEN`] bytes.
 pub fn sign(seed: &Secret, message: &[u8]) -> Option<Vec<u8>> {
-    wipe::after::<SIGN_STACK, _>(|| {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose()).ok()?;
-        Some(pair.sign(message).as_ref().to_vec())
-    })
+    wipe::after::<SIGN_STACK, _>(|| ed25519_sign(seed, message))
 }
 
 /// True when `signature` is one of this message by the owner of this public key. A key of small
 /// order has no owner.
 pub fn verify(public: &[u8; PUBLIC_LEN], message: &[u8], signature: &[u8]) -> bool {
-    !is_weak(public) && UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
+    !is_weak(public) && ed25519_verify(public, message, signature)
 }
 
 /// True for a point of small order.
@@ -288,7 +282,7 @@ mod tests {
         let mut neutral = [0; PUBLIC_LEN];
         neutral[0] = 1;
         let forged = [&neutral[..], &[0; 32]].concat();
-        let taken = UnparsedPublicKey::new(&ED25519, neutral).verify(b"anything", &forged).is_ok();
+        let taken = ed25519_verify(&neutral, b"anything", &forged);
         assert!(taken, "the library refuses such a key itself");
         assert!(!verify(&neutral, b"anything", &forged));
         for sign in [0, 0x80] {

@@ -264,16 +264,7 @@ fn ccm_nonce(salt: &[u8; MAX_SALT_LEN], iv: &[u8; AEAD_IV_LEN]) -> [u8; 11] {
 
 /// AES-GMAC (RFC 4543): AES-GCM over nothing but additional data. It needs an IV that never comes
 /// twice with a key.
-pub(crate) struct GmacKey {
-    key: AeadEngineKey,
-    salt: [u8; MAX_SALT_LEN],
-}
-
-impl Drop for GmacKey {
-    fn drop(&mut self) {
-        self.salt.zeroize();
-    }
-}
+pub(crate) struct GmacKey(SaltedKey);
 
 thread_local! {
     /// Buffer for the parts of one message, because the library takes additional data in one piece.
@@ -286,39 +277,40 @@ impl GmacKey {
     /// them so far.
     pub(crate) fn blank(engine: EngineId, keymat_len: usize) -> Self {
         let key_len = keymat_len.saturating_sub(MAX_SALT_LEN);
-        Self { key: AeadEngineKey::gcm(key_len, MAX_TAG_LEN, engine), salt: [0; MAX_SALT_LEN] }
+        let key = AeadEngineKey::gcm(key_len, MAX_TAG_LEN, engine);
+        Self(SaltedKey { salt: [0; MAX_SALT_LEN], key })
     }
 
     /// Puts `key | salt` in place. `None` for a length that AES has not.
     pub(crate) fn set(&mut self, keymat: &[u8]) -> Option<()> {
         let (key, salt) = keymat.split_last_chunk::<MAX_SALT_LEN>()?;
-        self.key.set(gcm(key)?, key, MAX_TAG_LEN)?;
-        self.salt.copy_from_slice(salt);
+        self.0.key.set(gcm(key)?, key, MAX_TAG_LEN)?;
+        self.0.salt = *salt;
         Some(())
     }
 
     /// True when it leaves parts of its key on the stack with each packet.
     pub(crate) fn leaves_copies(&self) -> bool {
-        self.key.leaves_copies()
+        self.0.leaves_copies()
     }
 
     /// Address and length of the key in memory, without the salt.
     #[cfg(test)]
     pub(crate) fn place(&self) -> Place {
-        self.key.place()
+        self.0.place()
     }
 
     /// Writes the ICV of the parts, 16 bytes.
     #[inline]
     pub(crate) fn sign(&self, iv: &[u8; AEAD_IV_LEN], parts: &[&[u8]], icv: &mut [u8]) {
-        gathered(parts, |whole| self.key.seal(&self.salt, iv, whole, &mut [], icv));
+        gathered(parts, |whole| self.0.seal(whole, iv, &mut [], icv));
     }
 
     /// True when this is the ICV of the parts, in time that does not depend on where they differ.
     #[inline]
     #[must_use]
     pub(crate) fn verify(&self, iv: &[u8; AEAD_IV_LEN], parts: &[&[u8]], icv: &[u8]) -> bool {
-        gathered(parts, |whole| self.key.open(&self.salt, iv, whole, &mut [], icv))
+        gathered(parts, |whole| self.0.open(whole, iv, &mut [], icv))
     }
 }
 

@@ -24,7 +24,9 @@ use ironswan_wire::selector::TrafficSelector;
 
 use crate::counters::{Counters, Totals};
 use crate::replay::Replay;
-use crate::sa::{InSa, InState, LimitsReached, OutSa, OutState, Path, ReportedSources, SaKey};
+use crate::sa::{
+    InSa, InState, LimitsReached, OutSa, OutState, Path, ReportedSources, SaKey, SaParameters, Usage,
+};
 use crate::snapshot::Snapshot;
 use crate::up::UpQueue;
 
@@ -244,46 +246,16 @@ impl Engine {
     pub fn sas(&self) -> Vec<SaInfo> {
         let snap = self.snapshot.load();
         let inbound = snap.inbound.values().map(|s| {
-            let (sequence, replay_window) = {
-                let window = s.state.window();
-                (window.top(), window.window())
-            };
-            SaInfo {
-                sa: s.name(),
-                reqid: s.state.reqid,
-                local: s.path.local,
-                remote: s.path.remote,
-                udp_encap: s.path.udp_encap,
-                protocol: s.state.protocol(),
-                mode: s.state.mode,
-                suite: s.state.suite,
-                options: s.state.options,
-                path_mtu: 0,
-                sequence,
-                replay_window,
-                lifetime: s.state.lifetime,
-                local_ts: s.state.selectors.local.to_vec(),
-                remote_ts: s.state.selectors.remote.to_vec(),
-                stats: s.state.usage.stats(),
-            }
+            let window = s.state.window();
+            let (sequence, replay_window) = (window.top(), window.window());
+            let state = &s.state;
+            let info = sa_info(s.name(), state.reqid, &s.path, &state.key, &state.parameters, &state.usage);
+            SaInfo { sequence, replay_window, ..info }
         });
-        let outbound = snap.outbound.values().flat_map(|l| l.iter()).map(|s| SaInfo {
-            sa: s.name(),
-            reqid: s.state.reqid,
-            local: s.path.local,
-            remote: s.path.remote,
-            udp_encap: s.path.udp_encap,
-            protocol: s.state.protocol(),
-            mode: s.state.mode,
-            suite: s.state.suite,
-            options: s.state.options,
-            path_mtu: s.state.path_mtu().unwrap_or(0),
-            sequence: s.state.sequence(),
-            replay_window: 0,
-            lifetime: s.state.lifetime,
-            local_ts: s.state.selectors.local.to_vec(),
-            remote_ts: s.state.selectors.remote.to_vec(),
-            stats: s.state.usage.stats(),
+        let outbound = snap.outbound.values().flat_map(|l| l.iter()).map(|s| {
+            let state = &s.state;
+            let info = sa_info(s.name(), state.reqid, &s.path, &state.key, &state.parameters, &state.usage);
+            SaInfo { path_mtu: state.path_mtu().unwrap_or(0), sequence: state.sequence(), ..info }
         });
         inbound.chain(outbound).collect()
     }
@@ -332,6 +304,35 @@ impl Engine {
 
     pub(crate) fn suppressed_acquire(&self) {
         self.totals.acquires_suppressed.fetch_add(1, Relaxed);
+    }
+}
+
+/// The part of an [`SaInfo`] that both directions have.
+fn sa_info(
+    sa: SaRef,
+    reqid: ReqId,
+    path: &Path,
+    key: &SaKey,
+    parameters: &SaParameters,
+    usage: &Usage,
+) -> SaInfo {
+    SaInfo {
+        sa,
+        reqid,
+        local: path.local,
+        remote: path.remote,
+        udp_encap: path.udp_encap,
+        protocol: key.protocol(),
+        mode: parameters.mode,
+        suite: parameters.suite,
+        options: parameters.options,
+        path_mtu: 0,
+        sequence: 0,
+        replay_window: 0,
+        lifetime: parameters.lifetime,
+        local_ts: parameters.selectors.local.to_vec(),
+        remote_ts: parameters.selectors.remote.to_vec(),
+        stats: usage.stats(),
     }
 }
 
@@ -420,7 +421,7 @@ fn add_outbound(
     let mut state = Arc::new(OutState::new(sa, unset_key(sa)?));
     set_key(control, sa, Arc::get_mut(&mut state).map(|state| &mut state.key))?;
     state.set_sent_at(now);
-    next.dummies += usize::from(state.options.dummies.is_some());
+    next.dummies += usize::from(state.parameters.options.dummies.is_some());
     let place = control.free_places.pop().unwrap_or(next.places.len());
     let out = Arc::new(OutSa { path: path(sa), place, state });
     next.places.set(place, Some(out.clone()));
@@ -436,14 +437,14 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
     match sa.direction {
         Direction::In => {
             let state = next.inbound.get(sa.spi.0).ok_or(ApplyError::NotFound)?.state.clone();
-            in_udp(state.protocol(), path.udp_encap)?;
+            in_udp(state.key.protocol(), path.udp_encap)?;
             next.inbound
                 .insert(sa.spi.0, Arc::new(InSa { path, sources: ReportedSources::default(), state }));
         }
         Direction::Out => {
             let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
             let at = list.iter().position(|s| s.has_name(sa)).ok_or(ApplyError::NotFound)?;
-            in_udp(list[at].state.protocol(), path.udp_encap)?;
+            in_udp(list[at].state.key.protocol(), path.udp_encap)?;
             let new = SaRef { remote: path.remote.ip(), ..*sa };
             if new != *sa && list.iter().any(|s| s.has_name(&new)) {
                 return Err(ApplyError::Exists);
@@ -468,7 +469,7 @@ fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), 
             let gone = list.remove(at);
             next.places.set(gone.place, None);
             control.free_places.push(gone.place);
-            next.dummies -= usize::from(gone.state.options.dummies.is_some());
+            next.dummies -= usize::from(gone.state.parameters.options.dummies.is_some());
             if list.is_empty() {
                 next.outbound.remove(sa.reqid.0);
             } else {

@@ -8,6 +8,7 @@
 //! | `outbound` | an outbound SA: sequence numbers, path MTU |
 //! | `inbound` | an inbound SA: replay window, quick answers about inner packets |
 //! | `key` | the key, for ESP or AH, and its lengths |
+//! | `parameters` | parameters that both directions have |
 //! | `path` | outer addresses, and other sources that were reported |
 //! | `selectors` | traffic selectors |
 //! | `ranges` | quick answer of an inbound SA, by addresses |
@@ -16,6 +17,7 @@
 mod inbound;
 mod key;
 mod outbound;
+mod parameters;
 mod path;
 mod ranges;
 mod selectors;
@@ -24,5 +26,6 @@ mod usage;
 pub(crate) use inbound::{InSa, InState};
 pub(crate) use key::SaKey;
 pub(crate) use outbound::{OutSa, OutState};
+pub(crate) use parameters::SaParameters;
 pub(crate) use path::{Path, ReportedSources};
-pub(crate) use usage::LimitsReached;
+pub(crate) use usage::{LimitsReached, Usage};

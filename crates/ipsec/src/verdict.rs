@@ -70,12 +70,14 @@ pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
         Some(Action::Protect(reqid)) => match snap.outbound.get(reqid.0) {
             None => Verdict::Acquire(reqid),
             // The newest first: an older one is left only until its DELETE.
-            Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(&packet)) {
-                Some(sa) => Verdict::Sa(sa.place),
-                // Narrowed to ports: then its first fragment says.
-                None if key.is_later_fragment() => Verdict::AsFirstFragment(DropReason::OutStateMismatch),
-                None => Verdict::Drop(DropReason::OutStateMismatch),
-            },
+            Some(list) => {
+                match list.iter().rev().find(|sa| sa.state.parameters.selectors.covers_out(&packet)) {
+                    Some(sa) => Verdict::Sa(sa.place),
+                    // Narrowed to ports: then its first fragment says.
+                    None if key.is_later_fragment() => Verdict::AsFirstFragment(DropReason::OutStateMismatch),
+                    None => Verdict::Drop(DropReason::OutStateMismatch),
+                }
+            }
         },
     }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// option, its value and the range, before anything is made.
 #[test]
 fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
-    let scratch = Scratch::new("refused");
+    let scratch = Scratch::new();
     for (line, said) in [
         ("line --duration 0.3", "--duration 0.3: in this experiment it is a number from 0.5 to 3600"),
         ("background --duration 0.09", "--duration 0.09: in this experiment it is a number from 0.1 to 600"),
@@ -29,7 +29,7 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         ("driver --sizes 20", "a size of 20 bytes cannot be measured"),
         ("rfc2544 --sizes 1519", "`1519` is not a frame size; write 64 to 1518"),
     ] {
-        let out = scratch.path("run");
+        let out = scratch.path().join("run");
         let done = Command::new(LAB).args(line.split(' ')).arg("--out").arg(&out).output().expect(line);
         let text = stderr(&done);
         assert!(text.contains(said) && done.status.code() == Some(2), "{line}: {} {text}", done.status);
@@ -58,7 +58,7 @@ const EXPERIMENTS: [(&str, &str); 13] = [
 /// Runs one in its shortest form: its record is all that it prints, and what is in its folder;
 /// nothing else is left.
 fn shortest((name, more): (&str, &str)) {
-    let scratch = Scratch::new(name);
+    let scratch = Scratch::new();
     let began = now();
     let child = start(&scratch, format!("{name} --smoke --json {more}").trim_end());
     let pid = child.id();
@@ -74,9 +74,9 @@ fn shortest((name, more): (&str, &str)) {
     let record: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{name}: {e}: {printed}"));
     assert_eq!((&record["schema"], &record["experiment"]), (&"ironswan.lab/1".into(), &name.into()));
     assert_eq!(breaches(&record), [""; 0], "{name}");
-    let kept = fs::read_to_string(scratch.path("run").join("run.json")).expect("run.json");
+    let kept = fs::read_to_string(scratch.path().join("run").join("run.json")).expect("run.json");
     assert!(serde_json::from_str::<Value>(&kept).expect("JSON") == record, "{name}");
-    assert!(scratch.path("run").join("index.html").exists(), "{name}");
+    assert!(scratch.path().join("run").join("index.html").exists(), "{name}");
 }
 
 #[allow(clippy::disallowed_methods, reason = "tests measure and wait")]

@@ -65,9 +65,9 @@ fn figures(line: &str) -> [f64; 4] {
 #[test]
 fn two_demos_side_by_side_both_work_and_leave_nothing() {
     let _alone = alone();
-    let scratch = Scratch::new("two");
-    let children =
-        ["one", "other"].map(|n| (scratch.path(n), demo(&scratch.path(n)).spawn().expect("a demo")));
+    let scratch = Scratch::new();
+    let children = ["one", "other"]
+        .map(|n| (scratch.path().join(n), demo(&scratch.path().join(n)).spawn().expect("a demo")));
     for (folder, child) in children {
         let pid = child.id();
         let output = child.wait_with_output().expect("its end");
@@ -99,8 +99,8 @@ fn two_demos_side_by_side_both_work_and_leave_nothing() {
 #[test]
 fn ctrl_c_while_gateways_run_leaves_nothing() {
     let _alone = alone();
-    let scratch = Scratch::new("ctrl-c");
-    let mut child = demo(&scratch.path("run")).spawn().expect("a demo");
+    let scratch = Scratch::new();
+    let mut child = demo(&scratch.path().join("run")).spawn().expect("a demo");
     wait_for_gateways(&mut child);
     let pid = child.id();
     send("-INT", &child);
@@ -108,21 +108,21 @@ fn ctrl_c_while_gateways_run_leaves_nothing() {
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
     assert_eq!(remains(pid), Vec::<String>::new());
-    assert!(!scratch.path("run").exists(), "the folder of a run without a record");
+    assert!(!scratch.path().join("run").exists(), "the folder of a run without a record");
 }
 
 #[test]
 fn the_next_run_removes_what_a_killed_demo_left() {
     let _alone = alone();
-    let scratch = Scratch::new("kill-9");
-    let mut child = demo(&scratch.path("run")).spawn().expect("a demo");
+    let scratch = Scratch::new();
+    let mut child = demo(&scratch.path().join("run")).spawn().expect("a demo");
     wait_for_gateways(&mut child);
     let pid = child.id();
     send("-KILL", &child);
     child.wait().expect("reap");
     let next = Command::new(LAB)
         .args(["line", "--smoke", "--dut", "plain", "--congestion", "reno", "--out"])
-        .arg(scratch.path("next"))
+        .arg(scratch.path().join("next"))
         .output()
         .expect("the next run");
     assert!(next.status.success(), "{}", stderr(&next));
@@ -144,9 +144,9 @@ fn refused(wrapper: &[&str], program: &str) -> String {
 #[test]
 fn what_the_machine_lacks_is_said_with_the_remedy() {
     let _alone = alone();
-    let scratch = Scratch::new("lacks");
+    let scratch = Scratch::new();
     // Where another user can reach it.
-    let copy = scratch.path("ironswan-lab");
+    let copy = scratch.path().join("ironswan-lab");
     fs::copy(LAB, &copy).expect("copy");
     let text = refused(
         &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
@@ -164,7 +164,7 @@ fn what_the_machine_lacks_is_said_with_the_remedy() {
         .map(|d| d.join("ip"))
         .find(|p| p.exists())
         .expect("iproute2");
-    let tools = scratch.path("tools");
+    let tools = scratch.path().join("tools");
     fs::create_dir(&tools).expect("a folder");
     std::os::unix::fs::symlink(ip, tools.join("ip")).expect("a link");
     let text = refused(&["env", &format!("PATH={}", tools.display())], LAB);

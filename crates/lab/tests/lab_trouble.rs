@@ -30,15 +30,15 @@ fn failed(scratch: &Scratch, child: Child) -> String {
     let said = stderr(&output);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""), "{said}");
     assert_eq!(remains(pid), [""; 0], "{said}");
-    assert!(!scratch.path("run").exists(), "{said}");
+    assert!(!scratch.path().join("run").exists(), "{said}");
     said
 }
 
 /// What an experiment says whose gateways run `body`, a shell's, before they are what they should
 /// be: with `$1` the command, `$3` the folder of the configuration, and `$real` the program.
-fn with_gateways(name: &str, line: &str, body: &str) -> String {
-    let scratch = Scratch::new(name);
-    let program = scratch.path("gateway");
+fn with_gateways(line: &str, body: &str) -> String {
+    let scratch = Scratch::new();
+    let program = scratch.path().join("gateway");
     let real = common::program().expect("ironswan is not built: cargo build");
     fs::write(&program, format!("#!/bin/sh\nreal='{}'\n{body}\nexec \"$real\" \"$@\"\n", real.display()))
         .expect("a script");
@@ -59,7 +59,7 @@ fn assert_says(said: &str, parts: &[&str]) {
 #[test]
 fn a_gateway_that_ends_at_once_is_named_with_the_end_of_its_log() {
     let body = "case $1,$3 in run,*/g1) echo no engine, no gateway; exit 3;; esac";
-    let said = with_gateways("crash", &format!("{LINE} --smoke"), body);
+    let said = with_gateways(&format!("{LINE} --smoke"), body);
     let parts = [
         "ironswan lab line: ironswan: the process of g1 ended (exit status: 3)",
         "last lines of g1:",
@@ -71,7 +71,7 @@ fn a_gateway_that_ends_at_once_is_named_with_the_end_of_its_log() {
 #[test]
 fn a_gateway_that_never_answers_is_named_with_the_end_of_its_log() {
     let body = "case $1,$3 in run,*/g2) echo thinking it over; while :; do sleep 1; done;; esac";
-    let said = with_gateways("hang", &format!("{LINE} --smoke"), body);
+    let said = with_gateways(&format!("{LINE} --smoke"), body);
     let parts = ["ironswan: g2 did not answer on VICI within 10 s", "last lines of g2:", "thinking it over"];
     assert_says(&said, &parts);
 }
@@ -80,7 +80,7 @@ fn a_gateway_that_never_answers_is_named_with_the_end_of_its_log() {
 fn a_tunnel_that_never_comes_up_is_shown_with_what_both_gateways_say() {
     let body =
         "case $1,$3 in run,*/g2) sed -i 's/secret = .*/secret = \"another\"/' \"$3/swanctl.conf\";; esac";
-    let said = with_gateways("secret", &format!("{LINE} --smoke"), body);
+    let said = with_gateways(&format!("{LINE} --smoke"), body);
     let parts = [
         "ironswan: the tunnel did not come up: ",
         "AUTHENTICATION_FAILED",
@@ -96,7 +96,7 @@ fn a_tunnel_that_never_comes_up_is_shown_with_what_both_gateways_say() {
 fn a_tunnel_that_carries_nothing_is_shown_with_the_logs() {
     // A rule before all others takes what is meant for the tunnel.
     let body = "case $1,$3 in run,*/g1) ip rule add pref 1 to 10.2.0.0/24 blackhole;; esac";
-    let said = with_gateways("silent", "rfc2544 --dut ironswan --smoke", body);
+    let said = with_gateways("rfc2544 --dut ironswan --smoke", body);
     assert_says(
         &said,
         &["lab rfc2544: ironswan: it carries nothing ", "last lines of g1:", "CHILD_SA", "last lines of g2:"],
@@ -107,7 +107,7 @@ fn a_tunnel_that_carries_nothing_is_shown_with_the_logs() {
 /// Kills the process that has `victim` in its command line, in the boxes of a run that is as far as
 /// `ready`; what the run says.
 fn killed(name: &str, line: &str, victim: &str, ready: impl Fn(u32) -> bool) -> String {
-    let scratch = Scratch::new(name);
+    let scratch = Scratch::new();
     let child = start(&scratch, line);
     killed_in(&scratch, child, name, victim, ready)
 }
@@ -200,9 +200,9 @@ fn each_program_that_carries_files_and_is_killed_is_named() {
     const TUNNEL: &str = "transfer --dut ironswan --congestion reno --smoke --size 16";
     const BESIDE: &str = "background --dut plain --congestion reno --rate 8 --duration 2 --repeats 1";
     let kill = |name: &str, line: &str, app: App, victim: &str| {
-        let scratch = Scratch::new(name);
+        let scratch = Scratch::new();
         // Clients that take their time.
-        let slow = scratch.path("slow");
+        let slow = scratch.path().join("slow");
         fs::create_dir(&slow).expect("a folder");
         let client = if app == App::Scp { "scp" } else { "curl" };
         let mark = if app == App::Scp { "scp -l 8000".into() } else { format!("{}://", app.name()) };
@@ -252,9 +252,9 @@ fn each_program_that_carries_files_and_is_killed_is_named() {
 
 /// Runs a script in the one folder of a file system of so many KiB, `$lab` being the program; its
 /// status, what it said, and the files that it left, each with its size.
-fn on_a_disk(name: &str, kib: u64, script: &str) -> (i32, String, Vec<(String, u64)>) {
-    let scratch = Scratch::new(name);
-    let disk = scratch.path("disk");
+fn on_a_disk(kib: u64, script: &str) -> (i32, String, Vec<(String, u64)>) {
+    let scratch = Scratch::new();
+    let disk = scratch.path().join("disk");
     fs::create_dir(&disk).expect("a folder");
     let all = format!(
         "mount -t tmpfs -o size={kib}k tmpfs \"$disk\" && cd \"$disk\" && ({script}) >&2; status=$?
@@ -275,7 +275,7 @@ fn on_a_disk(name: &str, kib: u64, script: &str) -> (i32, String, Vec<(String, u
 #[test]
 fn a_full_disk_is_named_and_no_run_looks_whole() {
     let driver = "$lab driver --smoke --out run";
-    let (status, said, files) = on_a_disk("room", 8192, driver);
+    let (status, said, files) = on_a_disk(8192, driver);
     assert_eq!(status, 0, "{said}");
     let size = |name: &str| files.iter().find(|(n, _)| n == name).expect(name).1;
     let pages = |bytes: u64| bytes.div_ceil(4096) * 4;
@@ -285,13 +285,13 @@ fn a_full_disk_is_named_and_no_run_looks_whole() {
     for (kib, file) in
         [(4, ".svg"), (all - record - page / 2, "run/index.html"), (all - record / 2, "run/run.json")]
     {
-        let (status, said, left) = on_a_disk("full", kib, driver);
+        let (status, said, left) = on_a_disk(kib, driver);
         assert_says(&said, &["ironswan lab driver: writing /", &format!("{file}: No space left on device")]);
         assert_eq!((status, left), (1, vec![]), "{said}");
     }
     // Raw files come first.
     let line = "$lab line --smoke --dut plain --congestion reno --out run";
-    let (status, said, left) = on_a_disk("raw", 4, line);
+    let (status, said, left) = on_a_disk(4, line);
     assert_says(&said, &["ironswan lab line: writing /", "/run/raw/", ": No space left on device"]);
     assert_eq!((status, left), (1, vec![]), "{said}");
 }
@@ -299,7 +299,7 @@ fn a_full_disk_is_named_and_no_run_looks_whole() {
 #[test]
 fn a_disk_without_room_for_a_model_is_named_before_anything_is_measured() {
     let script = "echo old > plan.json && $lab plan --calibrate --smoke --model plan.json";
-    let (status, said, left) = on_a_disk("model", 64, script);
+    let (status, said, left) = on_a_disk(64, script);
     assert_says(&said, &["the model cannot be written to plan.json (No space left on device", "--model"]);
     assert_eq!((status, left), (2, vec![("plan.json".into(), 4)]), "{said}");
 }
@@ -309,13 +309,13 @@ fn the_page_of_a_run_is_written_anew_or_stays() {
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/sizes");
     let script =
         format!("cp -r '{}' run && echo old > run/index.html && $lab report --html run", stored.display());
-    let (status, said, _) = on_a_disk("page", 8192, &script);
+    let (status, said, _) = on_a_disk(8192, &script);
     assert_eq!(status, 0, "{said}");
     let all =
         fs::read_dir(&stored).expect("a run").map(|f| f.expect("a file").metadata().expect("its size").len());
     // Room for the run, and no more: plots take the place of the page, and it that of nothing.
     let kib = all.map(|size| size.div_ceil(4096) * 4).sum::<u64>();
-    let (status, said, left) = on_a_disk("page", kib, &script);
+    let (status, said, left) = on_a_disk(kib, &script);
     assert_says(&said, &["writing run/index.html: No space left on device"]);
     assert_eq!(status, 1);
     assert!(

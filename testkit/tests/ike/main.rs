@@ -17,6 +17,7 @@ mod life;
 mod limits;
 mod loss;
 mod many;
+mod misbehaving;
 mod names;
 mod nat;
 mod options;

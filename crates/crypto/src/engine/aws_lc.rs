@@ -1,10 +1,11 @@
-//! AWS-LC through aws-lc-rs: system randomness, X25519 (RFC 8031) and ECDH over the NIST curves
-//! (RFC 5903).
+//! AWS-LC through aws-lc-rs: system randomness, SHA-1, X25519 (RFC 8031), ECDH over the NIST curves
+//! (RFC 5903), and Ed25519 (RFC 8032).
 //!
 //! Safe code only. Not here: everything that aws-lc-rs has no interface for (`aws_lc_sys`).
 
 use aws_lc_rs::agreement::{self, Algorithm, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use aws_lc_rs::signature::{self, ED25519, Ed25519KeyPair, KeyPair};
 use ironswan_wire::secret::Secret;
 
 /// A curve as IKE names it.
@@ -84,4 +85,21 @@ pub(crate) fn agree(curve: Curve, scalar: &[u8], peer: &[u8]) -> Option<Secret> 
     encoded.extend_from_slice(peer);
     let peer = UnparsedPublicKey::new(curve.algorithm(), encoded);
     agreement::agree(&private, peer, (), |shared| Ok(Secret::from(shared))).ok()
+}
+
+/// The public key of Ed25519 that belongs to a seed. `None` when the seed has not 32 bytes.
+pub(crate) fn ed25519_public(seed: &Secret) -> Option<[u8; 32]> {
+    let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose()).ok()?;
+    pair.public_key().as_ref().try_into().ok()
+}
+
+/// Signs a message by Ed25519. `None` when the seed has not 32 bytes.
+pub(crate) fn ed25519_sign(seed: &Secret, message: &[u8]) -> Option<Vec<u8>> {
+    let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose()).ok()?;
+    Some(pair.sign(message).as_ref().to_vec())
+}
+
+/// True when `signature` is one of this message by this public key of Ed25519.
+pub(crate) fn ed25519_verify(public: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
+    signature::UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
 }

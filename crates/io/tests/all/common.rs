@@ -1,7 +1,14 @@
-//! Network namespaces of a test's own. They belong to the thread, so nothing is left behind when it
-//! ends.
+//! Network namespaces for tests, which belong to the thread and end with it, and helpers that
+//! receive.
 
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
 use std::process::Command;
+use std::time::Duration;
+
+use ironswan_io::mmsg::{Received, RecvSlots};
+use ironswan_io::poller::{Poller, Ready};
+use ironswan_io::udp::UdpSocket;
 
 /// Runs `f` on a thread with a fresh network namespace, loopback up. Fails, with the reason, where
 /// that is not allowed.
@@ -40,4 +47,34 @@ pub fn ip(args: &str) -> String {
     let out = Command::new("ip").args(args.split_whitespace()).output().expect("iproute2 is needed");
     assert!(out.status.success(), "ip {args}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+pub fn v4(text: &str) -> IpAddr {
+    text.parse::<Ipv4Addr>().unwrap().into()
+}
+
+/// Waits until `fd` is readable; fails after a second.
+pub fn readable(fd: impl AsFd) {
+    let poller = Poller::new().unwrap();
+    poller.add(fd, 1).unwrap();
+    let mut ready = Ready::with_capacity(1);
+    poller.wait(&mut ready, Some(Duration::from_secs(1))).unwrap();
+    assert_eq!(ready.tokens(), [1], "nothing arrived");
+}
+
+/// Receives until this many datagrams have arrived.
+pub fn receive(socket: &UdpSocket, datagrams: usize) -> (Vec<Received>, Vec<Vec<u8>>) {
+    let (mut slots, mut buf) = (RecvSlots::new(8), vec![0; 8 * 65_536]);
+    let (mut all, mut payloads): (Vec<Received>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
+    while payloads.len() < datagrams {
+        readable(socket);
+        let mut got = Vec::new();
+        slots.recv(socket.as_fd(), &mut buf, 65_536, 0, &mut got).unwrap();
+        for r in got {
+            assert!(!r.truncated);
+            payloads.extend(buf[r.offset..r.offset + r.len].chunks(r.segment.max(1)).map(<[u8]>::to_vec));
+            all.push(r);
+        }
+    }
+    (all, payloads)
 }

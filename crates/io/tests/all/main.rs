@@ -2,7 +2,9 @@
 
 mod common;
 mod header;
-mod kernel;
+mod netlink;
+mod sockets;
 mod steering;
+mod tun;
 mod xdp;
 mod xdp_rate;

@@ -139,7 +139,7 @@ fn check_flow(
     let selector = flow.selector();
     // "Match the packet against the inbound selectors identified by the SAD entry" (RFC 4301
     // section 5.2, step 4).
-    if !sa.state.selectors.covers_in(&selector) {
+    if !sa.state.parameters.selectors.covers_in(&selector) {
         return Err(DropReason::InStateMismatch);
     }
     if !sa.state.find_others(&snap.spd) {
@@ -189,7 +189,7 @@ fn check_icmp_error(
     let answer = icmp::quoted_answer(packet, info);
     match check_flow(snap, flow, packet, info, sa) {
         Err(DropReason::InStateMismatch) => {
-            let answer = answer.filter(|answer| sa.state.selectors.covers_in(answer));
+            let answer = answer.filter(|answer| sa.state.parameters.selectors.covers_in(answer));
             check_policy(snap.spd.lookup_in(&answer.ok_or(DropReason::InStateMismatch)?), sa)?;
             let own = info.selector(packet).and_then(|own| snap.spd.lookup_in(&own));
             if own == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
@@ -200,7 +200,7 @@ fn check_icmp_error(
             Some(Action::Protect(reqid)) if is_same_peer(snap, reqid, sa) => Ok(()),
             // A flow that no policy covers is in the SA's selectors, or else is one of ours with
             // somebody outside.
-            None if !sa.state.selectors.covers_in(&answer) => Err(DropReason::InStateMismatch),
+            None if !sa.state.parameters.selectors.covers_in(&answer) => Err(DropReason::InStateMismatch),
             first => check_policy(first, sa),
         }),
         refused => refused,

@@ -105,10 +105,12 @@ pub(super) fn general<T: StageTimer>(
     if next_header == protocol::NONE && outer.ah.is_none() {
         return Ok(None);
     }
-    let made = if next_header == protocol::IPCOMP || (state.mode == Mode::Transport && outer.ah.is_none()) {
+    let made = if next_header == protocol::IPCOMP
+        || (state.parameters.mode == Mode::Transport && outer.ah.is_none())
+    {
         make(compressor, buf, extra, (start, len, next_header), (job, outer), state, tos)
             .map(|next_header| (RxBatch::EXTRA + from as u32, next_header))
-    } else if let (Mode::Transport, Some(ah)) = (state.mode, &outer.ah) {
+    } else if let (Mode::Transport, Some(ah)) = (state.parameters.mode, &outer.ah) {
         let outer_at = job.start as usize;
         let head = start - ah.at;
         buf.copy_within(outer_at..outer_at + ah.at, head);
@@ -122,7 +124,7 @@ pub(super) fn general<T: StageTimer>(
             None => buf.get_mut(at as usize..start + len),
         };
         let packet = packet.ok_or(DropReason::InHdrError)?;
-        let (info, flow) = match state.mode {
+        let (info, flow) = match state.parameters.mode {
             Mode::Tunnel => context.tunnel(packet, next_header, sa, tos)?,
             Mode::Transport => context.transport(packet, next_header, outer, sa)?,
         };
@@ -149,7 +151,7 @@ fn make(
         return Err(DropReason::InBufferError);
     }
     let payload = buf.get(start..start + len).ok_or(DropReason::InHdrError)?;
-    if state.mode == Mode::Transport {
+    if state.parameters.mode == Mode::Transport {
         match &outer.ah {
             Some(ah) => {
                 let outer_at = job.start as usize;
@@ -162,7 +164,7 @@ fn make(
         extra.extend_from_slice(payload);
         return Ok(next_header);
     }
-    let cpi = state.options.ipcomp.ok_or(DropReason::InIpcompError)?;
+    let cpi = state.parameters.options.ipcomp.ok_or(DropReason::InIpcompError)?;
     match compressor.expand(payload, cpi, extra) {
         // IPComp is applied once (RFC 3173 section 2), so it holds a packet or a payload, never
         // IPComp again.
@@ -206,7 +208,7 @@ impl<T: StageTimer> InboundContext<'_, T> {
             if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
                 return Err(DropReason::InEcnError);
             }
-        } else if !ecn::apply_options(packet, ipv6, info.tos, outer_tos, &sa.state.options) {
+        } else if !ecn::apply_options(packet, ipv6, info.tos, outer_tos, &sa.state.parameters.options) {
             return Err(DropReason::InEcnError);
         }
         self.clamp(packet, &info, sa);
@@ -231,7 +233,7 @@ impl<T: StageTimer> InboundContext<'_, T> {
             return Err(DropReason::InFragment);
         }
         let flow = accept(self, packet, &info, sa)?;
-        if let Some(original) = &sa.state.options.original {
+        if let Some(original) = &sa.state.parameters.options.original {
             transport::repair(packet, &info, original);
         }
         self.clamp(packet, &info, sa);

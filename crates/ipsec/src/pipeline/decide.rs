@@ -88,6 +88,6 @@ pub(super) fn by_quoted(
     };
     let Some(Action::Protect(reqid)) = snap.spd.lookup_out(&answer) else { return Err(reason) };
     let sas = snap.outbound.get(reqid.0).ok_or(reason)?;
-    let sa = sas.iter().rev().find(|sa| sa.state.selectors.covers_out(&answer)).ok_or(reason)?;
+    let sa = sas.iter().rev().find(|sa| sa.state.parameters.selectors.covers_out(&answer)).ok_or(reason)?;
     Ok(sa.place)
 }

@@ -20,7 +20,7 @@ impl Delivered {
     fn count(&mut self, engine: &Engine, sa: &InSa, now: u64) {
         let Self { packets, bytes } = std::mem::take(self);
         if packets != 0 {
-            report(engine, sa, sa.state.usage.add(&sa.state.lifetime, packets, bytes, now));
+            report(engine, sa, sa.state.usage.add(&sa.state.parameters.lifetime, packets, bytes, now));
         }
     }
 }
@@ -30,7 +30,7 @@ impl Delivered {
 #[cold]
 #[inline(never)]
 fn count_unused(engine: &Engine, sa: &InSa, bytes: u64) {
-    report(engine, sa, sa.state.usage.add_unused(&sa.state.lifetime, 1, bytes));
+    report(engine, sa, sa.state.usage.add_unused(&sa.state.parameters.lifetime, 1, bytes));
 }
 
 fn report(engine: &Engine, sa: &InSa, reached: LimitsReached) {
@@ -112,7 +112,7 @@ impl Worker {
             let delivered = &mut delivered[key];
             // The packets before this one in the batch count already.
             let limited = sa.state.usage.is_limited();
-            if limited && sa.state.usage.hard_limit_reached(&sa.state.lifetime) {
+            if limited && sa.state.usage.hard_limit_reached(&sa.state.parameters.lifetime) {
                 let reason = DropReason::InStateExpired;
                 self.tally.drop(reason);
                 self.audit.note(self.now, &self.engine.up, reason, || sample_of(sa, job.seq));

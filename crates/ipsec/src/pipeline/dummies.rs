@@ -44,7 +44,7 @@ impl Worker {
         let snap = self.snap.clone();
         let mut next: Option<Duration> = None;
         for sa in snap.outbound.values().flat_map(|list| list.iter()) {
-            let Some(interval) = sa.state.options.dummies else { continue };
+            let Some(interval) = sa.state.parameters.options.dummies else { continue };
             let mut due = sa.state.sent_at().saturating_add(interval);
             if due <= self.now {
                 if !self.dummy(sa, tx) {
@@ -89,7 +89,7 @@ impl Worker {
             self.tally.traffic.out_dummies += 1;
             self.tally.traffic.out_sent += 1;
             // The key has worked, but nobody has used the SA: it may expire idle.
-            let reached = state.usage.add_unused(&state.lifetime, 1, len as u64);
+            let reached = state.usage.add_unused(&state.parameters.lifetime, 1, len as u64);
             report_limits(&self.engine, sa, reached, sequence);
         }
         true

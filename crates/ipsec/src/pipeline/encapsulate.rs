@@ -97,13 +97,13 @@ impl<'a> Encapsulator<'a> {
             front_len: 0,
             carrier: if sa.path.udp_encap { Carrier::Udp } else { Carrier::Esp },
             tos: state.outer_tos(info.tos),
-            fragmentable: reassembled || !state.options.copy_df,
+            fragmentable: reassembled || !state.parameters.options.copy_df,
             fragmentable_len: if info.ipv6 { MIN_MTU_V6 } else { MIN_MTU_V4 },
             ipv6: info.ipv6,
             payload: 0,
             next_header: inner,
         };
-        if state.mode == Mode::Transport {
+        if state.parameters.mode == Mode::Transport {
             encapsulator.keep_headers(packet, info)?;
         } else if ah {
             encapsulator.front = FrontHeader::Outer;
@@ -115,7 +115,7 @@ impl<'a> Encapsulator<'a> {
 
     /// For a dummy packet of a tunnel mode ESP SA.
     pub(super) fn dummy(sa: &'a Arc<OutSa>) -> Self {
-        let options = &sa.state.options;
+        let options = &sa.state.parameters.options;
         Self {
             sa,
             front: FrontHeader::None,

@@ -34,7 +34,7 @@ const MAX_IP: usize = 65_535;
 /// The length up to which a packet's payload is padded (RFC 4303 section 2.7): never beyond what
 /// fits the path.
 pub(super) fn padded(sa: &OutSa) -> usize {
-    let to = match sa.state.options.tfc {
+    let to = match sa.state.parameters.options.tfc {
         Tfc::None => return 0,
         Tfc::To(len) => usize::from(len),
         Tfc::Mtu => usize::MAX,
@@ -58,7 +58,7 @@ impl Worker {
         sa: &Arc<OutSa>,
         tx: &mut TxBatch,
     ) -> Result<bool, DropReason> {
-        if sa.state.mode == Mode::Transport {
+        if sa.state.parameters.mode == Mode::Transport {
             let ends: (IpAddr, IpAddr) = (sa.path.local.ip(), sa.path.remote.ip());
             if info.addresses(frame) != Some(ends) {
                 return Err(DropReason::OutTransport);
@@ -141,7 +141,7 @@ impl Worker {
         let first = take_numbers(&self.engine, sa, packets, cut.bytes(frame.len()))?;
         let OutboundScratch { segment, compressor, ident, .. } = &mut self.outbound;
         // Compression would take away the length that padding is to hide.
-        let ipcomp = state.options.ipcomp.filter(|_| state.options.tfc == Tfc::None);
+        let ipcomp = state.parameters.options.ipcomp.filter(|_| state.parameters.options.tfc == Tfc::None);
         let (mut sent, mut bytes) = (0, 0);
         let mut each = |packet: &[u8]| {
             let payload = packet.get(encapsulator.payload..).ok_or(DropReason::OutTransport)?;
@@ -171,10 +171,10 @@ impl Worker {
         self.tally.traffic.out_made += if result.is_ok() { packets - 1 } else { sent };
         self.tally.traffic.out_sent += sent;
         self.tally.traffic.out_bytes += bytes;
-        if state.options.dummies.is_some() {
+        if state.parameters.options.dummies.is_some() {
             state.set_sent_at(self.now);
         }
-        let reached = state.usage.add(&state.lifetime, sent, bytes, self.now.as_secs());
+        let reached = state.usage.add(&state.parameters.lifetime, sent, bytes, self.now.as_secs());
         report_limits(&self.engine, sa, reached, first);
         result.map(|()| true)
     }

@@ -263,7 +263,7 @@ fn check<'a>(
     let Some((sa, window)) = at else { return Err(DropReason::InNoStates) };
     let state = &*sa.state;
     fitting(state)?;
-    if state.usage.hard_limit_reached(&state.lifetime) {
+    if state.usage.hard_limit_reached(&state.parameters.lifetime) {
         return Err(DropReason::InStateExpired);
     }
     window.check(low).map_err(replay_reason)

@@ -186,7 +186,7 @@ impl Worker {
         self.tally.traffic.out_made += packets - 1;
         self.tally.traffic.out_sent += packets;
         self.tally.traffic.out_bytes += bytes;
-        let reached = state.usage.add(&state.lifetime, packets, bytes, self.now.as_secs());
+        let reached = state.usage.add(&state.parameters.lifetime, packets, bytes, self.now.as_secs());
         report_limits(&self.engine, sa, reached, sequence);
         timer.lap(Stage::Sequence);
         match PLAN_ONLY {
@@ -225,7 +225,7 @@ pub(super) fn take_numbers(
     bytes: usize,
 ) -> Result<u64, DropReason> {
     let state = &*sa.state;
-    if state.usage.would_exceed(&state.lifetime, packets, bytes as u64) {
+    if state.usage.would_exceed(&state.parameters.lifetime, packets, bytes as u64) {
         return Err(report_exhausted(engine, sa, DropReason::OutStateExpired));
     }
     state.take_sequence(packets).ok_or_else(|| report_exhausted(engine, sa, DropReason::OutStateSeqError))

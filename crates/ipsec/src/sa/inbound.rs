@@ -4,14 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use ironswan_crypto::prefetch;
-use ironswan_wire::iana::ProtocolId;
-use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Direction, Lifetime, Mode, ReqId, SaAdd, SaOptions, SaRef, Spi};
+use ironswan_wire::sadb::{Direction, Mode, ReqId, SaAdd, SaRef, Spi};
 
 use super::key::{EspLengths, SaKey};
+use super::parameters::SaParameters;
 use super::path::{Path, ReportedSources};
 use super::ranges::{Ranges, have_martians, number_v4, number_v6};
-use super::selectors::Selectors;
 use super::usage::Usage;
 use crate::flow::FlowKey;
 use crate::replay::Replay;
@@ -63,11 +61,7 @@ pub(crate) struct InState {
     ranges_v4: Ranges<u32>,
     ranges_v6: Ranges<u128>,
     pub(crate) key: SaKey,
-    pub(crate) lifetime: Lifetime,
-    pub(crate) mode: Mode,
-    pub(crate) suite: EspSuite,
-    pub(crate) options: SaOptions,
-    pub(crate) selectors: Selectors,
+    pub(crate) parameters: SaParameters,
 }
 
 impl InState {
@@ -75,13 +69,14 @@ impl InState {
         let o = &sa.options;
         let plain =
             key.esp().is_some() && sa.mode == Mode::Tunnel && o.ipcomp.is_none() && o.copy_ecn && !o.dscp_in;
-        let selectors = Selectors::new(sa);
+        let parameters = SaParameters::new(sa);
+        let selectors = &parameters.selectors;
         Self {
             plain,
             esp: key.esp().is_some(),
-            martians: [false, true].map(|ipv6| have_martians(&selectors, ipv6)),
-            ranges_v4: Ranges::new(&selectors, number_v4),
-            ranges_v6: Ranges::new(&selectors, number_v6),
+            martians: [false, true].map(|ipv6| have_martians(selectors, ipv6)),
+            ranges_v4: Ranges::new(selectors, number_v4),
+            ranges_v6: Ranges::new(selectors, number_v6),
             spi: sa.spi,
             reqid: sa.reqid,
             // 0 means the SPD of version 0 and no other policies: that SPD has none.
@@ -91,17 +86,8 @@ impl InState {
             usage: Usage::new(&sa.lifetime),
             key,
             notify_first_use: AtomicBool::new(sa.notify_first_use),
-            mode: sa.mode,
-            suite: sa.suite,
-            options: sa.options,
-            lifetime: sa.lifetime,
-            selectors,
+            parameters,
         }
-    }
-
-    /// The protocol that it speaks.
-    pub(crate) fn protocol(&self) -> ProtocolId {
-        if self.key.ah().is_some() { ProtocolId::AH } else { ProtocolId::ESP }
     }
 
     /// Length of the IV in bytes.
@@ -147,7 +133,11 @@ impl InState {
         if known >> 1 == spd.version() {
             return known & 1 != 0;
         }
-        let others = spd.is_preceded_by_others(&self.selectors.local, &self.selectors.remote, self.reqid);
+        let others = spd.is_preceded_by_others(
+            &self.parameters.selectors.local,
+            &self.parameters.selectors.remote,
+            self.reqid,
+        );
         self.others.store(spd.version() << 1 | u64::from(others), Relaxed);
         others
     }

@@ -2,6 +2,7 @@
 
 use ironswan_crypto::batch::EspKey;
 use ironswan_crypto::icv::IcvKey;
+use ironswan_wire::iana::ProtocolId;
 
 /// The key of an SA, for the protocol that it speaks.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
@@ -11,7 +12,15 @@ pub(crate) enum SaKey {
 }
 
 impl SaKey {
-    /// Of an ESP SA.
+    /// The protocol that the SA speaks.
+    pub(crate) fn protocol(&self) -> ProtocolId {
+        match self {
+            Self::Esp(_) => ProtocolId::ESP,
+            Self::Ah(_) => ProtocolId::AH,
+        }
+    }
+
+    /// The key of an ESP SA; `None` for AH.
     #[inline]
     pub(crate) fn esp(&self) -> Option<&EspKey> {
         match self {
@@ -20,7 +29,7 @@ impl SaKey {
         }
     }
 
-    /// Of an AH SA.
+    /// The key of an AH SA; `None` for ESP.
     pub(crate) fn ah(&self) -> Option<&IcvKey> {
         match self {
             Self::Ah(key) => Some(key),

@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use ironswan_crypto::prefetch;
 use ironswan_wire::esp;
-use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::ip::{v4, v6};
-use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Direction, Dscp, Lifetime, Mode, ReqId, SaAdd, SaOptions, SaRef, Spi, Tfc};
+use ironswan_wire::sadb::{Direction, Dscp, Mode, ReqId, SaAdd, SaRef, Spi, Tfc};
 
 use super::key::{EspLengths, SaKey};
+use super::parameters::SaParameters;
 use super::path::Path;
-use super::selectors::Selectors;
 use super::usage::Usage;
 use crate::ecn;
 use crate::ipcomp::Adaptive;
@@ -50,9 +48,9 @@ impl OutSa {
     pub(crate) fn inner_max(&self) -> Option<u32> {
         let state = &*self.state;
         let encapsulation = Encapsulation {
-            protocol: state.protocol(),
-            mode: state.mode,
-            suite: state.suite,
+            protocol: state.key.protocol(),
+            mode: state.parameters.mode,
+            suite: state.parameters.suite,
             outer_ipv6: self.path.remote.is_ipv6(),
             udp_encap: self.path.udp_encap,
         };
@@ -84,16 +82,12 @@ pub(crate) struct OutState {
     tos_copied: u8,
     tos_set: u8,
     pub(crate) key: SaKey,
-    pub(crate) lifetime: Lifetime,
     pub(crate) reqid: ReqId,
     /// Time of the last packet sent, in nanoseconds of the driver's clock. Kept with
     /// [`SaOptions::dummies`] only.
     sent_at: AtomicU64,
     pub(crate) adaptive: Adaptive,
-    pub(crate) mode: Mode,
-    pub(crate) suite: EspSuite,
-    pub(crate) options: SaOptions,
-    pub(crate) selectors: Selectors,
+    pub(crate) parameters: SaParameters,
 }
 
 impl OutState {
@@ -124,11 +118,7 @@ impl OutState {
             sent_at: AtomicU64::new(0),
             adaptive: Adaptive::default(),
             key,
-            mode: sa.mode,
-            suite: sa.suite,
-            options: sa.options,
-            lifetime: sa.lifetime,
-            selectors: Selectors::new(sa),
+            parameters: SaParameters::new(sa),
         };
         state.fragmentable = match sa.mode {
             _ if !o.copy_df => [u16::MAX; 2],
@@ -137,11 +127,6 @@ impl OutState {
                 .map(|least| state.esp_len(least) as u16),
         };
         state
-    }
-
-    /// The protocol that it speaks.
-    pub(crate) fn protocol(&self) -> ProtocolId {
-        if self.key.ah().is_some() { ProtocolId::AH } else { ProtocolId::ESP }
     }
 
     /// TOS or traffic class of a tunnel's outer header.

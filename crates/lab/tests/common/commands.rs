@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+pub use ironswan_testkit::scratch::Scratch;
+
 /// The program.
 pub const LAB: &str = env!("CARGO_BIN_EXE_ironswan-lab");
 
@@ -17,31 +19,10 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A folder of this test, removed at its end.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ironswan-test-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
-        Self(path)
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// An experiment whose folder is `run` in `scratch`.
 pub fn experiment(scratch: &Scratch, line: &str) -> Command {
     let mut command = Command::new(LAB);
-    command.args(line.split(' ')).arg("--out").arg(scratch.path("run"));
+    command.args(line.split(' ')).arg("--out").arg(scratch.path().join("run"));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
