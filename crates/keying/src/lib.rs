@@ -5,6 +5,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `choices/` | pure choices about IKE_SAs: addresses, ways, duplicates |
 //! | `connection` | connections, children, addresses and selectors as configured |
 //! | `connections` | the loaded connections, and the choice of the one that a peer belongs to |
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
@@ -21,6 +22,7 @@
 //! | `tunnels/` | the tunnels that should be up: reports in, orders out |
 #![forbid(unsafe_code)]
 
+pub mod choices;
 mod connection;
 mod connections;
 mod credentials;
