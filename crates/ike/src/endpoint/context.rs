@@ -10,8 +10,7 @@
 //! Not here: how the endpoint carries effects out (`effects`), and the answers about other IKE_SAs
 //! (`others`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Rng;
@@ -35,6 +34,7 @@ use crate::init::Init;
 use crate::sa::IkeSa;
 use crate::task::{NewChild, Task};
 use crate::timer::{Timer, Timers};
+use ironswan_keying::choices::way::Addresses;
 use ironswan_keying::{Close, Diagnosis, Limits, Policy, Ports, Report, jitter};
 
 /// Answers about other IKE_SAs that an exchange needs.
@@ -107,7 +107,7 @@ pub(crate) struct Context<'a> {
     pub(super) ports: Ports,
     pub(super) policy: &'a dyn Policy,
     pub(super) limits: &'a Limits,
-    pub(super) addresses: Option<&'a BTreeSet<IpAddr>>,
+    pub(super) addresses: &'a Addresses,
     pub(super) others: &'a dyn Others,
     pub(super) effects: &'a mut Effects,
     pub(super) todo: &'a mut VecDeque<Todo>,

@@ -69,7 +69,7 @@ impl Endpoint {
             ports: self.options.ports,
             policy: &*self.policy,
             limits: &self.limits,
-            addresses: self.addresses.as_ref(),
+            addresses: &self.addresses,
             others: &others,
             effects,
             todo: &mut self.todo,

@@ -13,6 +13,7 @@ use super::{Close, Endpoint, Roam};
 use crate::event::{Completion, IkeId, Level, Request, RequestId};
 use crate::sa::{IkeSa, Wait};
 use crate::task::{Exchange, NewChild, Task};
+use ironswan_keying::choices::{address, way};
 use ironswan_keying::diagnosis::Authentication;
 use ironswan_keying::tunnels::Start;
 use ironswan_keying::{AddrSpec, ChildConfig, Connection, Diagnosis, Report};
@@ -175,13 +176,9 @@ impl Context<'_> {
     /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked
     /// by `race`.
     pub(super) fn choose_remote(&mut self, sa: &mut IkeSa) {
-        let mut hosts = self.policy().hosts(&sa.conn.remote_addrs);
-        let preferred = hosts.iter().position(|a| Some(*a) == sa.roam.prefer);
-        if let Some(at) = preferred {
-            hosts.rotate_left(at);
-        }
+        let hosts = self.policy().hosts(&sa.conn.remote_addrs);
         sa.choices = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        let Some(&remote) = hosts.get((sa.attempt.max(1) as usize - 1) % hosts.len().max(1)) else {
+        let Some(remote) = address::of_attempt(&hosts, sa.roam.prefer, sa.attempt) else {
             let names = sa.conn.names_to_initiate().join(", ");
             let why = format!("the peer's name ({names}) cannot be resolved; check it and the resolver");
             return self.close(sa, Close::Failed(why));
@@ -190,12 +187,7 @@ impl Context<'_> {
         self.rival_later(sa);
         let line = format!("initiating IKE_SA {} to {remote}", sa.name());
         self.log(Level::Info, sa, line);
-        let local = self
-            .policy()
-            .hosts(&sa.conn.local_addrs)
-            .into_iter()
-            .find(|a| a.is_ipv4() == remote.is_ipv4() && self.is_ours(*a));
-        match local {
+        match way::own(self.policy, &sa.conn, self.addresses, remote.is_ipv4()) {
             Some(local) => {
                 sa.local.set_ip(local);
                 sa.local_id = sa.conn.local_identity(local);

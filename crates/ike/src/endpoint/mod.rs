@@ -96,7 +96,7 @@ mod unique;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
@@ -108,6 +108,7 @@ use crate::counters::Counters;
 use crate::event::{Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Transmit};
 use crate::sa::IkeSa;
 use crate::timer::Timers;
+use ironswan_keying::choices::way::Addresses;
 use ironswan_keying::{Limits, Policy, Ports, Report};
 
 pub(crate) use crate::sa::Roam;
@@ -171,8 +172,8 @@ pub struct Endpoint {
     tickets: Tickets,
     outbox: Outbox,
     pub(crate) counters: Counters,
-    /// Our addresses, once we have been told ([`Self::network_changed`]).
-    addresses: Option<BTreeSet<IpAddr>>,
+    /// Our addresses, once we have been told.
+    addresses: Addresses,
     /// Limits what those who are not authenticated cost.
     strangers: Strangers,
 }
@@ -203,7 +204,7 @@ impl Endpoint {
             tickets: Tickets::default(),
             outbox: Outbox::default(),
             counters: Counters::default(),
-            addresses: None,
+            addresses: Addresses::default(),
             strangers: Strangers::default(),
         }
     }

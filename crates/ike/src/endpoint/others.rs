@@ -12,7 +12,8 @@ use crate::child::{Agreed, Child};
 use crate::event::{ChildId, IkeId, IkeState};
 use crate::sa::IkeSa;
 use crate::task::Task;
-use ironswan_keying::{Policy, Unique};
+use ironswan_keying::Policy;
+use ironswan_keying::choices::contact;
 
 /// The table of IKE_SAs, without the one that asks.
 pub(super) struct Neighbours<'a> {
@@ -59,7 +60,7 @@ impl Others for Neighbours<'_> {
     /// name one identity, the peer is whoever is at its addresses. What others initiate counts only
     /// when it is authenticated.
     fn is_initial_contact(&self, sa: &IkeSa, policy: &dyn Policy) -> bool {
-        if sa.conn.unique == Unique::Never {
+        if !contact::counts_identities(sa.conn.unique) {
             return false;
         }
         let ours = sa.local_id.folded();
@@ -82,15 +83,8 @@ impl Others for Neighbours<'_> {
                 Some(id) => IdPattern::Exact(id.clone()),
                 None => o.conn.remote_id.clone(),
             };
-            // Two names are the same peer or not; where one is open, the address tells.
-            (o.is_up() || o.initiator)
-                && match (&sa.conn.remote_id, &id) {
-                    (IdPattern::Exact(_), IdPattern::Exact(id)) => sa.conn.remote_id.matches(id),
-                    (pattern, IdPattern::Exact(id)) | (IdPattern::Exact(id), pattern) => {
-                        pattern.matches(id) && here.contains(&o.remote.ip())
-                    }
-                    _ => here.contains(&o.remote.ip()),
-                }
+            let here = here.contains(&o.remote.ip());
+            (o.is_up() || o.initiator) && contact::may_be_one_peer(&sa.conn.remote_id, &id, here)
         };
         let names = policy.that_may_meet(&sa.conn, &here);
         let known = names.iter().filter_map(|name| self.by_conn.get(name)).flatten();

@@ -9,7 +9,8 @@
 //! Each address has an IKE_SA of its own, with an SPI and a nonce of its own and the first one's
 //! key pair ("reuse of Diffie-Hellman exponentials", RFC 7296 section 2.12). Only an authenticated
 //! answer wins, so that whoever answers first at one of the addresses gains nothing by it. What
-//! waits for the tunnel (children, commands) is wherever an attempt is left.
+//! waits for the tunnel (children, commands) is wherever an attempt is left. Which address is next,
+//! and when, is chosen by `keying::choices::address`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,7 +24,8 @@ use crate::event::{IkeId, IkeState, Level, Ticket};
 use crate::sa::{Active, IkeSa, Init};
 use crate::task::{NewChild, Task};
 use crate::timer::Timer;
-use ironswan_keying::limits::{ADDRESSES_AT_ONCE, NEXT_ADDRESS};
+use ironswan_keying::choices::address;
+use ironswan_keying::limits::NEXT_ADDRESS;
 
 /// Children and a command that wait for an attempt.
 #[derive(Default)]
@@ -38,11 +40,11 @@ impl Endpoint {
         if sa.is_up() || sa.dead || !matches!(sa.state, IkeState::Created | IkeState::Connecting) {
             return;
         }
-        let more = |ep: &Self, sa: &IkeSa| {
-            let last = sa.race.and_then(|id| ep.races.get(&id)).map(|r| r.last);
-            last.is_some_and(|last| !last.is_multiple_of(sa.choices))
-        };
-        if !self.begin_rival(now, sa) && more(self, sa) {
+        if self.begin_rival(now, sa) {
+            return;
+        }
+        let race = sa.race.and_then(|id| self.races.get(&id));
+        if race.is_some_and(|race| !address::ends_round(race.last, sa.choices)) {
             self.on(now, sa, |cx, sa| cx.rival_later(sa));
         }
     }
@@ -58,10 +60,8 @@ impl Endpoint {
             .entry(sa.race.unwrap_or(sa.id))
             .or_insert_with(|| Race { members: BTreeSet::from([sa.id]), last: sa.attempt });
         sa.race.get_or_insert(sa.id);
-        if race.last.is_multiple_of(sa.choices) {
-            return false;
-        }
-        if race.members.len() >= ADDRESSES_AT_ONCE || self.sas.len() >= self.limits.ike_sa_max {
+        let (asked, all, max) = (race.members.len(), self.sas.len(), self.limits.ike_sa_max);
+        if !address::may_begin(race.last, sa.choices, asked, all, max) {
             return false;
         }
         race.last += 1;
@@ -123,7 +123,7 @@ impl Endpoint {
         let Some(id) = sa.race.take() else { return false };
         let Some(race) = self.races.get_mut(&id) else { return false };
         race.members.remove(&sa.id);
-        let more = !race.last.is_multiple_of(sa.choices);
+        let more = !address::ends_round(race.last, sa.choices);
         let others: Vec<IkeId> = race.members.iter().copied().collect();
         self.own_race(id);
         // Whoever was to ask the next one may have been this one.
@@ -219,9 +219,8 @@ impl Context<'_> {
     /// An attempt has its address: the next one has its turn in a while, if there is one in this
     /// round.
     pub(super) fn rival_later(&mut self, sa: &IkeSa) {
-        if sa.choices > 1 && !sa.attempt.is_multiple_of(sa.choices) {
-            let pause =
-                if sa.automatic { self.less_jitter(NEXT_ADDRESS, NEXT_ADDRESS / 10) } else { NEXT_ADDRESS };
+        let pause = address::pause(&mut self.rng, sa.attempt, sa.choices, sa.automatic);
+        if let Some(pause) = pause {
             self.timers.set(Timer::Rival(sa.id), self.now + pause);
         }
     }

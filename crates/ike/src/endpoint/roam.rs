@@ -9,7 +9,8 @@
 //!                                              one is deleted, from the new address as well
 //! ```
 //!
-//! The new IKE_SA is made by whoever can initiate. MOBIKE (RFC 4555) is not here. What the peer
+//! `keying::choices::way` chooses between the lines of this table. The new IKE_SA is made by whoever
+//! can initiate. MOBIKE (RFC 4555) is not here. What the peer
 //! does when *it* moves is in `receive` (behind a NAT) and `unique` (a new IKE_SA).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,14 +25,15 @@ use crate::event::{ChildState, IkeId, IkeState, Level, Request};
 use crate::sa::IkeSa;
 use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
-use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROAM_SILENCE, ROUTE_POLL};
-use ironswan_keying::{AddrSpec, Report, jitter};
+use ironswan_keying::choices::way::{self, Addresses, Way};
+use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROUTE_POLL};
+use ironswan_keying::{Report, jitter};
 
 impl Endpoint {
     /// Links, addresses or routes have changed; `addresses` are all addresses that are ours now.
     /// Cheap when nothing matters: one [`Request::Route`] for each distinct peer.
     pub(super) fn ways_changed(&mut self, addresses: &[IpAddr]) {
-        self.addresses = Some(addresses.iter().copied().collect());
+        self.addresses = Addresses::known(addresses);
         self.ask_paths(|_| true);
     }
 
@@ -106,47 +108,29 @@ impl Context<'_> {
     /// True when this address is ours, as far as we have been told: of those that other machines
     /// can be reached from.
     pub(crate) fn is_ours(&self, addr: IpAddr) -> bool {
-        let special = match addr {
-            IpAddr::V4(a) => a.is_unspecified() || a.is_loopback() || a.is_link_local(),
-            IpAddr::V6(a) => a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local(),
-        };
-        special || self.addresses.is_none_or(|all| all.contains(&addr))
+        self.addresses.has(addr)
     }
 
+    /// The routing table would send from `route` to the peer; `None`: it has no route.
     fn judge_path(&mut self, sa: &mut IkeSa, route: Option<IpAddr>) {
         let ours = sa.local.ip();
-        let there = self.is_ours(ours) || route == Some(ours);
-        let pinned = sa.conn.local_addrs.contains(&AddrSpec::Host(ours));
-        let allowed = |ep: &Self, addr| ep.policy().means(&sa.conn.local_addrs, addr);
-        let source = match route {
-            None => None,
-            Some(r) if there && (pinned || ours.is_unspecified() || r == ours || !allowed(self, r)) => {
-                Some(ours)
-            }
-            Some(r) if allowed(self, r) => Some(r),
-            // The table would take an address that this connection must not be at.
-            Some(r) => self
-                .policy()
-                .hosts(&sa.conn.local_addrs)
-                .into_iter()
-                .find(|a| a.is_ipv4() == r.is_ipv4() && self.is_ours(*a)),
+        let chosen = way::choose(self.policy, &sa.conn, self.addresses, ours, route);
+        let Way::From { to, there } = chosen else {
+            return if chosen == Way::Same { self.have_path(sa) } else { self.lose_path(sa) };
         };
-        match source {
-            None => self.lose_path(sa),
-            Some(a) if a == ours => self.have_path(sa),
-            Some(a) if !sa.is_up() && sa.spi_r != 0 => {
-                // The peer may have established it already. It is brought to its end from here, so
-                // that it can be deleted, and made anew then.
-                sa.local.set_ip(a);
-                (sa.roam.misplaced, sa.roam.no_path) = (true, false);
-                self.send_again(sa);
+        if sa.is_up() {
+            if !sa.roam.leaving {
+                self.move_to(sa, to, there);
             }
-            Some(a) if !sa.is_up() => {
-                let why = format!("our address has changed from {ours} to {a}");
-                self.close(sa, Close::Rerouted(why));
-            }
-            Some(_) if sa.roam.leaving => {}
-            Some(a) => self.move_to(sa, a, there),
+        } else if sa.spi_r != 0 {
+            // The peer may have established it already. It is brought to its end from here, so that
+            // it can be deleted, and made anew then.
+            sa.local.set_ip(to);
+            (sa.roam.misplaced, sa.roam.no_path) = (true, false);
+            self.send_again(sa);
+        } else {
+            let why = format!("our address has changed from {ours} to {to}");
+            self.close(sa, Close::Rerouted(why));
         }
     }
 
@@ -161,10 +145,7 @@ impl Context<'_> {
         }
         let line = format!("no way to {} at present, IKE_SA {} waits for one", sa.remote.ip(), sa.name());
         self.log(Level::Warn, sa, line);
-        let here = sa.remote.ip();
-        let remotes =
-            self.policy().connection(&sa.conn.name).map(|c| c.remote_addrs.clone()).unwrap_or_default();
-        let other = self.policy().hosts(&remotes).into_iter().find(|a| *a != here);
+        let other = way::elsewhere(self.policy, &sa.conn.name, sa.remote.ip());
         if sa.is_up() && !sa.roam.leaving && other.is_some() {
             (sa.roam.leaving, sa.roam.elsewhere) = (true, true);
             self.succeed(sa, other);
@@ -173,7 +154,7 @@ impl Context<'_> {
 
     fn have_path(&mut self, sa: &mut IkeSa) {
         if !std::mem::take(&mut sa.roam.no_path) {
-            if sa.is_up() && sa.last_in + ROAM_SILENCE < self.now {
+            if sa.is_up() && way::asks_for_life(self.now.saturating_duration_since(sa.last_in)) {
                 sa.roam.probe = true;
                 let at = self.now + jitter::part(&mut self.rng, ROAM_PROBE_SPREAD);
                 self.timers.set(Timer::Liveness(sa.id), at);
@@ -198,10 +179,10 @@ impl Context<'_> {
 
     /// Another IKE_SA, from the address that is right now, takes over.
     fn move_to(&mut self, sa: &mut IkeSa, to: IpAddr, there: bool) {
-        let loaded = self.policy().connection(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
+        let possible = way::can_take_over(self.policy, &sa.conn.name);
         let line = format!("our address for {} has changed from {} to {to}", sa.remote.ip(), sa.local.ip());
         self.log(Level::Info, sa, line);
-        if !loaded {
+        if !possible {
             self.log(Level::Warn, sa, "the peer has to initiate anew: it has no address to initiate to here");
             return;
         }
@@ -224,8 +205,7 @@ impl Context<'_> {
     /// implementations", RFC 7296 section 4): a new one, with all the children, takes over before
     /// the old one ends.
     pub(crate) fn renew(&mut self, sa: &mut IkeSa) {
-        let loaded = self.policy().connection(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
-        if !loaded {
+        if !way::can_take_over(self.policy, &sa.conn.name) {
             self.log(
                 Level::Warn,
                 sa,

@@ -1,5 +1,5 @@
-//! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): what a new IKE_SA means for those with the
-//! same pair of identities.
+//! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): describes the IKE_SAs with the same pair of
+//! identities as a new one to `keying::choices::contact`, and carries out what that chooses.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,39 +15,14 @@ use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::choices::contact::{self, Leaving, Older, Present, Room};
 use ironswan_keying::diagnosis::Authentication;
-use ironswan_keying::limits::{ENDING_PER_ID, FULL_PROBES, FULL_SILENCE, TWIN_DELETE, UNANSWERED_DEAD};
-use ironswan_keying::{Diagnosis, Unique};
+use ironswan_keying::limits::TWIN_DELETE;
 
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
     Some((sa.local_id.folded(), sa.remote_id.as_ref()?.folded()))
-}
-
-/// Whether an authenticated peer gets an IKE_SA besides those that it has.
-enum Room {
-    Enough,
-    /// The peer gets it in place of this one, whose DELETE the peer does not answer.
-    Ending(IkeId),
-    /// The peer gets it in place of this one at its own address, which is dead.
-    Dead(IkeId),
-    /// The peer does not get it. These IKE_SAs have been silent and are asked whether they live.
-    Full(Vec<IkeId>),
-}
-
-/// IKE_SAs that end for a new one.
-#[derive(Default)]
-pub(crate) struct Leaving {
-    /// The peer has lost these.
-    forgotten: Vec<IkeId>,
-    /// The new one replaces these: they are deleted.
-    replaced: Vec<IkeId>,
-}
-
-impl Leaving {
-    fn has(&self, id: IkeId) -> bool {
-        self.forgotten.contains(&id) || self.replaced.contains(&id)
-    }
 }
 
 impl Endpoint {
@@ -122,88 +97,41 @@ impl Endpoint {
         }
     }
 
-    /// IKE_SAs that are on their way out do not count, and one that takes the place of another is
-    /// let in, also when the limit has been lowered meanwhile; a rekeying never comes here.
-    ///
-    /// Dead ones do not keep the peer out for hours: some of those that have been silent are asked
-    /// whether they live, those at the address of the newcomer first, and one there that has not
-    /// answered for a while gives way at once.
+    /// Describes the IKE_SAs of a peer that may have reached its limit, and has policy choose.
     fn room_for(&self, now: Instant, new: &IkeSa, peer: &Identity, leaving: &Leaving) -> Room {
-        let max = self.limits().ike_sa_max_per_id;
-        let peer = peer.folded();
-        let count = self.peers.sas(&peer).len();
-        if max == 0 || count < max {
+        let (max, peer) = (self.limits().ike_sa_max_per_id, peer.folded());
+        if !contact::is_full(self.peers.sas(&peer).len(), max) {
             return Room::Enough;
         }
-        let stays = |sa: &&IkeSa| {
-            matches!(sa.state, IkeState::Established | IkeState::Rekeying)
-                && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_)))
-        };
-        let all = || self.peers.sas(&peer).filter_map(|id| self.sas.get(&id)).map(|sa| &**sa);
-        let stay: Vec<&IkeSa> = all().filter(stays).collect();
-        let replaces = stay.iter().any(|sa| leaving.has(sa.id));
-        if replaces || stay.len() < max {
-            // A peer need not answer a DELETE.
-            let many = count - stay.len() >= max.saturating_add(ENDING_PER_ID);
-            let old = all().find(|sa| many && !stays(sa));
-            return old.map_or(Room::Enough, |sa| Room::Ending(sa.id));
-        }
-        let silent = |sa: &&IkeSa| now.saturating_duration_since(sa.last_in) >= FULL_SILENCE;
-        let elsewhere = |sa: &IkeSa| (sa.remote.ip() != new.remote.ip(), sa.remote != new.remote);
-        let mut silent: Vec<&IkeSa> = stay.into_iter().filter(silent).collect();
-        silent.sort_unstable_by_key(|sa| (elsewhere(sa), sa.last_in, sa.id));
-        let mute = |sa: &&&IkeSa| sa.active.as_ref().is_some_and(|a| a.tries >= UNANSWERED_DEAD);
-        if let Some(dead) = silent.iter().take_while(|sa| !elsewhere(sa).0).find(mute) {
-            return Room::Dead(dead.id);
-        }
-        let idle = silent.into_iter().filter(|sa| sa.active.is_none() && !sa.roam.no_path);
-        Room::Full(idle.take(FULL_PROBES).map(|sa| sa.id).collect())
+        let present = self.peers.sas(&peer).filter_map(|id| self.sas.get(&id)).map(|sa| Present {
+            id: sa.id,
+            stays: stands(sa) && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_))),
+            silent: now.saturating_duration_since(sa.last_in),
+            same_address: sa.remote.ip() == new.remote.ip(),
+            same_port: sa.remote == new.remote,
+            unanswered: sa.active.as_ref().map(|active| active.tries),
+            has_way: !sa.roam.no_path,
+        });
+        contact::room(max, &present.collect::<Vec<_>>(), leaving)
     }
 
-    /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of
-    /// identities, once this one is let in ([`Self::end_replaced`]). `None`: it is refused.
+    /// The peer has just been authenticated: other IKE_SAs with the same pair of identities that
+    /// end once this one is let in ([`Self::end_replaced`]). `None`: it is refused.
     fn check_unique(&mut self, sa: &IkeSa, remote_id: &Identity, initial_contact: bool) -> Option<Leaving> {
-        let others: Vec<IkeId> = self
-            .by_ids
-            .get(&(sa.local_id.folded(), remote_id.folded()))
-            .into_iter()
-            .flatten()
-            .copied()
-            .filter(|id| *id != sa.id)
-            .collect();
-        // The notification speaks of what its sender knew: of IKE_SAs that stood before this one
-        // was begun. With both sides initiating at once, one that was established meanwhile is not
-        // meant.
-        let before =
-            |id: &IkeId| self.sas.get(id).is_some_and(|o| o.established.is_some_and(|t| t <= sa.created));
-        let forgotten = |others: Vec<IkeId>| match initial_contact {
-            true => others.into_iter().filter(before).collect(),
-            false => Vec::new(),
-        };
-        // IKE_SAs that both sides have begun at once are settled by [`Self::collapse`], alike on
-        // both.
-        let others: Vec<IkeId> = match initial_contact {
-            true => others,
-            false => {
-                others.into_iter().filter(|id| !self.sas.get(id).is_some_and(|o| crossed(sa, o))).collect()
-            }
-        };
-        let stands = |id: &IkeId| {
-            let state = self.sas.get(id).map(|o| o.state);
-            matches!(state, Some(IkeState::Established | IkeState::Rekeying))
-        };
-        match sa.conn.unique {
-            Unique::Never => Some(Leaving::default()),
-            Unique::Keep if !initial_contact && others.iter().any(stands) => {
-                let line = format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
-                self.log(Level::Warn, sa, line);
-                None
-            }
-            Unique::Replace if !initial_contact => Some(Leaving { replaced: others, ..Leaving::default() }),
-            Unique::Keep | Unique::No | Unique::Replace => {
-                Some(Leaving { forgotten: forgotten(others), ..Leaving::default() })
-            }
+        let ids = self.by_ids.get(&(sa.local_id.folded(), remote_id.folded())).into_iter().flatten();
+        let others = ids.filter(|id| **id != sa.id).filter_map(|id| self.sas.get(id)).map(|other| Older {
+            id: other.id,
+            stands: stands(other),
+            before: other.established.is_some_and(|at| at <= sa.created),
+            // [`Self::collapse`] settles these.
+            crossed: crossed(sa, other),
+        });
+        let leaving = contact::duplicates(sa.conn.unique, initial_contact, &others.collect::<Vec<_>>());
+        if leaving.is_none() {
+            let line = format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
+            self.log(Level::Warn, sa, line);
         }
+        leaving
     }
 
     /// Ends what a new IKE_SA replaces.
@@ -218,7 +146,7 @@ impl Endpoint {
             let line = format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
             self.log(Level::Info, sa, line);
             self.with_sa(now, id, |_, old| {
-                if matches!(old.state, IkeState::Established | IkeState::Rekeying) {
+                if stands(old) {
                     old.queue.push_back(Task::DeleteIke(DeleteIke::default()));
                 }
             });
@@ -231,7 +159,7 @@ impl Endpoint {
     /// its IKE_SA is deleted from here.
     pub(super) fn collapse(&mut self, now: Instant, id: IkeId, late: bool) {
         let Some(sa) = self.sas.get(&id) else { return };
-        if sa.conn.unique == Unique::Never || !settled(sa) {
+        if !contact::counts_identities(sa.conn.unique) || !settled(sa) {
             return;
         }
         let Some(ids) = identities(sa) else { return };
@@ -318,6 +246,11 @@ impl Endpoint {
         let same = self.by_conn.get(&up.conn.name).into_iter().flatten();
         same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id)
     }
+}
+
+/// Established, and not on its way out.
+fn stands(sa: &IkeSa) -> bool {
+    matches!(sa.state, IkeState::Established | IkeState::Rekeying)
 }
 
 /// Established, and with nothing on its way.
