@@ -141,22 +141,22 @@ pub struct Options {
 
 /// All IKE_SAs of one gateway.
 pub struct Endpoint {
-    pub(crate) options: Options,
-    pub(crate) rng: Box<dyn Rng>,
+    options: Options,
+    rng: Box<dyn Rng>,
     /// Policy, to be asked.
     policy: Box<dyn Policy>,
     limits: Limits,
 
     /// Every IKE_SA but the one being worked on.
-    pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
-    pub(crate) by_conn: BTreeMap<String, BTreeSet<IkeId>>,
+    sas: BTreeMap<IkeId, Box<IkeSa>>,
+    by_conn: BTreeMap<String, BTreeSet<IkeId>>,
     /// Established IKE_SAs by (local, remote) identity, as [`unique::identities`] writes them.
     by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
     /// Attempts for one tunnel at several addresses of the peer, by the first of them.
     races: BTreeMap<IkeId, todo::Race>,
     /// What each authenticated identity has.
     peers: Peers,
-    pub(crate) half_open: HalfOpen,
+    half_open: HalfOpen,
     tombs: Tombs,
     own: OwnValues,
     spis: Spis,
@@ -164,14 +164,14 @@ pub struct Endpoint {
     old_inbound: OldInbounds,
     spd: Spd,
 
-    pub(crate) timers: Timers,
-    pub(crate) cookies: Cookies,
+    timers: Timers,
+    cookies: Cookies,
     todo: VecDeque<Todo>,
     /// Requests without an answer of attempts that may be repeated, by the IKE_SA of the attempt.
     kept: BTreeMap<IkeId, kept::Kept>,
     tickets: Tickets,
     outbox: Outbox,
-    pub(crate) counters: Counters,
+    counters: Counters,
     /// Our addresses, once we have been told.
     addresses: Addresses,
     /// Limits what those who are not authenticated cost.

@@ -9,9 +9,9 @@
 //!                                              one is deleted, from the new address as well
 //! ```
 //!
-//! `keying::choices::way` chooses between the lines of this table. The new IKE_SA is made by whoever
-//! can initiate. MOBIKE (RFC 4555) is not here. What the peer
-//! does when *it* moves is in `receive` (behind a NAT) and `unique` (a new IKE_SA).
+//! `keying::choices::way` chooses between the lines of this table. The new IKE_SA is made by
+//! whoever can initiate. MOBIKE (RFC 4555) is not here. `receive` follows a peer that moves behind
+//! a NAT, and `unique` one that comes with a new IKE_SA.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

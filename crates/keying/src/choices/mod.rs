@@ -5,7 +5,7 @@
 //!
 //! | file | chooses |
 //! |---|---|
-//! | `address` | the address of the peer for an attempt, and when the next address is asked besides |
+//! | `address` | the address of the peer for an attempt, and when the next one is asked besides |
 //! | `contact` | what a newly authenticated IKE_SA means for older ones of the same peer |
 //! | `way` | what an IKE_SA does when our addresses and routes change |
 
