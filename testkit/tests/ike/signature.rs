@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ironswan_keying::{Auth, Connection, PrivateKey};
+use ironswan_ike::event::Event;
+use ironswan_keying::{Auth, Connection, PrivateKey, Target};
 use ironswan_testkit::World;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::payload::Notify;
@@ -10,6 +11,7 @@ use ironswan_wire::ike::{Message, Payload};
 use ironswan_wire::secret::Secret;
 
 const S: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
 
 fn key(n: u8) -> PrivateKey {
     PrivateKey::ed25519(Secret::new(vec![n; 32])).unwrap()
@@ -221,4 +223,99 @@ fn gateways_with_shared_keys_only_announce_nothing() {
     }));
     w.establish(0).unwrap();
     w.assert_one();
+}
+
+/// Node 0 initiates, and the `n`th computation (from 1) of a node is not done before its [`Node::release`]: a key pair, the
+/// shared secret, then our signature and the peer's, in the order that the role gives.
+fn held(w: &mut World, node: usize, n: usize) {
+    w.nodes[node].held = Some(Vec::new());
+    w.initiate(0);
+    let waits = |w: &World| w.nodes[node].held.as_ref().is_some_and(|h| h.len() == 1);
+    for done in 1..=n {
+        assert!(w.run_until(S, waits), "computation {done} of node {node}");
+        if done < n {
+            let now = w.now();
+            w.nodes[node].release(now);
+            w.nodes[node].held = Some(Vec::new());
+        }
+    }
+}
+
+/// No table of a node holds anything but what is loaded.
+fn assert_forgotten(w: &World) {
+    for node in &w.nodes {
+        let left: Vec<_> = node.endpoint.tables().into_iter().filter(|(_, n)| *n > 0).collect();
+        assert_eq!(left, []);
+    }
+}
+
+#[test]
+fn whoever_is_let_go_while_something_is_computed_is_gone_on_both_sides() {
+    // Without the first one of the responder, nobody has been answered: the peer asks again, and gets a new IKE_SA.
+    let all = (0..2).flat_map(|node| (1 + node..=4).flat_map(move |n| [(node, n, false), (node, n, true)]));
+    for (node, computation, force) in all {
+        let story = format!("node {node}, computation {computation}, force {force}");
+        let mut w = pair(40, false, both);
+        held(&mut w, node, computation);
+        // The driver has begun it: it cannot be cancelled any more, and its answer comes late.
+        let late = w.nodes[node].held.take().unwrap_or_default();
+        let now = w.now();
+        let target = Target { ike: Some("gw".to_owned()), ..Target::default() };
+        let (_, ticket) = w.nodes[node].endpoint.terminate(now, &target, force).unwrap();
+        w.run(100 * MS);
+        assert_eq!(w.nodes[node].done.get(&ticket), Some(&Ok(())), "{story}");
+        let now = w.now();
+        w.nodes[node].held = Some(late);
+        w.nodes[node].release(now);
+        w.run(400 * S);
+        for (i, n) in w.nodes.iter().enumerate() {
+            let up = n.events.iter().filter(|e| matches!(e, Event::IkeUp(_))).count();
+            let down = n.events.iter().filter(|e| matches!(e, Event::IkeDown(_))).count();
+            assert_eq!(up, down, "{story}: node {i}");
+            assert!(i != node || up == 0, "{story}: {:?}", n.events);
+        }
+        w.assert_empty();
+        w.audit();
+        assert_forgotten(&w);
+    }
+}
+
+#[test]
+fn a_peer_whose_key_goes_while_its_signature_is_judged_is_not_let_in() {
+    for (computation, unload) in [(3, true), (3, false), (4, true), (4, false)] {
+        let story = format!("computation {computation}, unload {unload}");
+        let mut w = pair(41, false, both);
+        held(&mut w, 1, computation);
+        let now = w.now();
+        if unload {
+            w.nodes[1].endpoint.unload_connection(now, "gw");
+        } else {
+            let mut conn = w.nodes[1].connection("gw");
+            conn.remote_auth = by(&[3]);
+            w.nodes[1].endpoint.load_connection(now, conn);
+        }
+        w.nodes[1].release(now);
+        w.run(S);
+        assert_eq!((w.up(0).len(), w.up(1).len()), (0, 0), "{story}");
+        assert!(!w.nodes[1].events.iter().any(|e| matches!(e, Event::IkeUp(_))), "{story}");
+        w.run(400 * S);
+        w.assert_empty();
+        w.audit();
+    }
+}
+
+#[test]
+fn a_reload_that_changes_nothing_for_the_peer_lets_it_in_all_the_same() {
+    for (computation, node) in (0..2).flat_map(|node| (1..=4).map(move |n| (n, node))) {
+        let mut w = pair(42, false, both);
+        held(&mut w, node, computation);
+        let now = w.now();
+        let mut conn = w.nodes[node].connection("gw");
+        conn.dpd_delay = 17 * S;
+        w.nodes[node].endpoint.load_connection(now, conn);
+        w.nodes[node].release(now);
+        w.run(5 * S);
+        w.assert_one();
+        w.audit();
+    }
 }

@@ -40,6 +40,11 @@ impl Exchange for AnswerAuth {
             // An honest peer asks again.
             return cx.close(sa, Close::Failed(error));
         }
+        if !is_loaded(cx, sa) {
+            // The connection has been changed or unloaded meanwhile. A key that is not configured
+            // any more lets nobody in.
+            return answer(cx, sa, &self.payloads);
+        }
         if self.proving {
             let step = self.prover.resume(completion);
             proved(cx, sa, *self, step);
@@ -66,6 +71,12 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         }
         Err(why) => refuse(cx, sa, &why),
     }
+}
+
+/// True when the IKE_SA has its connection as it is loaded now.
+fn is_loaded(cx: &Context<'_>, sa: &IkeSa) -> bool {
+    let loaded = cx.policy().connection(&sa.conn.name);
+    loaded.is_some_and(|conn| std::sync::Arc::ptr_eq(&conn, &sa.conn))
 }
 
 /// Finds the connection that the peer belongs to, and the methods and keys of both sides.
