@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_keying::{AddrSpec, ChildAction, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, Limits, Unique};
 use ironswan_testkit::{World, config};
 
 const S: Duration = Duration::from_secs(1);
@@ -314,4 +314,89 @@ fn a_responder_that_moves_and_can_initiate_does_so() {
     w.run(200 * S);
     w.assert_one();
     w.audit();
+}
+
+/// Numbers of the IKE_SAs of a node.
+fn ids(w: &World, node: usize) -> Vec<u64> {
+    w.nodes[node].sas(w.now()).iter().map(|sa| sa.id.0).collect()
+}
+
+#[test]
+fn an_ike_sa_that_was_to_move_does_not_stay_at_an_address_that_is_gone_when_nobody_moves_it() {
+    for (end, there) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false), (3, false)] {
+        let story = format!("end {end}, old address there: {there}");
+        let mut w = roaming(12, Unique::No);
+        let mut conn = w.nodes[0].connection("gw");
+        conn.keyingtries = 0;
+        let now = w.now();
+        w.nodes[0].endpoint.load_connection(now, conn.clone());
+        w.traffic = None;
+        w.net.mute.insert(1);
+        let mut addrs = vec![ip("198.51.100.20")];
+        addrs.extend(there.then(|| ip("192.0.2.1")));
+        w.readdress(0, addrs);
+        // An attempt to move has failed, and the next one is to come.
+        assert!(w.run_until(400 * S, |w| w.nodes[0].logged("trying again in")), "{story}");
+        w.net.mute.clear();
+        let now = w.now();
+        let old = w.up(0)[0].id.0;
+        match end {
+            0 => _ = w.nodes[0].endpoint.initiate(now, Some("gw"), Some("net")).unwrap(),
+            1 => assert!(w.nodes[0].endpoint.unload_connection(now, "gw")),
+            2 => {
+                conn.children.clear();
+                w.nodes[0].endpoint.load_connection(now, conn);
+            }
+            // The attempt cannot begin.
+            _ => w.nodes[0].endpoint.set_limits(Limits { ike_sa_max: 1, ..Limits::default() }),
+        }
+        w.run(600 * S);
+        assert_eq!(ids(&w, 0).contains(&old), there, "{story}");
+        if end == 0 {
+            assert!(w.up(0).iter().any(|sa| sa.id.0 != old), "{story}");
+        }
+        // One that stays is as good as any: a rekeying finds nothing in its way.
+        if there {
+            w.rekey_ike(0);
+            w.run(S);
+            assert!(!ids(&w, 0).contains(&old), "{story}");
+        }
+        w.audit();
+    }
+}
+
+#[test]
+fn down_while_a_tunnel_moves_or_waits_for_a_way_takes_it_down() {
+    for (way, answers) in [(false, true), (true, true), (true, false)] {
+        let story = format!("there is a way: {way}, the peer answers: {answers}");
+        let mut w = roaming(13, Unique::No);
+        let mut conn = w.nodes[0].connection("gw");
+        for child in &mut conn.children {
+            (child.start_action, child.dpd_action) = (ChildAction::Start, ChildAction::Start);
+        }
+        let now = w.now();
+        w.nodes[0].endpoint.load_connection(now, conn);
+        w.run(S);
+        w.traffic = None;
+        if !answers {
+            w.net.mute.insert(1);
+        }
+        if way {
+            w.nodes[0].held = Some(Vec::new());
+            w.readdress(0, vec![ip("198.51.100.20")]);
+        } else {
+            w.nodes[0].no_routes = true;
+            w.readdress(0, vec![]);
+        }
+        w.run(S);
+        let ticket = w.terminate(0, false);
+        assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())), "{story}");
+        let now = w.now();
+        w.nodes[0].release(now);
+        w.run(600 * S);
+        assert!(ids(&w, 0).is_empty(), "{story}: the tunnel does not come back");
+        assert!(w.nodes[0].endpoint.down(w.now()).is_empty(), "{story}");
+        assert_eq!(w.nodes[0].unsendable, 0, "{story}");
+        w.audit();
+    }
 }

@@ -44,7 +44,8 @@ impl Endpoint {
                     ep.done(Some(ticket), Ok(()));
                 }
                 Some(kids) => sa.queue.push_back(Task::DeleteChild(DeleteChild::of(kids, Some(ticket)))),
-                None if force || sa.state == IkeState::Created => {
+                // Without a way to the peer nobody can be waited for.
+                None if force || sa.state == IkeState::Created || sa.roam.no_path => {
                     ep.on(now, sa, |cx, sa| cx.last_delete(sa));
                     ep.done(Some(ticket), Ok(()));
                 }

@@ -174,6 +174,11 @@ impl<'a> Context<'a> {
         self.effects.push_back(effect);
     }
 
+    /// A command has been obeyed. It is told after the effects so far.
+    pub(crate) fn obeyed(&mut self, ticket: Option<Ticket>) {
+        self.effects.extend(ticket.map(Effect::Done));
+    }
+
     // ---- messages to the driver and to policy ----
 
     pub(crate) fn emit(&mut self, event: Event) {

@@ -125,7 +125,7 @@ impl Endpoint {
     fn inherit(&mut self, now: Instant, old: &mut IkeSa, heir: IkeId, estate: Estate) {
         let Some(mut sa) = self.sas.remove(&heir) else {
             // Nobody is there to take it.
-            old.children = estate.children;
+            (old.children, old.queue, old.announced) = (estate.children, estate.tasks, true);
             return;
         };
         for id in estate.children.keys() {

@@ -23,9 +23,10 @@ impl Protocol for Endpoint {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             Order::Start(start) => self.start_all(now, &start),
-            Order::Cancel { repeats, ticket, why } => {
+            Order::Cancel { repeats, stays, ticket, why } => {
                 self.forget_kept(repeats);
                 self.done(ticket, Err(why));
+                self.todo.extend(stays.map(Todo::Stay));
             }
             Order::GivenUp { ike, stays } => {
                 self.forget_kept(Some(ike));
@@ -175,12 +176,18 @@ impl Endpoint {
     /// Begins an attempt for each of its children, or says why not.
     fn start_all(&mut self, now: Instant, start: &Start) {
         let mut kept = start.repeats.and_then(|ike| self.kept.remove(&ike));
+        let mut begun = false;
         for child in &start.children {
-            if let Err(why) = self.start(now, start, child.as_deref(), &mut kept) {
-                self.note(Level::Error, Some(&start.conn), why.clone());
-                self.report(Report::Refused { start: start.clone(), child: child.clone(), why: why.clone() });
-                self.done(start.ticket, Err(why));
-            }
+            let Err(why) = self.start(now, start, child.as_deref(), &mut kept) else {
+                begun = true;
+                continue;
+            };
+            self.note(Level::Error, Some(&start.conn), why.clone());
+            self.report(Report::Refused { start: start.clone(), child: child.clone(), why: why.clone() });
+            self.done(start.ticket, Err(why));
+        }
+        if !begun {
+            self.todo.extend(start.takes_over.map(Todo::Stay));
         }
     }
 

@@ -88,7 +88,10 @@ impl Endpoint {
     pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
         self.work_on(now, old, |cx, sa| {
             sa.roam.leaving = false;
-            if !cx.is_ours(sa.local.ip()) {
+            if matches!(sa.state, IkeState::Established | IkeState::Rekeying) && !cx.is_ours(sa.local.ip()) {
+                if sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_))) {
+                    return cx.close(sa, Close::ByUs);
+                }
                 let why = "our address is gone, and the peer does not answer from another".to_owned();
                 cx.close(sa, Close::Lost(why));
             }

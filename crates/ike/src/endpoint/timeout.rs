@@ -233,7 +233,7 @@ impl Context<'_> {
     /// Drops the IKE_SA. A peer that has it, or may have it, is sent a DELETE, whose answer is not
     /// waited for.
     pub(crate) fn last_delete(&mut self, sa: &mut IkeSa) {
-        if sa.is_up() || sa.may_be_up_there() {
+        if (sa.is_up() || sa.may_be_up_there()) && self.is_ours(sa.local.ip()) {
             self.say_deleted(sa);
         }
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());

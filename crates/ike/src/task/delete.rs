@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::auth;
 use super::state::{DeleteChild, DeleteIke, NewChild, Task};
 use crate::child::Child;
-use crate::endpoint::{Close, Context, Effect};
+use crate::endpoint::{Close, Context};
 use crate::event::{ChildId, ChildState, IkeState, Level};
 use crate::narrow;
 use crate::sa::{Active, IkeSa};
@@ -86,17 +86,20 @@ pub(crate) fn build_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
         cx.log(Level::Info, sa, line);
     }
+    if sa.roam.no_path {
+        // Nothing gets to the peer, and there may never be a way again.
+        return process_ike(cx, sa, task);
+    }
     let payload = Payload::Delete(Delete::ike_sa());
     cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::DeleteIke(task), &[payload]);
 }
 
+/// The peer has deleted the IKE_SA as well, or cannot be told.
 pub(crate) fn process_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
     cx.log(Level::Info, sa, "IKE_SA deleted");
     let how = if sa.announced { Close::ByUs } else { Close::Replaced };
     cx.close(sa, how);
-    if let Some(ticket) = task.ticket {
-        cx.effect(Effect::Done(ticket));
-    }
+    cx.obeyed(task.ticket);
 }
 
 // ---- the peer's requests ----
@@ -147,7 +150,7 @@ fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
             Some(c) if cx.others().stands(c.new) => {
                 let new = c.new;
                 cx.bequeath(sa, new);
-                cx.done(ours.ticket, Ok(()));
+                cx.obeyed(ours.ticket);
             }
             _ => cx.done(ours.ticket, Err("the peer deleted the IKE_SA".to_owned())),
         }

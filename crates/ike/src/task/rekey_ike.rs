@@ -276,7 +276,7 @@ fn have_shared(
             sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
         }
     }
-    cx.done(task.ticket, Ok(()));
+    cx.obeyed(task.ticket);
 }
 
 /// The peer owes the DELETE of the old IKE_SA; it is not waited for longer than a peer retransmits.
@@ -292,7 +292,7 @@ fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &str) {
     if let Some(theirs) = theirs {
         cx.bequeath(sa, theirs);
         linger(cx, sa);
-        return cx.done(task.ticket, Ok(()));
+        return cx.obeyed(task.ticket);
     }
     if sa.state == IkeState::Rekeying {
         sa.state = IkeState::Established;

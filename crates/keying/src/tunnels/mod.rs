@@ -182,8 +182,8 @@ impl Tunnels {
 
     /// Says that an attempt will not be made.
     fn cancelled(&mut self, start: Start, why: &str) {
-        let Start { repeats, ticket, .. } = start;
-        self.orders.push_back(Order::Cancel { repeats, ticket, why: why.to_owned() });
+        let Start { repeats, takes_over: stays, ticket, .. } = start;
+        self.orders.push_back(Order::Cancel { repeats, stays, ticket, why: why.to_owned() });
     }
 
     /// Forgets an attempt that waits for its time.

@@ -84,6 +84,8 @@ pub enum Order {
     Cancel {
         /// The IKE_SA of the attempt that it would have repeated.
         repeats: Option<IkeId>,
+        /// The IKE_SA from which it was to take over.
+        stays: Option<IkeId>,
         /// The command that waits for it.
         ticket: Option<Ticket>,
         /// The reason, without a full stop.
