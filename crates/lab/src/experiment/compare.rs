@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use super::bench::{Bench, Ready, ready};
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::passed::Passed;
 use super::placement::{Placement, Spread};
-use super::rfc2544::{care, ready, stop};
 use super::rig::Rig;
+use super::runner::{self, Method, Schedule};
 use super::throughput::{self, Care, FrameSize, percent};
 use crate::error::LabError;
 use crate::load::{Direction, Iperf3};
@@ -68,7 +69,7 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
     if !lacks.is_empty() {
         return Err(LabError::Unfit(lacks));
     }
-    let (duts, doubts) = ready(&names, common)?;
+    let ready = ready(&names, common)?;
     let sizes = if options.sizes.is_empty() {
         let names: &[&str] = common.by_care(&["64", "512", "1418"], &["64", "1418"], &["512"]);
         names.iter().map(|s| s.parse()).collect::<Result<Vec<FrameSize>, _>>().map_err(LabError::Usage)?
@@ -76,88 +77,137 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
         options.sizes.clone()
     };
     let repeats = common.repeats.unwrap_or(common.by_care(3, 1, 1));
-    let Budget { sizes: some, window, care } = Budget::new(common, sizes.len(), duts.len(), repeats);
+    let Budget { sizes: some, window, care } = Budget::new(common, sizes.len(), ready.duts.len(), repeats);
     // Of sizes that were asked for none is left out.
     let sizes = if options.sizes.is_empty() { sizes[sizes.len() - some..].to_vec() } else { sizes };
-    let steps = duts.len() * repeats as usize * (sizes.len() + 1);
-    let mut c = Campaign::begin(ABOUT, common, steps, care.guess() + Duration::from_secs(1))?;
-    doubts.into_iter().for_each(|d| c.doubt(d));
-    for (name, value) in [
-        ("TCP", format!("one connection, {} s", window.as_secs_f64())),
-        (
-            "packets",
-            format!("64 flows, a loss of at most {}, to within {} %", percent(LOSS), care.width * 100.0),
-        ),
-        ("frames", format!("with FCS; the inner packet is 18 bytes smaller, at most {INNER_MTU} bytes")),
-        ("mode", Mode::Wire.to_string()),
-        ("systems asked for", names.join(", ")),
-    ] {
-        c.settings.insert(name.into(), value);
-    }
-    care.describe(&mut c);
-    c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
-    let owner = c.claim_for_tcp()?;
-    let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
-    let (mut rigs, mut watches) = (Vec::new(), Vec::new());
-    for dut in &duts {
-        c.says(&format!("starting {}", dut.name()))?;
-        match Rig::start(&owner, dut.as_ref(), Mode::Wire, INNER_MTU, &placement) {
-            Ok(mut rig) => {
-                rig.soak = c.soak().cloned();
-                watches.push(rig.watch()?);
-                rigs.push(rig);
-            }
-            // One system among all that does not start spoils the others' comparison no more than
-            // one not installed.
-            Err(LabError::Dut { dut, why, .. }) if names.iter().any(|n| n == "all") => {
-                c.doubt(Warning::LeftOut { what: format!("{dut}, which did not start: {why}") });
-            }
-            Err(e) => return Err(e),
-        }
-    }
-    for repeat in 0..repeats {
-        for rig in &mut rigs {
-            c.says(&format!("TCP: {}", rig.name()))?;
-            let began = c.elapsed();
-            let w = rig.tcp_window(1, window)?;
-            let memory: u64 = w.gateways.iter().filter_map(|g| g.resident_kib).sum();
-            let mut measures = vec![("gbps", w.gbps), ("ns_byte", w.machine_ns_per_byte)];
-            measures.extend(Busy::measures(w.busy.as_ref()));
-            if !w.gateways.is_empty() {
-                measures.push(("memory", memory as f64 / 1024.0));
-            }
-            c.sample(factors([("load", "TCP"), ("dut", rig.name())]), repeat, began, &measures, vec![]);
-        }
-        for size in &sizes {
-            let shape = size
-                .shape(INNER_MTU, 64)
-                .ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))?;
-            let began = c.elapsed();
-            let cell = format!("{size} B");
-            let searched = throughput::search(&c, &mut rigs, shape, Direction::Forward, &care, &cell)?;
-            for (rig, s) in rigs.iter().zip(searched) {
-                let load = factors([("load", &size.to_string()), ("dut", rig.name())]);
-                let files =
-                    s.keep(&mut c, (rig.name(), &cell), &[&size.to_string(), "forward", rig.name()], repeat)?;
-                let pps = s.found.first().and_then(|f| f.conditional_throughput);
-                let each = |p: &Passed| p.busy_seconds * 1e9 / p.received().max(1) as f64;
-                let costs: Vec<f64> = s.at.iter().flatten().map(each).collect();
-                let busy: Vec<_> = s.at.iter().flatten().map(|p| p.by_soaker().to_vec()).collect();
-                let mut measures = throughput::medians(&busy);
-                if let (Some(pps), Some(ns)) = (pps, stats::median(&costs)) {
-                    measures.extend([
-                        ("kpps", pps / 1e3),
-                        ("gbps", throughput::inner_gbps(&shape, pps)),
-                        ("ns_packet", ns),
-                        ("ns_byte", ns / throughput::inner_bytes(&shape)),
-                    ]);
+    let cells: Vec<Load> = [Load::Tcp].into_iter().chain(sizes.into_iter().map(Load::Frames)).collect();
+    let schedule = Schedule {
+        about: ABOUT,
+        common,
+        repeats,
+        samples: ready.duts.len() * repeats as usize * cells.len(),
+        guess: care.guess() + Duration::from_secs(1),
+        cells,
+    };
+    runner::run(schedule, &Work { names, ready, window, care })
+}
+
+/// A load, which all systems are under in turn.
+#[derive(Clone, Copy)]
+enum Load {
+    Tcp,
+    Frames(FrameSize),
+}
+
+/// The experiment under way.
+struct Work {
+    /// Systems asked for.
+    names: Vec<String>,
+    ready: Ready,
+    /// Length of a TCP window.
+    window: Duration,
+    care: Care,
+}
+
+impl Method for Work {
+    type Cell = Load;
+    type Bench = Bench;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Bench, LabError> {
+        let width = self.care.width * 100.0;
+        let settings = [
+            ("TCP", format!("one connection, {} s", self.window.as_secs_f64())),
+            ("packets", format!("64 flows, a loss of at most {}, to within {width} %", percent(LOSS))),
+            ("frames", format!("with FCS; the inner packet is 18 bytes smaller, at most {INNER_MTU} bytes")),
+            ("mode", Mode::Wire.to_string()),
+            ("systems asked for", self.names.join(", ")),
+        ];
+        self.ready.introduce(c, settings);
+        self.care.describe(c);
+        let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+        let mut bench = Bench::new(c.claim_for_tcp()?);
+        for dut in &self.ready.duts {
+            c.says(&format!("starting {}", dut.name()))?;
+            match Rig::start(&bench.owner, dut.as_ref(), Mode::Wire, INNER_MTU, &placement) {
+                Ok(rig) => bench.add(c, rig)?,
+                // One system among all that does not start spoils the others' comparison no more
+                // than one not installed.
+                Err(LabError::Dut { dut, why, .. }) if self.names.iter().any(|n| n == "all") => {
+                    c.doubt(Warning::LeftOut { what: format!("{dut}, which did not start: {why}") });
                 }
-                c.sample(load, repeat, began, &measures, files);
+                Err(e) => return Err(e),
             }
         }
+        Ok(bench)
     }
-    stop(&mut c, rigs, &watches)?;
-    c.finish(conclude)
+
+    fn trial(&self, c: &mut Campaign, bench: &mut Bench, load: &Load, repeat: u32) -> Result<(), LabError> {
+        match load {
+            Load::Tcp => bench.rigs.iter_mut().try_for_each(|rig| self.tcp(c, rig, repeat)),
+            Load::Frames(size) => self.frames(c, &mut bench.rigs, *size, repeat),
+        }
+    }
+
+    fn end(&self, c: &mut Campaign, bench: Bench) -> Result<(), LabError> {
+        bench.stop(c)
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
+    }
+}
+
+impl Work {
+    /// One system under TCP.
+    fn tcp(&self, c: &mut Campaign, rig: &mut Rig, repeat: u32) -> Result<(), LabError> {
+        c.says(&format!("TCP: {}", rig.name()))?;
+        let began = c.elapsed();
+        let w = rig.tcp_window(1, self.window)?;
+        let memory: u64 = w.gateways.iter().filter_map(|g| g.resident_kib).sum();
+        let mut measures = vec![("gbps", w.gbps), ("ns_byte", w.machine_ns_per_byte)];
+        measures.extend(Busy::measures(w.busy.as_ref()));
+        if !w.gateways.is_empty() {
+            measures.push(("memory", memory as f64 / 1024.0));
+        }
+        c.sample(factors([("load", "TCP"), ("dut", rig.name())]), repeat, began, &measures, vec![]);
+        Ok(())
+    }
+
+    /// All systems under frames of one size.
+    fn frames(
+        &self,
+        c: &mut Campaign,
+        rigs: &mut [Rig],
+        size: FrameSize,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        let shape = size
+            .shape(INNER_MTU, 64)
+            .ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))?;
+        let began = c.elapsed();
+        let cell = format!("{size} B");
+        let searched = throughput::search(c, rigs, shape, Direction::Forward, &self.care, &cell)?;
+        for (rig, s) in rigs.iter().zip(searched) {
+            let load = factors([("load", &size.to_string()), ("dut", rig.name())]);
+            let files =
+                s.keep(c, (rig.name(), &cell), &[&size.to_string(), "forward", rig.name()], repeat)?;
+            let pps = s.found.first().and_then(|f| f.conditional_throughput);
+            let each = |p: &Passed| p.busy_seconds * 1e9 / p.received().max(1) as f64;
+            let costs: Vec<f64> = s.at.iter().flatten().map(each).collect();
+            let busy: Vec<_> = s.at.iter().flatten().map(|p| p.by_soaker().to_vec()).collect();
+            let mut measures = throughput::medians(&busy);
+            if let (Some(pps), Some(ns)) = (pps, stats::median(&costs)) {
+                measures.extend([
+                    ("kpps", pps / 1e3),
+                    ("gbps", throughput::inner_gbps(&shape, pps)),
+                    ("ns_packet", ns),
+                    ("ns_byte", ns / throughput::inner_bytes(&shape)),
+                ]);
+            }
+            c.sample(load, repeat, began, &measures, files);
+        }
+        Ok(())
+    }
 }
 
 /// Parts of the experiment that fit into the time of a run.
@@ -175,7 +225,7 @@ impl Budget {
         let ms = Duration::from_millis;
         let windows = common.by_care(&[5000][..], &[1000, 500], &[200]);
         // The length of a TCP window is not that of a trial.
-        let care = care(&Common { duration: None, ..common.clone() }, vec![LOSS]);
+        let care = Care::of(&Common { duration: None, ..common.clone() }, vec![LOSS]);
         let windows: Vec<Duration> =
             common.duration.map_or_else(|| windows.iter().map(|w| ms(*w)).collect(), |d| vec![d]);
         // Fewer sizes before shorter windows.

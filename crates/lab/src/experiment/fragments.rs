@@ -6,19 +6,19 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::bench::{Bench, Ready, ready};
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::placement::{Placement, Spread};
-use super::rfc2544::{care, ready, stop};
 use super::rig::Rig;
-use super::throughput::{self, FRAMING, FrameSize, LARGEST, percent};
+use super::runner::{self, Method, Schedule};
+use super::throughput::{self, Care, FRAMING, FrameSize, LARGEST, percent};
 use crate::error::LabError;
 use crate::load::frame::Shape;
 use crate::load::{Direction, Offer};
 use crate::measure::outer::OuterWatch;
 use crate::process;
 use crate::record::{Better, Columns, Factors, Historical, Record, Table, View, Which, factors};
-use crate::report::Warning;
 use crate::topology::{Mode, Node, Owner};
 
 /// Options of the experiment.
@@ -89,102 +89,150 @@ pub fn fragments(options: FragmentsOptions) -> Result<Report, LabError> {
         [] => vec!["plain".into(), "ironswan".into()],
         names => names.to_vec(),
     };
-    let inner_mtu = LARGEST - FRAMING;
     let outer_mtu = options.outer_mtu.unwrap_or(OUTER_MTU);
-    if !(576..=inner_mtu).contains(&outer_mtu) {
-        return Err(LabError::Usage(format!("the outer MTU must be between 576 and {inner_mtu} bytes")));
+    if !(576..=INNER_MTU).contains(&outer_mtu) {
+        return Err(LabError::Usage(format!("the outer MTU must be between 576 and {INNER_MTU} bytes")));
     }
     let sizes =
         if options.sizes.is_empty() { vec![FrameSize::Bytes(LARGEST)] } else { options.sizes.clone() };
     let shape = |size: &FrameSize| {
         let fits = || LabError::Usage(format!("frames of {size} bytes do not fit"));
-        Ok((*size, size.shape(inner_mtu, FLOWS).ok_or_else(fits)?))
+        Ok((*size, size.shape(INNER_MTU, FLOWS).ok_or_else(fits)?))
     };
     let cells: Vec<(FrameSize, Shape)> = sizes.iter().map(shape).collect::<Result<_, LabError>>()?;
-    let (duts, doubts) = ready(&names, common)?;
+    let ready = ready(&names, common)?;
     let repeats = common.repeats.unwrap_or(common.by_care(3, 1, 1));
-    let searches = 2 * duts.len() as u32 * cells.len() as u32 * repeats;
-    let care = care(common, vec![LOSS]);
+    let searches = 2 * ready.duts.len() as u32 * cells.len() as u32 * repeats;
+    let care = Care::of(common, vec![LOSS]);
     // Each system is started twice, tried out twice, and flooded with each size on both links.
     let flood = budget::trials(&[Duration::from_secs_f64(care.last)]) * 2 * cells.len() as u32 * repeats;
     let others = Duration::from_millis(1800) + budget::trials(&[Duration::from_millis(200); 2]) + flood;
-    let care = budget::least(common, &care, others * duts.len() as u32, searches);
-    let mut c = Campaign::begin(ABOUT, common, searches as usize, care.guess() + Duration::from_secs(1))?;
-    doubts.into_iter().for_each(|d| c.doubt(d));
-    let cut = format!("MTU {outer_mtu}");
-    for (name, value) in [
-        ("frames", format!("with FCS; the inner packet is {FRAMING} bytes smaller")),
-        ("links", format!("MTU {outer_mtu}, and one that carries every packet whole; {}", Mode::Wire)),
-        (
-            "packets",
-            format!("may be cut on the way (DF cleared where they enter the first gateway); {FLOWS} flows"),
-        ),
-        ("throughput", format!("a loss of at most {}, to within {} %", percent(LOSS), care.width * 100.0)),
-    ] {
-        c.settings.insert(name.into(), value);
-    }
-    care.describe(&mut c);
-    c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
-    let owner = Owner::claim()?;
-    let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
-    // Each system twice: over the link that carries all whole, and over the one that does not.
-    let (mut rigs, mut watches) = (Vec::new(), Vec::new());
-    for (dut, narrow) in duts.iter().flat_map(|dut| [(dut, false), (dut, true)]) {
-        c.says(&format!("starting {}", dut.name()))?;
-        let mut rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, inner_mtu, &placement)?;
-        rig.soak = c.soak().cloned();
-        watches.push(rig.watch()?);
-        if narrow {
-            let mtu = outer_mtu.to_string();
-            for gateway in [Node::G1, Node::G2] {
-                rig.line.ip(gateway, &["link", "set", "wan", "mtu", &mtu])?;
-            }
-            // The largest of all, where several sizes are measured.
-            let largest = FrameSize::Bytes(LARGEST).shape(inner_mtu, 1);
-            let shape = largest.ok_or_else(|| LabError::Usage("the largest frame does not fit".into()))?;
-            let watch = watches.last().ok_or_else(|| LabError::Measurement("no counters".into()))?;
-            c.says(&format!("what {} does with what does not fit", dut.name()))?;
-            let refusing = tried_out(&mut rig, watch, shape)?;
-            may_be_cut(&rig)?;
-            let cutting = tried_out(&mut rig, watch, shape)?;
-            let text = format!("DF set: {refusing}; DF clear: {cutting}");
-            c.settings.insert(format!("{inner_mtu} bytes over {cut}, {}", dut.name()), text);
-        } else {
-            may_be_cut(&rig)?;
-        }
-        rigs.push(rig);
-    }
-    let links: Vec<&str> =
-        rigs.iter().enumerate().map(|(n, _)| if n % 2 == 0 { WHOLE } else { &*cut }).collect();
-    for repeat in 0..repeats {
-        for (size, shape) in &cells {
-            let (began, cell) = (c.elapsed(), format!("{size} B"));
-            let searched = throughput::search(&c, &mut rigs, *shape, Direction::Forward, &care, &cell)?;
-            for ((rig, s), link) in rigs.iter().zip(searched).zip(&links) {
-                let words = [&*size.to_string(), link, rig.name()];
-                let files = s.keep(&mut c, (rig.name(), &format!("{cell}, {link}")), &words, repeat)?;
-                let all: Vec<_> =
-                    s.at.iter()
-                        .flatten()
-                        .map(|p| {
-                            let mut measures = throughput::measures(shape, p);
-                            measures.push(("crossing", p.outer.1 as f64 / p.received().max(1) as f64));
-                            measures
-                        })
-                        .collect();
-                let mut measures = throughput::medians(&all);
-                if let Some(pps) = s.found.first().and_then(|f| f.conditional_throughput) {
-                    measures.retain(|(name, _)| !["kpps", "inner_gbps"].contains(name));
-                    measures
-                        .extend([("kpps", pps / 1e3), ("inner_gbps", throughput::inner_gbps(shape, pps))]);
-                }
-                let f = factors([("size", &size.to_string()), ("link", link), ("dut", rig.name())]);
-                c.sample(f, repeat, began, &measures, files);
+    let care = budget::least(common, &care, others * ready.duts.len() as u32, searches);
+    let schedule = Schedule {
+        about: ABOUT,
+        common,
+        cells,
+        repeats,
+        samples: searches as usize,
+        guess: care.guess() + Duration::from_secs(1),
+    };
+    runner::run(schedule, &Work { ready, outer_mtu, narrow: format!("MTU {outer_mtu}"), care })
+}
+
+/// Inner MTU: the largest frame has an inner packet of this size.
+const INNER_MTU: u32 = LARGEST - FRAMING;
+
+/// The experiment under way. Each system is there twice: with an even number over the link that
+/// carries all whole, with an odd one over the link that does not.
+struct Work {
+    ready: Ready,
+    outer_mtu: u32,
+    /// Name of the link that does not carry all whole.
+    narrow: String,
+    care: Care,
+}
+
+impl Method for Work {
+    type Cell = (FrameSize, Shape);
+    type Bench = Bench;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Bench, LabError> {
+        let (outer_mtu, width) = (self.outer_mtu, self.care.width * 100.0);
+        let settings = [
+            ("frames", format!("with FCS; the inner packet is {FRAMING} bytes smaller")),
+            ("links", format!("MTU {outer_mtu}, and one that carries every packet whole; {}", Mode::Wire)),
+            (
+                "packets",
+                format!(
+                    "may be cut on the way (DF cleared where they enter the first gateway); {FLOWS} flows"
+                ),
+            ),
+            ("throughput", format!("a loss of at most {}, to within {width} %", percent(LOSS))),
+        ];
+        self.ready.introduce(c, settings);
+        self.care.describe(c);
+        let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+        let mut bench = Bench::new(Owner::claim()?);
+        for (dut, narrow) in self.ready.duts.iter().flat_map(|dut| [(dut, false), (dut, true)]) {
+            c.says(&format!("starting {}", dut.name()))?;
+            let rig = Rig::start(&bench.owner, dut.as_ref(), Mode::Wire, INNER_MTU, &placement)?;
+            bench.add(c, rig)?;
+            let (rig, watch) = bench.last()?;
+            if narrow {
+                self.narrow(c, rig, watch)?;
+            } else {
+                may_be_cut(rig)?;
             }
         }
+        Ok(bench)
     }
-    end(&mut c, rigs, watches, &cut)?;
-    c.finish(conclude)
+
+    fn trial(
+        &self,
+        c: &mut Campaign,
+        bench: &mut Bench,
+        (size, shape): &Self::Cell,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        let (began, cell) = (c.elapsed(), format!("{size} B"));
+        let searched = throughput::search(c, &mut bench.rigs, *shape, Direction::Forward, &self.care, &cell)?;
+        for (nth, (rig, s)) in bench.rigs.iter().zip(searched).enumerate() {
+            let link = self.link(nth);
+            let words = [&*size.to_string(), link, rig.name()];
+            let files = s.keep(c, (rig.name(), &format!("{cell}, {link}")), &words, repeat)?;
+            let all: Vec<_> =
+                s.at.iter()
+                    .flatten()
+                    .map(|p| {
+                        let mut measures = throughput::measures(shape, p);
+                        measures.push(("crossing", p.outer.1 as f64 / p.received().max(1) as f64));
+                        measures
+                    })
+                    .collect();
+            let mut measures = throughput::medians(&all);
+            if let Some(pps) = s.found.first().and_then(|f| f.conditional_throughput) {
+                measures.retain(|(name, _)| !["kpps", "inner_gbps"].contains(name));
+                measures.extend([("kpps", pps / 1e3), ("inner_gbps", throughput::inner_gbps(shape, pps))]);
+            }
+            let f = factors([("size", &size.to_string()), ("link", link), ("dut", rig.name())]);
+            c.sample(f, repeat, began, &measures, files);
+        }
+        Ok(())
+    }
+
+    /// Ends all systems. Pieces are a doubt only where all packets should have crossed whole.
+    fn end(&self, c: &mut Campaign, bench: Bench) -> Result<(), LabError> {
+        bench.stop_over(c, |nth| Some(self.link(nth)).filter(|link| *link != WHOLE))
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
+    }
+}
+
+impl Work {
+    /// Name of the link of a system.
+    fn link(&self, nth: usize) -> &str {
+        if nth.is_multiple_of(2) { WHOLE } else { &self.narrow }
+    }
+
+    /// Narrows the link of a system, and notes what the system does with packets that do not fit.
+    fn narrow(&self, c: &mut Campaign, rig: &mut Rig, watch: &OuterWatch) -> Result<(), LabError> {
+        let mtu = self.outer_mtu.to_string();
+        for gateway in [Node::G1, Node::G2] {
+            rig.line.ip(gateway, &["link", "set", "wan", "mtu", &mtu])?;
+        }
+        // The largest of all, where several sizes are measured.
+        let largest = FrameSize::Bytes(LARGEST).shape(INNER_MTU, 1);
+        let shape = largest.ok_or_else(|| LabError::Usage("the largest frame does not fit".into()))?;
+        c.says(&format!("what {} does with what does not fit", rig.name()))?;
+        let refusing = tried_out(rig, watch, shape)?;
+        may_be_cut(rig)?;
+        let cutting = tried_out(rig, watch, shape)?;
+        let text = format!("DF set: {refusing}; DF clear: {cutting}");
+        c.settings.insert(format!("{INNER_MTU} bytes over {}, {}", self.narrow, rig.name()), text);
+        Ok(())
+    }
 }
 
 /// Lets what enters a first gateway be cut: the generator's packets say that they must not be.
@@ -252,29 +300,6 @@ fn unreachable(snmp: &str) -> u64 {
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let mut pairs = names.split_whitespace().zip(values.split_whitespace());
     pairs.find(|(name, _)| *name == "InDestUnreachs").and_then(|(_, n)| n.parse().ok()).unwrap_or(0)
-}
-
-/// Ends all systems. What crossed in pieces is a doubt only where all should have crossed whole.
-fn end(c: &mut Campaign, rigs: Vec<Rig>, watches: Vec<OuterWatch>, cut: &str) -> Result<(), LabError> {
-    let (mut wide, mut wide_watches) = (Vec::new(), Vec::new());
-    for (nth, (rig, watch)) in rigs.into_iter().zip(watches).enumerate() {
-        if nth % 2 == 0 {
-            wide.push(rig);
-            wide_watches.push(watch);
-            continue;
-        }
-        let (crossed, dut) = (rig.crossed(&watch)?, rig.name().to_string());
-        c.settings.insert(format!("crossed, {dut}, {cut}"), crossed.to_string());
-        if let Some(packets) = crossed.unprotected(&dut).filter(|n| *n > 0) {
-            c.doubt(Warning::Unprotected { dut: dut.clone(), packets });
-        }
-        let (killed, commands) = rig.stop();
-        c.ran(commands);
-        if !killed.is_empty() {
-            c.doubt(Warning::Killed { dut, processes: killed });
-        }
-    }
-    stop(c, wide, &wide_watches)
 }
 
 fn conclude(record: &Record) -> Conclusion {

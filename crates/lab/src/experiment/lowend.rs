@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use super::bench::{Bench, Ready, ready};
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::passed::Passed;
 use super::placement::{Placement, Spread};
-use super::rfc2544::{care, ready, stop};
 use super::rig::Rig;
-use super::throughput::{self, FRAMING, FrameSize, LARGEST, percent};
+use super::runner::{self, Method, Schedule};
+use super::throughput::{self, Care, FRAMING, FrameSize, LARGEST, percent};
 use super::trials::{self, Purpose, Trials};
 use crate::error::LabError;
 use crate::load::{Direction, Iperf3, Offer};
@@ -89,76 +90,89 @@ pub fn lowend(options: LowendOptions) -> Result<Report, LabError> {
     if !lacks.is_empty() {
         return Err(LabError::Unfit(lacks));
     }
-    let (duts, doubts) = ready(&names, common)?;
+    let ready = ready(&names, common)?;
     let repeats = common.repeats.unwrap_or(common.by_care(3, 1, 1));
     let window = common.by_care(Duration::from_secs(4), Duration::from_secs(1), Duration::from_millis(500));
     let fixed =
         common.by_care(Duration::from_secs(3), Duration::from_millis(500), Duration::from_millis(200));
-    let care =
-        fitting(common, (window, fixed), (duts.len(), shares.len(), sizes.len(), rates.len()), repeats);
-    let steps = duts.len() * shares.len() * repeats as usize * (sizes.len() + 1 + rates.len());
-    let mut c = Campaign::begin(ABOUT, common, steps, care.guess() / 2 + Duration::from_secs(1))?;
-    doubts.into_iter().for_each(|d| c.doubt(d));
-    for (name, value) in [
-        ("quota", format!("by control group, every {} ms", PERIOD.as_millis())),
-        (
-            "longest stop",
-            shares
-                .iter()
-                .map(|s| format!("{s} %: {:.1} ms", longest_stop_ms(*s)))
-                .collect::<Vec<_>>()
-                .join(", "),
-        ),
-        (
-            "packets",
-            format!("64 flows, a loss of at most {}, to within {} %", percent(LOSS), care.width * 100.0),
-        ),
-        ("fixed rates", format!("frames of {FIXED} bytes, {} s", fixed.as_secs_f64())),
-        ("mode", Mode::Wire.to_string()),
-    ] {
-        c.settings.insert(name.into(), value);
-    }
-    care.describe(&mut c);
-    c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
-    let owner = c.claim_for_tcp()?;
-    let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
-    let inner_mtu = LARGEST - FRAMING;
-    let (mut rigs, mut watches) = (Vec::new(), Vec::new());
-    for dut in &duts {
-        c.says(&format!("starting {}", dut.name()))?;
-        let mut rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, inner_mtu, &placement)?;
-        let watch = rig.watch()?;
-        rig.soak = c.soak().cloned();
-        rig.quotas.extend(quotas(&owner, &rig)?);
-        rigs.push(rig);
-        watches.push(watch);
-    }
-    let mut bench = Bench { rigs };
-    for repeat in 0..repeats {
-        for share in &shares {
-            let mut quotas = bench.rigs.iter().flat_map(|rig| &rig.quotas);
-            quotas.try_for_each(|q| q.set(f64::from(*share) / 100.0))?;
-            let at = format!("{share} % of a core");
-            for nth in 0..bench.rigs.len() {
-                c.says(&format!("{at}: {}, TCP", bench.rigs[nth].name()))?;
-                let (began, before) = (c.elapsed(), bench.rigs[nth].stalls());
-                let w = bench.rigs[nth].tcp_window(1, window)?;
-                let stopped = before.stopped(&bench.rigs[nth].stalls());
-                let core = w.gateways.iter().map(|g| g.cpu_ns).sum::<u64>() as f64 / 2e9 / w.seconds;
-                let mut measures = vec![("mbps", w.gbps * 1e3), ("core", core), ("stopped", stopped)];
-                measures.extend(Busy::measures(w.busy.as_ref()));
-                c.sample(bench.factors(nth, "carried", *share, "TCP"), repeat, began, &measures, vec![]);
-            }
-            for size in &sizes {
-                bench.throughput(&mut c, *size, *share, &care, (repeat, inner_mtu))?;
-            }
-            for rate in &rates {
-                bench.fixed(&mut c, *rate, *share, fixed, (repeat, inner_mtu))?;
-            }
+    let counts = (ready.duts.len(), shares.len(), sizes.len(), rates.len());
+    let care = fitting(common, (window, fixed), counts, repeats);
+    let schedule = Schedule {
+        about: ABOUT,
+        common,
+        samples: ready.duts.len() * shares.len() * repeats as usize * (sizes.len() + 1 + rates.len()),
+        guess: care.guess() / 2 + Duration::from_secs(1),
+        cells: shares.clone(),
+        repeats,
+    };
+    runner::run(schedule, &Work { ready, shares, sizes, rates, window, fixed, care })
+}
+
+/// Inner MTU: the largest frame is carried whole.
+const INNER_MTU: u32 = LARGEST - FRAMING;
+
+/// The experiment under way.
+struct Work {
+    ready: Ready,
+    /// Shares of a core, percent.
+    shares: Vec<u32>,
+    sizes: Vec<FrameSize>,
+    /// Fixed rates of inner packets, 10^6 bits per second.
+    rates: Vec<f64>,
+    /// Length of a TCP window, and of a trial at a fixed rate.
+    window: Duration,
+    fixed: Duration,
+    care: Care,
+}
+
+impl Method for Work {
+    /// Share of a core, percent.
+    type Cell = u32;
+    type Bench = Bench;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Bench, LabError> {
+        let stops = self.shares.iter().map(|s| format!("{s} %: {:.1} ms", longest_stop_ms(*s)));
+        let width = self.care.width * 100.0;
+        let settings = [
+            ("quota", format!("by control group, every {} ms", PERIOD.as_millis())),
+            ("longest stop", stops.collect::<Vec<_>>().join(", ")),
+            ("packets", format!("64 flows, a loss of at most {}, to within {width} %", percent(LOSS))),
+            ("fixed rates", format!("frames of {FIXED} bytes, {} s", self.fixed.as_secs_f64())),
+            ("mode", Mode::Wire.to_string()),
+        ];
+        self.ready.introduce(c, settings);
+        self.care.describe(c);
+        let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+        let mut bench = Bench::new(c.claim_for_tcp()?);
+        for dut in &self.ready.duts {
+            c.says(&format!("starting {}", dut.name()))?;
+            let mut rig = Rig::start(&bench.owner, dut.as_ref(), Mode::Wire, INNER_MTU, &placement)?;
+            rig.quotas.extend(quotas(&bench.owner, &rig)?);
+            bench.add(c, rig)?;
         }
+        Ok(bench)
     }
-    stop(&mut c, bench.rigs, &watches)?;
-    c.finish(conclude)
+
+    /// All systems with one share of a core, under all loads.
+    fn trial(&self, c: &mut Campaign, bench: &mut Bench, share: &u32, repeat: u32) -> Result<(), LabError> {
+        let mut quotas = bench.rigs.iter().flat_map(|rig| &rig.quotas);
+        quotas.try_for_each(|q| q.set(f64::from(*share) / 100.0))?;
+        bench.rigs.iter_mut().try_for_each(|rig| self.tcp(c, rig, *share, repeat))?;
+        let mut sizes = self.sizes.iter();
+        sizes.try_for_each(|size| self.throughput(c, &mut bench.rigs, *size, *share, repeat))?;
+        for rate in &self.rates {
+            bench.rigs.iter_mut().try_for_each(|rig| self.at_rate(c, rig, *rate, *share, repeat))?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, c: &mut Campaign, bench: Bench) -> Result<(), LabError> {
+        bench.stop(c)
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude(record)
+    }
 }
 
 /// Searches so short that a short run keeps to its time: windows of TCP and at fixed rates; numbers
@@ -168,8 +182,8 @@ fn fitting(
     (window, fixed): (Duration, Duration),
     (systems, shares, sizes, rates): (usize, usize, usize, usize),
     repeats: u32,
-) -> throughput::Care {
-    let care = care(common, vec![LOSS]);
+) -> Care {
+    let care = Care::of(common, vec![LOSS]);
     let flood = budget::trials(&[Duration::from_secs_f64(care.last)]);
     let tcp = window + window.min(Duration::from_secs(1)) + Duration::from_millis(500);
     let share = tcp + flood * sizes as u32 + budget::trials(&vec![fixed; rates]);
@@ -208,36 +222,41 @@ fn held(passed: &Passed) -> Vec<(&'static str, f64)> {
     held
 }
 
-/// The systems at work, each with its quotas.
-struct Bench {
-    rigs: Vec<Rig>,
+/// Factors of a sample of one system.
+fn factors_of(rig: &Rig, part: &str, share: u32, load: &str) -> Factors {
+    factors([("part", part), ("share", &format!("{share}%")), ("load", load), ("dut", rig.name())])
 }
 
-impl Bench {
-    fn factors(&self, nth: usize, part: &str, share: u32, load: &str) -> Factors {
-        factors([
-            ("part", part),
-            ("share", &format!("{share}%")),
-            ("load", load),
-            ("dut", self.rigs[nth].name()),
-        ])
+impl Work {
+    /// One system under TCP.
+    fn tcp(&self, c: &mut Campaign, rig: &mut Rig, share: u32, repeat: u32) -> Result<(), LabError> {
+        let at = format!("{share} % of a core");
+        c.says(&format!("{at}: {}, TCP", rig.name()))?;
+        let (began, before) = (c.elapsed(), rig.stalls());
+        let w = rig.tcp_window(1, self.window)?;
+        let stopped = before.stopped(&rig.stalls());
+        let core = w.gateways.iter().map(|g| g.cpu_ns).sum::<u64>() as f64 / 2e9 / w.seconds;
+        let mut measures = vec![("mbps", w.gbps * 1e3), ("core", core), ("stopped", stopped)];
+        measures.extend(Busy::measures(w.busy.as_ref()));
+        c.sample(factors_of(rig, "carried", share, "TCP"), repeat, began, &measures, vec![]);
+        Ok(())
     }
 
     /// Searches the throughput of all systems with packets of one size.
     fn throughput(
-        &mut self,
+        &self,
         c: &mut Campaign,
+        rigs: &mut [Rig],
         size: FrameSize,
         share: u32,
-        care: &throughput::Care,
-        (repeat, inner_mtu): (u32, u32),
+        repeat: u32,
     ) -> Result<(), LabError> {
-        let shape = shape(size, inner_mtu)?;
+        let shape = shape(size)?;
         let cell = format!("{share} % of a core, {size} B");
         let began = c.elapsed();
-        let searched = throughput::search(c, &mut self.rigs, shape, Direction::Forward, care, &cell)?;
-        for (nth, s) in searched.into_iter().enumerate() {
-            let dut = self.rigs[nth].name();
+        let searched = throughput::search(c, rigs, shape, Direction::Forward, &self.care, &cell)?;
+        for (rig, s) in rigs.iter().zip(searched) {
+            let dut = rig.name();
             let words = [&*size.to_string(), &format!("{share}_percent"), dut];
             let files = s.keep(c, (dut, &cell), &words, repeat)?;
             let pps = s.found.first().and_then(|f| f.conditional_throughput);
@@ -247,7 +266,7 @@ impl Bench {
                 measures.extend([("kpps", pps / 1e3), ("mbps", throughput::inner_gbps(&shape, pps) * 1e3)]);
             }
             c.sample(
-                self.factors(nth, "carried", share, &format!("{size} B")),
+                factors_of(rig, "carried", share, &format!("{size} B")),
                 repeat,
                 began,
                 &measures,
@@ -257,43 +276,41 @@ impl Bench {
         Ok(())
     }
 
-    /// Offers a fixed rate to each system.
-    fn fixed(
-        &mut self,
+    /// Offers a fixed rate to one system.
+    fn at_rate(
+        &self,
         c: &mut Campaign,
+        rig: &mut Rig,
         mbps: f64,
         share: u32,
-        at_most: Duration,
-        (repeat, inner_mtu): (u32, u32),
+        repeat: u32,
     ) -> Result<(), LabError> {
-        let shape = shape(FIXED, inner_mtu)?;
+        let shape = shape(FIXED)?;
         let pps = mbps * 1e6 / 8.0 / throughput::inner_bytes(&shape);
-        for nth in 0..self.rigs.len() {
-            c.says(&format!("{share} % of a core: {}, {mbps} Mbit/s", self.rigs[nth].name()))?;
-            let began = c.elapsed();
-            let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most };
-            let passed = self.rigs[nth].pass(shape, offer, Direction::Forward)?;
-            let mut trials = Trials::new(Direction::Forward);
-            trials.add((Purpose::Rate, &mbps.to_string()), began, offer, &passed);
-            let (dut, at) = (self.rigs[nth].name(), format!("{mbps} Mbit/s, {share} % of a core"));
-            trials.impossible(dut, &at).into_iter().for_each(|d| c.doubt(d));
-            let words = [&format!("{mbps}Mbps"), &*format!("{share}_percent"), dut];
-            let files = vec![c.keep(&trials::file(&words, repeat), trials.csv().as_bytes())?];
-            let mut measures = throughput::latencies(&passed);
-            measures.retain(|(name, _)| ["p50_us", "p99_us", "max_us"].contains(name));
-            measures.extend([
-                ("mbps", throughput::inner_gbps(&shape, passed.forwarded_pps()) * 1e3),
-                ("loss", passed.loss()),
-            ]);
-            measures.extend(held(&passed));
-            c.sample(self.factors(nth, "offered", share, &mbps.to_string()), repeat, began, &measures, files);
-        }
+        c.says(&format!("{share} % of a core: {}, {mbps} Mbit/s", rig.name()))?;
+        let began = c.elapsed();
+        let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most: self.fixed };
+        let passed = rig.pass(shape, offer, Direction::Forward)?;
+        let mut trials = Trials::new(Direction::Forward);
+        trials.add((Purpose::Rate, &mbps.to_string()), began, offer, &passed);
+        let (dut, at) = (rig.name(), format!("{mbps} Mbit/s, {share} % of a core"));
+        trials.impossible(dut, &at).into_iter().for_each(|d| c.doubt(d));
+        let words = [&format!("{mbps}Mbps"), &*format!("{share}_percent"), dut];
+        let files = vec![c.keep(&trials::file(&words, repeat), trials.csv().as_bytes())?];
+        let mut measures = throughput::latencies(&passed);
+        measures.retain(|(name, _)| ["p50_us", "p99_us", "max_us"].contains(name));
+        measures.extend([
+            ("mbps", throughput::inner_gbps(&shape, passed.forwarded_pps()) * 1e3),
+            ("loss", passed.loss()),
+        ]);
+        measures.extend(held(&passed));
+        c.sample(factors_of(rig, "offered", share, &mbps.to_string()), repeat, began, &measures, files);
         Ok(())
     }
 }
 
-fn shape(size: FrameSize, inner_mtu: u32) -> Result<crate::load::frame::Shape, LabError> {
-    size.shape(inner_mtu, 64).ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))
+fn shape(size: FrameSize) -> Result<crate::load::frame::Shape, LabError> {
+    size.shape(INNER_MTU, 64).ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))
 }
 
 fn conclude(record: &Record) -> Conclusion {

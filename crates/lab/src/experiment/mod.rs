@@ -24,6 +24,7 @@
 //! | `runner` | makes an experiment: rounds over its cells |
 //! | `campaign` | opens and ends the measurements of an experiment |
 //! | `budget` | how much of an experiment fits into a given time |
+//! | `bench` | systems side by side, for trials with packets |
 //! | `rig` | a line with a system on it, for trials with packets |
 //! | `stage` | a topology with a system on it, for applications |
 //! | `tester` | the tester of one gateway alone |
@@ -37,6 +38,7 @@
 //! | `general_doubts` | doubts that any experiment can have |
 
 mod background;
+mod bench;
 mod beside;
 mod budget;
 mod campaign;

@@ -14,23 +14,21 @@ mod single;
 
 use std::time::Duration;
 
+use super::bench::{Bench, Ready, ready};
 use super::budget;
-use super::campaign::{About, Campaign, Common, Report};
-use super::line::{choose_duts, once};
+use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
+use super::runner::{self, Method, Schedule};
 use super::throughput::{self, Care, FRAMING, FrameSize, Searched, percent};
 use super::trials::{self, Purpose};
-use crate::dut::Dut;
 use crate::error::LabError;
 use crate::load::frame::Shape;
 use crate::load::{Direction, Offer};
-use crate::machine;
 use crate::measure::mlr::Found;
-use crate::measure::outer::{Crossed, OuterWatch};
-use crate::record::{Better, Factors, factors};
+use crate::record::{Better, Factors, Record, factors};
 use crate::report::{RunFolder, Warning};
-use crate::topology::{Line, Mode, Owner};
+use crate::topology::{Mode, Owner};
 
 pub use single::Setup;
 
@@ -111,12 +109,15 @@ const MULTIPLES: [(f64, &str); 3] = [(1.0, "1"), (1.5, "1.5"), (2.0, "2")];
 /// For how long the tester's own limit is measured, at each size.
 const OWN_LIMIT: Duration = Duration::from_millis(40);
 
+/// A load: size of the frames, direction, and the packets in the frames.
+type Cell = (FrameSize, Direction, Shape);
+
 /// The measurements of a run, worked off one after the other.
 struct Work {
     setup: Setup,
     /// Shares of the throughput at which latency is measured.
     loads: &'static [(f64, &'static str)],
-    cells: Vec<(FrameSize, Direction, Shape)>,
+    cells: Vec<Cell>,
     care: Care,
     latency: Duration,
     curve: Duration,
@@ -134,7 +135,7 @@ pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
         ([], _) => vec!["plain".into(), "ironswan".into()],
         (names, _) => names.to_vec(),
     };
-    let (duts, mut doubts) = ready(&names, &options.common)?;
+    let Ready { duts, mut doubts } = ready(&names, &options.common)?;
     let (duts, left_out) = setup.able(duts);
     if duts.is_empty() {
         let why: Vec<String> = left_out.iter().map(Warning::text).collect();
@@ -144,76 +145,62 @@ pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
     if !options.strict {
         work.fit(&options.common, duts.len() as u32);
     }
-    let steps = work.cells.len() * work.repeats as usize * duts.len();
-    let one = work.care.guess() + work.latency * 3 + work.curve * 3 + Duration::from_secs(2);
-    let about = if setup == Setup::Single { single::SINGLE } else { ABOUT };
-    let mut c = Campaign::begin(about, &options.common, steps, one)?;
-    doubts.into_iter().for_each(|d| c.doubt(d));
-    work.describe(&mut c, &duts);
-    let owner = Owner::claim()?;
-    let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
-    let mut rigs = Vec::new();
-    let mut watches = Vec::new();
-    for dut in &duts {
-        c.says(&format!("starting {}", dut.name()))?;
-        let mut rig = match setup {
-            Setup::Line => Rig::start(&owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?,
-            Setup::Single => Rig::start_single(&owner, dut.as_ref(), work.inner_mtu, &placement)?,
-        };
-        rig.soak = c.soak().cloned();
-        watches.push(rig.watch()?);
-        rigs.push(rig);
-    }
-    if setup == Setup::Single {
-        for (size, shape) in work.sizes() {
-            single::own_limits(&mut c, &duts, size, shape, OWN_LIMIT)?;
-        }
-    }
-    for repeat in 0..work.repeats {
-        for (size, direction, shape) in &work.cells {
-            work.cell(&mut c, &mut rigs, (*size, *direction, *shape), repeat)?;
-        }
-    }
-    stop(&mut c, rigs, &watches)?;
-    c.finish(conclude::conclude)
+    let schedule = Schedule {
+        about: if setup == Setup::Single { single::SINGLE } else { ABOUT },
+        common: &options.common,
+        cells: work.cells.clone(),
+        repeats: work.repeats,
+        samples: work.cells.len() * work.repeats as usize * duts.len(),
+        guess: work.care.guess() + work.latency * 3 + work.curve * 3 + Duration::from_secs(2),
+    };
+    runner::run(schedule, &Systems { work, ready: Ready { duts, doubts } })
 }
 
-/// Systems that can start, and doubts about those that cannot.
-pub(super) type Ready = (Vec<Box<dyn Dut>>, Vec<Warning>);
-
-/// The systems of those names, when the machine has all that they and the line need.
-pub(super) fn ready(names: &[String], common: &Common) -> Result<Ready, LabError> {
-    let mut lacks = machine::lacks_privilege();
-    lacks.extend(Line::lacks(Mode::Wire));
-    lacks.extend(OuterWatch::lacks());
-    let (duts, missing, doubts) = choose_duts(names, &common.encaps, &common.dut_options)?;
-    lacks.extend(missing);
-    if !lacks.is_empty() {
-        once(&mut lacks);
-        return Err(LabError::Unfit(lacks));
-    }
-    if duts.is_empty() {
-        return Err(LabError::Usage("nothing to measure: name a system".into()));
-    }
-    Ok((duts, doubts))
+/// The experiment under way.
+struct Systems {
+    work: Work,
+    ready: Ready,
 }
 
-/// Ends the systems and says what crossed the outer link that should not have.
-pub(super) fn stop(c: &mut Campaign, rigs: Vec<Rig>, watches: &[OuterWatch]) -> Result<(), LabError> {
-    for (rig, watch) in rigs.into_iter().zip(watches) {
-        let (crossed, dut) = (rig.crossed(watch)?, rig.name().to_string());
-        c.settings.insert(format!("crossed, {dut}"), crossed.to_string());
-        crossed_doubts(&dut, &crossed).into_iter().for_each(|doubt| c.doubt(doubt));
-        if let Some(behaved) = rig.behaved() {
-            single::behaviour(c, &dut, behaved);
+impl Method for Systems {
+    type Cell = Cell;
+    type Bench = Bench;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Bench, LabError> {
+        let Self { work, ready } = self;
+        work.care.describe(c);
+        ready.introduce(c, work.settings());
+        let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+        let mut bench = Bench::new(Owner::claim()?);
+        for dut in &ready.duts {
+            c.says(&format!("starting {}", dut.name()))?;
+            let rig = match work.setup {
+                Setup::Line => {
+                    Rig::start(&bench.owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?
+                }
+                Setup::Single => Rig::start_single(&bench.owner, dut.as_ref(), work.inner_mtu, &placement)?,
+            };
+            bench.add(c, rig)?;
         }
-        let (killed, commands) = rig.stop();
-        c.ran(commands);
-        if !killed.is_empty() {
-            c.doubt(Warning::Killed { dut, processes: killed });
+        if work.setup == Setup::Single {
+            for (size, shape) in work.sizes() {
+                single::own_limits(c, &ready.duts, size, shape, OWN_LIMIT)?;
+            }
         }
+        Ok(bench)
     }
-    Ok(())
+
+    fn trial(&self, c: &mut Campaign, bench: &mut Bench, cell: &Cell, repeat: u32) -> Result<(), LabError> {
+        self.work.cell(c, &mut bench.rigs, *cell, repeat)
+    }
+
+    fn end(&self, c: &mut Campaign, bench: Bench) -> Result<(), LabError> {
+        bench.stop(c)
+    }
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude::conclude(record)
+    }
 }
 
 /// Warns when the trials that decided had so few packets that fewer than ten might have been lost:
@@ -222,18 +209,6 @@ fn few_packets(found: &Found) -> Option<Warning> {
     let packets = (found.bounds.lower? * found.goal.duration_sum) as u64;
     let few = packets > 0 && found.goal.loss_ratio > 0.0 && packets as f64 * found.goal.loss_ratio < 10.0;
     few.then_some(Warning::FewPackets { packets })
-}
-
-/// Warnings about packets that a system let cross the outer link.
-fn crossed_doubts(dut: &str, crossed: &Crossed) -> Vec<Warning> {
-    let mut doubts = Vec::new();
-    if let Some(packets) = crossed.unprotected(dut).filter(|n| *n > 0) {
-        doubts.push(Warning::Unprotected { dut: dut.into(), packets });
-    }
-    if crossed.fragments > 0 {
-        doubts.push(Warning::Fragments { dut: dut.into(), packets: crossed.fragments });
-    }
-    doubts
 }
 
 impl Work {
@@ -263,7 +238,7 @@ impl Work {
         if !(1..=1_000_000).contains(&flows) {
             return Err(LabError::Usage("the number of flows must be between 1 and 1,000,000".into()));
         }
-        let mut care = care(common, losses);
+        let mut care = Care::of(common, losses);
         care.width = o.width.unwrap_or(care.width);
         if !(0.001..0.5).contains(&care.width) {
             return Err(LabError::Usage("the width must be between 0.1 and 50 percent".into()));
@@ -324,9 +299,9 @@ impl Work {
         of_first.map(|(size, _, shape)| (*size, *shape)).collect()
     }
 
-    fn describe(&self, c: &mut Campaign, duts: &[Box<dyn Dut>]) {
-        self.care.describe(c);
-        for (name, value) in [
+    /// The settings of the run, for the record.
+    fn settings(&self) -> [(&'static str, String); 7] {
+        [
             ("topology", self.setup.to_string()),
             ("frames", "with FCS, as in RFC 2544; the inner packet is 18 bytes smaller".to_string()),
             ("IMIX", "7 x 64, 4 x 570, 1 x 1518 bytes, those of a size in a row".into()),
@@ -334,10 +309,7 @@ impl Work {
             ("mode", Mode::Wire.to_string()),
             ("flows", self.cells.first().map_or(0, |(.., s)| s.flows).to_string()),
             ("latency trial", format!("{} s", self.latency.as_secs_f64())),
-        ] {
-            c.settings.insert(name.into(), value);
-        }
-        c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
+        ]
     }
 
     /// All systems under one load.
@@ -345,7 +317,7 @@ impl Work {
         &self,
         c: &mut Campaign,
         rigs: &mut [Rig],
-        (size, direction, shape): (FrameSize, Direction, Shape),
+        (size, direction, shape): Cell,
         repeat: u32,
     ) -> Result<(), LabError> {
         let setup = self.setup;
@@ -472,21 +444,6 @@ impl Work {
     }
 }
 
-/// How thoroughly the experiments with packets search.
-pub(super) fn care(common: &Common, losses: Vec<f64>) -> Care {
-    let full = common.duration.map_or(common.by_care(1.0, 0.25, 0.1), |d| d.as_secs_f64().max(0.05));
-    Care {
-        losses,
-        exceed: 0.5,
-        width: common.by_care(0.02, 0.05, 0.25),
-        initial: full * 0.3,
-        last: full,
-        sum: full * common.by_care(5.0, 2.0, 1.0),
-        coarse: common.by_care(2, 1, 0),
-        trials: common.by_care(150, 22, 4),
-    }
-}
-
 impl Searched {
     fn peak_pps(&self) -> f64 {
         self.at.iter().flatten().map(|p| p.forwarded_pps()).fold(self.flood.forwarded_pps(), f64::max)
@@ -529,24 +486,12 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_outside_of_a_systems_protocol_or_in_pieces_is_a_doubt() {
-        let kinds = |dut: &str, crossed: Crossed| -> Vec<&str> {
-            crossed_doubts(dut, &crossed).iter().map(Warning::kind).collect()
-        };
-        let clean = Crossed { ipsec: 9, neighbours: 2, ..Crossed::default() };
-        assert!(kinds("ironswan", clean).is_empty());
-        assert_eq!(kinds("ironswan", Crossed { other: 1, ..clean }), ["unprotected"]);
-        assert_eq!(kinds("openvpn", clean), ["unprotected"]);
-        assert_eq!(kinds("plain", Crossed { other: 7, fragments: 1, ..clean }), ["fragments"]);
-    }
-
-    #[test]
     fn strict_is_rfc_2544_and_every_smaller_run_is_shorter() {
         let common = |quick, smoke| Common { quick, smoke, ..Common::default() };
-        let guess = |c: &Common| care(c, LOSSES.to_vec()).guess();
+        let guess = |c: &Common| Care::of(c, LOSSES.to_vec()).guess();
         let (full, quick, smoke) = (common(false, false), common(true, false), common(false, true));
         assert!(guess(&full) > guess(&quick) && guess(&quick) > guess(&smoke));
-        let strict = care(&full, vec![0.0]).strict(60.0);
+        let strict = Care::of(&full, vec![0.0]).strict(60.0);
         assert_eq!(
             (strict.exceed, strict.initial, strict.last, strict.sum, strict.coarse),
             (0.0, 60.0, 60.0, 60.0, 0)

@@ -29,6 +29,7 @@ use crate::load::frame::{Burst, Frames, Route, Shape};
 use crate::load::{self, BATCH, Counted, Sent};
 use crate::peer::{self, Peer, PeerSpec, PeerTunnel, TunnelKeys};
 use crate::process;
+use crate::report::Warning;
 use crate::topology::{Line, Node, Played, address};
 
 /// The tester's end of the outer link.
@@ -221,6 +222,15 @@ impl Behaved {
     pub(super) fn wrong(&self) -> u64 {
         self.esp.repeated + self.esp.refused + self.esp.foreign + self.corrupt + self.duplicates + self.beyond
     }
+
+    /// Warns when a gateway let such packets out.
+    pub(super) fn doubt(&self, dut: &str) -> Option<Warning> {
+        (self.wrong() > 0).then(|| Warning::WrongPackets {
+            dut: dut.into(),
+            packets: self.wrong(),
+            what: self.to_string(),
+        })
+    }
 }
 
 impl fmt::Display for Behaved {
@@ -233,5 +243,30 @@ impl fmt::Display for Behaved {
              damaged, {} twice, {} more than were sent",
             self.arrived, self.corrupt, self.duplicates, self.beyond
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_packets_of_any_kind_are_a_doubt_and_late_or_lost_ones_are_none() {
+        let esp = |esp| Behaved { esp, arrived: 9, ..Behaved::default() };
+        let none = EspCounts { reordered: 3, missing: 4, unopened: 5, ..EspCounts::default() };
+        assert_eq!(esp(none).doubt("x"), None);
+        for (wrong, said) in [
+            (esp(EspCounts { refused: 2, ..none }), "2 not authentic"),
+            (esp(EspCounts { repeated: 2, ..none }), "2 repeated"),
+            (esp(EspCounts { foreign: 2, ..none }), "2 with another SPI"),
+            (Behaved { corrupt: 2, ..Behaved::default() }, "2 damaged"),
+            (Behaved { duplicates: 2, ..Behaved::default() }, "2 twice"),
+            (Behaved { beyond: 2, ..Behaved::default() }, "2 more than were sent"),
+        ] {
+            let doubt = wrong.doubt("x").expect(said);
+            assert_eq!(doubt.kind(), "wrong-packets");
+            let text = doubt.text();
+            assert!(text.starts_with("x: 2 packets came out") && text.contains(said), "{text}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::campaign::Campaign;
+use super::campaign::{Campaign, Common};
 use super::judge::{self, Judge};
 use super::passed::Passed;
 use super::rig::Rig;
@@ -107,6 +107,21 @@ pub(super) struct Care {
 }
 
 impl Care {
+    /// How thoroughly the experiments with packets search.
+    pub(super) fn of(common: &Common, losses: Vec<f64>) -> Self {
+        let full = common.duration.map_or(common.by_care(1.0, 0.25, 0.1), |d| d.as_secs_f64().max(0.05));
+        Self {
+            losses,
+            exceed: 0.5,
+            width: common.by_care(0.02, 0.05, 0.25),
+            initial: full * 0.3,
+            last: full,
+            sum: full * common.by_care(5.0, 2.0, 1.0),
+            coarse: common.by_care(2, 1, 0),
+            trials: common.by_care(150, 22, 4),
+        }
+    }
+
     /// As RFC 2544 has it: nothing is forgiven, one trial of `seconds` decides.
     pub(super) fn strict(self, seconds: f64) -> Self {
         Self { exceed: 0.0, initial: seconds, last: seconds, sum: seconds, coarse: 0, ..self }

@@ -128,7 +128,7 @@ const PROVOKED: [(&str, &str, &str); 37] = [
     ("debug-build", GENERAL, CALM),
     ("few-packets", "src/experiment/rfc2544.rs", "a_small_loss_of_few_packets_is_a_doubt"),
     ("few-repeats", GENERAL, CALM),
-    ("fragments", "src/experiment/rfc2544.rs", CROSSES),
+    ("fragments", "src/experiment/bench.rs", CROSSES),
     ("frequency-scaling", GENERAL, CALM),
     ("impossible", TRIALS, "what_cannot_be_is_said_and_what_ticks_or_a_gateway_alone_explain_is_not"),
     ("killed", "tests/measuring/line.rs", "a_gateway_that_has_to_be_killed_is_named_and_leaves_nothing"),
@@ -168,7 +168,7 @@ const PROVOKED: [(&str, &str, &str); 37] = [
         "src/experiment/flood_doubts.rs",
         "a_calm_flood_has_no_doubt_and_each_doubt_has_its_cause",
     ),
-    ("unprotected", "src/experiment/rfc2544.rs", CROSSES),
+    ("unprotected", "src/experiment/bench.rs", CROSSES),
     ("unsteady", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
     (
         "wide-search",
@@ -177,7 +177,7 @@ const PROVOKED: [(&str, &str, &str); 37] = [
     ),
     (
         "wrong-packets",
-        "src/experiment/rfc2544/single.rs",
+        "src/experiment/tester.rs",
         "wrong_packets_of_any_kind_are_a_doubt_and_late_or_lost_ones_are_none",
     ),
 ];

@@ -10,7 +10,7 @@ use crate::dut::Dut;
 use crate::error::LabError;
 use crate::experiment::campaign::{About, Campaign};
 use crate::experiment::passed::Passed;
-use crate::experiment::tester::{self, Behaved};
+use crate::experiment::tester;
 use crate::experiment::throughput::{self, FrameSize};
 use crate::load::Direction;
 use crate::load::esp;
@@ -163,25 +163,10 @@ pub(super) fn own_limits(
     Ok(())
 }
 
-/// Records how a gateway's packets looked when they came out, and warns of defects.
-pub(super) fn behaviour(c: &mut Campaign, dut: &str, behaved: Behaved) {
-    c.settings.insert(format!("came out, {dut}"), behaved.to_string());
-    doubts(dut, &behaved).into_iter().for_each(|doubt| c.doubt(doubt));
-}
-
-fn doubts(dut: &str, behaved: &Behaved) -> Option<Warning> {
-    (behaved.wrong() > 0).then(|| Warning::WrongPackets {
-        dut: dut.into(),
-        packets: behaved.wrong(),
-        what: behaved.to_string(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dut::{DutOptions, Encap, Suite, by_name};
-    use crate::load::esp::EspCounts;
 
     #[test]
     fn the_tester_measures_what_speaks_its_ike_and_its_esp_and_says_why_not_the_others() {
@@ -202,25 +187,5 @@ mod tests {
         assert_eq!(said.iter().filter(|t| t.contains("it is not set up for the tester")).count(), 3);
         assert_eq!(said.iter().filter(|t| t.contains("openvpn: it does not speak IKEv2")).count(), 1);
         assert_eq!(Setup::Line.able(duts()).0.len(), 11);
-    }
-
-    #[test]
-    fn wrong_packets_of_any_kind_are_a_doubt_and_late_or_lost_ones_are_none() {
-        let esp = |esp| Behaved { esp, arrived: 9, ..Behaved::default() };
-        let none = EspCounts { reordered: 3, missing: 4, unopened: 5, ..EspCounts::default() };
-        assert_eq!(doubts("x", &esp(none)), None);
-        for (wrong, said) in [
-            (esp(EspCounts { refused: 2, ..none }), "2 not authentic"),
-            (esp(EspCounts { repeated: 2, ..none }), "2 repeated"),
-            (esp(EspCounts { foreign: 2, ..none }), "2 with another SPI"),
-            (Behaved { corrupt: 2, ..Behaved::default() }, "2 damaged"),
-            (Behaved { duplicates: 2, ..Behaved::default() }, "2 twice"),
-            (Behaved { beyond: 2, ..Behaved::default() }, "2 more than were sent"),
-        ] {
-            let doubt = doubts("x", &wrong).expect(said);
-            assert_eq!(doubt.kind(), "wrong-packets");
-            let text = doubt.text();
-            assert!(text.starts_with("x: 2 packets came out") && text.contains(said), "{text}");
-        }
     }
 }

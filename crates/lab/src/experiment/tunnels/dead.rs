@@ -1,8 +1,8 @@
 //! Measures the cost of peers that are gone: the gateway starts, and nobody answers.
 
-use super::Plan;
 use super::config::OUTER;
 use super::gateways::{self, Ground};
+use super::plan::Plan;
 use crate::clock;
 use crate::error::LabError;
 use crate::experiment::beside::Beside;

@@ -11,6 +11,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `plan` | options, and the systems and numbers of tunnels that are measured |
 //! | `config` | addresses and files of thousands of tunnels |
 //! | `gateways` | two gateways, started and watched as processes |
 //! | `growth` | cost of each tenth of the tunnels |
@@ -30,46 +31,38 @@ mod dead;
 mod gateways;
 mod growth;
 mod one_more;
+mod plan;
 mod restart;
 mod simulated;
 mod trace;
 mod traffic;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::beside::Beside;
-use super::campaign::{About, Campaign, Common, Report, useful};
+use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::runner::{self, Method, Schedule};
 use crate::clock;
-use crate::dut::{self, Encap, ironswan};
+use crate::dut::{self, Encap};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::{self, Receiver};
 use crate::process::Process;
-use crate::record::{Better, Factors, factors};
+use crate::record::{Better, Factors, Record, factors};
 use crate::report::Warning;
 use crate::topology::{Node, Owner};
 use cache::Trace;
-use config::{Config, MOST};
+use config::Config;
 use gateways::{Gateway, Ground, Seen, System, watch};
 use growth::{all_up, growth, tenths};
 use trace::Recorded;
 use traffic::{Offer, PORT};
 
-pub(super) use one_more::one_more;
+use plan::Plan;
 
-/// Options of the experiment.
-#[derive(Debug, Clone, Default)]
-pub struct TunnelsOptions {
-    /// Options that all experiments have. Systems: `ironswan`, `strongswan`.
-    pub common: Common,
-    /// Numbers of tunnels between two gateways; the experiment's own choice when empty.
-    pub tunnels: Vec<u32>,
-    /// Simulated peers of one gateway, 0 for none; the experiment's own choice when absent.
-    pub simulated: Option<u32>,
-    /// A capture whose SPIs go through the key caches, too.
-    pub trace: Option<PathBuf>,
-}
+pub(super) use one_more::one_more;
+pub use plan::TunnelsOptions;
 
 const ABOUT: About = About {
     name: "tunnels",
@@ -171,99 +164,6 @@ const FLOOD: f64 = 2_000_000.0;
 /// Sizes of the key cache.
 const CACHES: [usize; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16_384];
 
-/// The measurements of a run: systems, numbers of tunnels, loads.
-struct Plan {
-    systems: Vec<System>,
-    tunnels: Vec<u32>,
-    /// strongSwan is measured up to here: 1,000 take it half a minute, 2,000 as long until they are
-    /// up alone, and the time grows with the square.
-    strongswan_most: u32,
-    simulated: u32,
-    repeats: u32,
-    window: Duration,
-    dead: Duration,
-    key: String,
-}
-
-impl Plan {
-    fn new(o: &TunnelsOptions, c: &mut Vec<Warning>) -> Result<Self, LabError> {
-        let mut tunnels = o.tunnels.clone();
-        if tunnels.is_empty() {
-            tunnels = o.common.by_care(vec![1, 10, 100, 1_000, 10_000], vec![1, 10, 100, 1_000], vec![3, 20]);
-        }
-        let simulated = o.simulated.unwrap_or(o.common.by_care(100_000, 1_000, 20));
-        if tunnels.iter().chain([&simulated]).any(|n| *n > MOST) || tunnels.contains(&0) {
-            return Err(LabError::Usage(format!("tunnels are counted from 1 to {MOST}")));
-        }
-        let mut systems = Vec::new();
-        let names: Vec<&str> = match o.common.duts.as_slice() {
-            [] => o.common.by_care(
-                vec!["ironswan", "strongswan"],
-                vec!["ironswan", "strongswan"],
-                vec!["ironswan"],
-            ),
-            given => given.iter().map(String::as_str).collect(),
-        };
-        for name in names {
-            let found = dut::by_name(name, &[Encap::Udp], &o.common.dut_options)?;
-            let lacks = found.first().map(|d| d.lacks()).unwrap_or_default();
-            match (name, lacks.first()) {
-                ("strongswan", Some(lack)) if o.common.duts.is_empty() => c.push(Warning::NotInstalled {
-                    dut: name.into(),
-                    lack: lack.lack.clone(),
-                    action: lack.action.clone(),
-                }),
-                (_, Some(_)) => return Err(LabError::Unfit(lacks)),
-                ("ironswan", None) => {
-                    let program = o.common.dut_options.gateway().unwrap_or_default();
-                    systems.push(System::IronSwan(program.to_string_lossy().into_owned()));
-                }
-                ("strongswan", None) => systems.push(System::StrongSwan),
-                _ => {
-                    return Err(LabError::Usage(format!(
-                        "`{name}` has no IKE; the systems of this experiment are ironswan and strongswan"
-                    )));
-                }
-            }
-        }
-        let window = o.common.duration.unwrap_or(o.common.by_care(
-            Duration::from_secs(3),
-            Duration::from_millis(1_000),
-            Duration::from_millis(200),
-        ));
-        // The tunnel of every packet is kept.
-        useful("--duration", window, 0.05..=60.0)?;
-        Ok(Self {
-            systems,
-            tunnels,
-            strongswan_most: o.common.by_care(1_000, 100, 100),
-            simulated,
-            repeats: o.common.repeats.unwrap_or(1),
-            window,
-            dead: o.common.by_care(
-                Duration::from_secs(40),
-                Duration::from_secs(5),
-                Duration::from_millis(500),
-            ),
-            key: ironswan::random_secret()?,
-        })
-    }
-
-    /// Which systems with how many tunnels.
-    fn cells(&self) -> Vec<(System, u32)> {
-        let all = self.tunnels.iter().flat_map(|n| self.systems.iter().map(move |s| (s.clone(), *n)));
-        all.filter(|(s, n)| *s != System::StrongSwan || *n <= self.strongswan_most).collect()
-    }
-
-    /// The largest number of tunnels of each system: with so many, all that get there are asked for
-    /// peers that are gone.
-    fn most(&self) -> Vec<u32> {
-        let cells = self.cells();
-        let of = |s: &System| cells.iter().filter(|(system, _)| system == s).map(|(_, n)| *n).max();
-        self.systems.iter().filter_map(of).collect()
-    }
-}
-
 /// Makes the experiment.
 pub fn tunnels(options: TunnelsOptions) -> Result<Report, LabError> {
     let o = &options.common;
@@ -274,47 +174,95 @@ pub fn tunnels(options: TunnelsOptions) -> Result<Report, LabError> {
     let recorded = options.trace.as_deref().map(|file| Ok((file, trace::read(file, &CACHES)?)));
     let recorded: Option<(&Path, Recorded)> = recorded.transpose()?;
     let cells = plan.cells();
-    let steps = cells.len() * plan.repeats as usize * 3 + usize::from(plan.simulated > 0);
-    let mut c = Campaign::begin(ABOUT, o, steps, Duration::from_secs(3))?;
-    doubts.into_iter().for_each(|d| c.doubt(d));
-    for (name, value) in [
-        ("suite", format!("{}, {}", o.dut_options.ike(), o.dut_options.esp())),
-        ("packets", format!("{} B of UDP payload", traffic::PAYLOAD)),
-        ("fixed rate", format!("{FIXED} packets/s for {} s", plan.window.as_secs_f64())),
-        (
-            "window of dead peers",
-            format!("{} s, from when all have been tried once", plan.dead.as_secs_f64()),
-        ),
-    ] {
-        c.settings.insert(name.into(), value);
-    }
-    for system in &plan.systems {
-        for dut in dut::by_name(system.name(), &[Encap::Udp], &o.dut_options)?.iter().take(1) {
-            c.versions.insert(system.name().into(), dut.version().unwrap_or_default());
+    let schedule = Schedule {
+        about: ABOUT,
+        common: o,
+        samples: cells.len() * plan.repeats as usize * 3 + usize::from(plan.simulated > 0),
+        guess: Duration::from_secs(3),
+        repeats: plan.repeats,
+        cells,
+    };
+    runner::run(schedule, &Work { common: o, plan: &plan, doubts, recorded })
+}
+
+/// The experiment under way.
+struct Work<'a> {
+    common: &'a Common,
+    plan: &'a Plan,
+    /// Doubts that are known before anything is measured.
+    doubts: Vec<Warning>,
+    /// The capture whose SPIs go through the caches of keys.
+    recorded: Option<(&'a Path, Recorded)>,
+}
+
+/// The name of all boxes, and the tunnels of IronSwan's packets in their order, with the number of
+/// tunnels: those measured last.
+struct Measured {
+    owner: Owner,
+    trace: Option<(u32, Trace)>,
+}
+
+impl Method for Work<'_> {
+    /// A system, and its number of tunnels.
+    type Cell = (System, u32);
+    type Bench = Measured;
+
+    fn prepare(&self, c: &mut Campaign) -> Result<Measured, LabError> {
+        let o = self.common;
+        self.doubts.iter().for_each(|d| c.doubt(d.clone()));
+        for (name, value) in [
+            ("suite", format!("{}, {}", o.dut_options.ike(), o.dut_options.esp())),
+            ("packets", format!("{} B of UDP payload", traffic::PAYLOAD)),
+            ("fixed rate", format!("{FIXED} packets/s for {} s", self.plan.window.as_secs_f64())),
+            (
+                "window of dead peers",
+                format!("{} s, from when all have been tried once", self.plan.dead.as_secs_f64()),
+            ),
+        ] {
+            c.settings.insert(name.into(), value);
         }
-    }
-    let owner = Owner::claim()?;
-    let mut trace: Option<(u32, Trace)> = None;
-    for repeat in 0..plan.repeats {
-        for (system, n) in &cells {
-            let own = cell(&mut c, &owner, o, &plan, system, *n, repeat)?;
-            if let (Some(own), System::IronSwan(_)) = (own, system) {
-                trace = Some((*n, own));
+        for system in &self.plan.systems {
+            for dut in dut::by_name(system.name(), &[Encap::Udp], &o.dut_options)?.iter().take(1) {
+                c.versions.insert(system.name().into(), dut.version().unwrap_or_default());
             }
         }
+        Ok(Measured { owner: Owner::claim()?, trace: None })
     }
-    if let Some((n, own)) = trace {
-        key_caches(&mut c, n, &own);
+
+    fn trial(
+        &self,
+        c: &mut Campaign,
+        measured: &mut Measured,
+        (system, n): &(System, u32),
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        let own = cell(c, &measured.owner, self.common, self.plan, system, *n, repeat)?;
+        if let (Some(own), System::IronSwan(_)) = (own, system) {
+            measured.trace = Some((*n, own));
+        }
+        Ok(())
     }
-    if let Some((file, recorded)) = &recorded {
-        recorded_caches(&mut c, file, recorded);
+
+    /// Lets the packets go through caches of keys, and measures a gateway with simulated peers.
+    fn end(&self, c: &mut Campaign, Measured { owner, trace }: Measured) -> Result<(), LabError> {
+        if let Some((n, own)) = trace {
+            key_caches(c, n, &own);
+        }
+        if let Some((file, recorded)) = &self.recorded {
+            recorded_caches(c, file, recorded);
+        }
+        let mut systems = self.plan.systems.iter();
+        match systems.find(|s| **s != System::StrongSwan) {
+            Some(System::IronSwan(program)) if self.plan.simulated > 0 => {
+                simulated::simulated(c, &owner, self.common, self.plan, program)
+            }
+            _ => Ok(()),
+        }
     }
-    if plan.simulated > 0
-        && let Some(System::IronSwan(program)) = plan.systems.iter().find(|s| **s != System::StrongSwan)
-    {
-        simulated::simulated(&mut c, &owner, o, &plan, program)?;
+
+    fn judge(record: &Record) -> Conclusion {
+        conclude::conclude(record)
     }
-    c.finish(conclude::conclude)
 }
 
 fn of(what: &str, system: &str, n: u32) -> Factors {
@@ -556,24 +504,5 @@ mod tests {
             text.starts_with("x, 3 tunnels: 11 packets arrived of 10 that were sent (and 1 more):"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn peers_are_gone_at_the_largest_number_of_each_system() {
-        let plan = |systems: &[System], tunnels: &[u32]| Plan {
-            systems: systems.to_vec(),
-            tunnels: tunnels.to_vec(),
-            strongswan_most: 1_000,
-            simulated: 0,
-            repeats: 1,
-            window: Duration::ZERO,
-            dead: Duration::ZERO,
-            key: String::new(),
-        };
-        let both = [System::IronSwan(String::new()), System::StrongSwan];
-        assert_eq!(plan(&both, &[10, 1_000, 10_000]).most(), [10_000, 1_000]);
-        assert_eq!(plan(&both[..1], &[10, 1_000, 10_000]).most(), [10_000]);
-        // A number of tunnels that takes strongSwan too long is left out for its peers, too.
-        assert_eq!(plan(&both, &[5_000]).most(), [5_000]);
     }
 }

@@ -7,7 +7,8 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::config::{Config, HUB, OUTER, behind, identity, outer, secret};
 use super::gateways::{self, Ground, System, watch};
-use super::{Plan, bring_up, of};
+use super::plan::Plan;
+use super::{bring_up, of};
 use crate::dut;
 use crate::error::LabError;
 use crate::experiment::beside::Beside;
