@@ -189,6 +189,12 @@ impl World {
         panic!("the world does not come to rest");
     }
 
+    /// Time passes, and every gateway is asleep: all that was to happen happens late, when the world runs again.
+    pub fn sleep(&mut self, time: Duration) {
+        self.settle_outputs();
+        self.clock.now += time;
+    }
+
     /// Runs until `done` or for `limit` at most; whether it was done.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = self.now() + limit;

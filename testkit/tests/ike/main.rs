@@ -6,6 +6,7 @@
 mod basic;
 mod caps;
 mod collision;
+mod computing;
 mod contact;
 mod down;
 mod errors;

@@ -1,0 +1,231 @@
+//! Commands, reloads and other addresses of the peer while a key or a signature is being computed, and gateways whose
+//! timers are late: whatever waits is answered once, and nothing is left.
+
+use std::time::Duration;
+
+use ironswan_ike::event::Event;
+use ironswan_keying::{AddrSpec, Auth, ChildAction, Childless, Connection, PrivateKey, Target, Unique};
+use ironswan_testkit::{World, config};
+use ironswan_wire::secret::Secret;
+
+const S: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn key(n: u8) -> PrivateKey {
+    PrivateKey::ed25519(Secret::new(vec![n; 32])).unwrap()
+}
+
+fn by(n: u8) -> Auth {
+    Auth::Pubkey(vec![key(n).public])
+}
+
+/// Two gateways that authenticate each other by signatures.
+fn pair(seed: u64, tweak: impl FnOnce(&mut [Connection; 2])) -> World {
+    let mut w = World::pair(seed, |c| {
+        (c[0].local_auth, c[0].remote_auth) = (by(1), by(2));
+        (c[1].local_auth, c[1].remote_auth) = (by(2), by(1));
+        tweak(c);
+    });
+    for (node, n) in w.nodes.iter_mut().zip([1, 2]) {
+        node.endpoint.load_private(key(n));
+    }
+    w
+}
+
+/// Lets the computations of a node be done until the `n`th (from 1) waits.
+fn hold(w: &mut World, node: usize, n: usize, begin: impl FnOnce(&mut World)) {
+    w.nodes[node].held = Some(Vec::new());
+    begin(w);
+    let waits = |w: &World| w.nodes[node].held.as_ref().is_some_and(|h| !h.is_empty());
+    for done in 1..=n {
+        assert!(w.run_until(S, waits), "computation {done} of node {node}");
+        if done < n {
+            let now = w.now();
+            w.nodes[node].release(now);
+            w.nodes[node].held = Some(Vec::new());
+        }
+    }
+}
+
+/// Nothing is under way at node 0, and nothing of an attempt is left there.
+fn assert_no_attempt(w: &World) {
+    let of_attempts = [
+        "requests outside",
+        "tickets",
+        "races",
+        "reports",
+        "orders",
+        "things to do",
+        "requests kept for the next attempt",
+        "attempts to come",
+        "attempts that wait for their turn",
+        "tunnels that are down",
+    ];
+    let tables = w.nodes[0].endpoint.tables();
+    for name in of_attempts {
+        assert!(tables.contains(&(name, 0)), "{name}: {tables:?}");
+    }
+}
+
+#[test]
+fn an_attempt_whose_connection_is_changed_or_unloaded_ends_as_the_new_configuration_says() {
+    for (automatic, unload) in [(true, true), (true, false), (false, true), (false, false)] {
+        for computation in 1..=4 {
+            let story = format!("automatic {automatic}, unload {unload}, computation {computation}");
+            let mut w = pair(1, |_| {});
+            let mut conn = w.nodes[0].connection("gw");
+            if automatic {
+                conn.children[0].start_action = ChildAction::Start;
+            }
+            let mut ticket = None;
+            hold(&mut w, 0, computation, |w| {
+                let now = w.now();
+                w.nodes[0].endpoint.load_connection(now, conn.clone());
+                if !automatic {
+                    ticket = Some(w.initiate(0));
+                }
+            });
+            let now = w.now();
+            if unload {
+                w.nodes[0].endpoint.unload_connection(now, "gw");
+            } else {
+                conn.unique = Unique::Replace;
+                conn.rekey_time += S;
+                conn.proposals = conn.proposals.iter().rev().cloned().collect();
+                conn.childless = Childless::Prefer;
+                w.nodes[0].endpoint.load_connection(now, conn.clone());
+            }
+            let now = w.now();
+            w.nodes[0].release(now);
+            w.run(400 * S);
+            if automatic && unload {
+                w.assert_empty();
+            } else {
+                w.assert_one();
+            }
+            assert_eq!(ticket.and_then(|t| w.nodes[0].done.get(&t)), ticket.map(|_| &Ok(())), "{story}");
+            assert_no_attempt(&w);
+            w.audit();
+        }
+    }
+}
+
+/// Node 0 knows its peer at two addresses, at each of which it is.
+fn two_addresses(seed: u64) -> World {
+    let mut w = pair(seed, |c| {
+        c[0].remote_addrs = ["192.0.2.2", "192.0.2.3"].map(|a| AddrSpec::Host(config::ip(a))).into();
+        c[1].local_addrs = vec![AddrSpec::Any];
+    });
+    w.nodes[1].addrs.push(config::ip("192.0.2.3"));
+    w
+}
+
+#[test]
+fn of_two_addresses_whose_signatures_are_judged_at_once_the_first_verdict_wins() {
+    for first in 0..2 {
+        let mut w = two_addresses(2);
+        hold(&mut w, 0, 4, |w| _ = w.initiate(0));
+        let mut held = w.nodes[0].held.take().unwrap();
+        // The other address is asked meanwhile, until its signature waits as well.
+        w.nodes[0].held = None;
+        w.run(1_900 * MS);
+        for _ in 0..3 {
+            w.nodes[0].held = Some(Vec::new());
+            assert!(w.run_until(S, |w| !w.nodes[0].held.as_ref().unwrap().is_empty()));
+            let now = w.now();
+            w.nodes[0].release(now);
+        }
+        w.nodes[0].held = Some(Vec::new());
+        assert!(w.run_until(S, |w| !w.nodes[0].held.as_ref().unwrap().is_empty()));
+        held.extend(w.nodes[0].held.take().unwrap());
+        assert_eq!(held.len(), 2);
+        let late = held.remove(1 - first);
+        for (pause, held) in [(S, held), (400 * S, vec![late])] {
+            let now = w.now();
+            w.nodes[0].held = Some(held);
+            w.nodes[0].release(now);
+            w.run(pause);
+        }
+        w.assert_one();
+        let up = w.nodes[0].events.iter().filter(|e| matches!(e, Event::IkeUp(_))).count();
+        assert_eq!(up, 1);
+        assert_no_attempt(&w);
+        w.audit();
+    }
+}
+
+#[test]
+fn down_while_two_addresses_are_asked_and_a_signature_is_judged_ends_both() {
+    for force in [false, true] {
+        let mut w = two_addresses(3);
+        hold(&mut w, 0, 4, |w| _ = w.initiate(0));
+        let first = w.nodes[0].held.take().unwrap();
+        w.run(1_900 * MS);
+        w.nodes[0].held = Some(Vec::new());
+        assert!(w.run_until(S, |w| !w.nodes[0].held.as_ref().unwrap().is_empty()));
+        let now = w.now();
+        let target = Target { ike: Some("gw".to_owned()), ..Target::default() };
+        w.nodes[0].endpoint.terminate(now, &target, force).unwrap();
+        w.run(MS);
+        w.nodes[0].held.as_mut().unwrap().extend(first);
+        let now = w.now();
+        w.nodes[0].release(now);
+        w.run(400 * S);
+        assert!(!w.nodes[0].events.iter().any(|e| matches!(e, Event::IkeUp(_))));
+        w.assert_empty();
+        assert_no_attempt(&w);
+        w.audit();
+    }
+}
+
+#[test]
+fn a_command_to_rekey_is_done_after_the_successor_is_there() {
+    let mut w = pair(5, |_| {});
+    w.establish(0).unwrap();
+    hold(&mut w, 0, 2, |w| _ = w.rekey_ike(0));
+    let held = w.nodes[0].held.take().unwrap();
+    let now = w.now();
+    for (id, request) in held {
+        let answer = request.compute().unwrap();
+        w.nodes[0].endpoint.call(now, |e| e.complete(now, id, answer));
+    }
+    let mut told = Vec::new();
+    while let Some(event) = w.nodes[0].endpoint.outputs().poll_event() {
+        match event {
+            Event::IkeRekeyed { .. } => told.push("rekeyed"),
+            Event::Done { .. } => told.push("done"),
+            _ => {}
+        }
+    }
+    assert_eq!(told, ["rekeyed", "done"]);
+}
+
+#[test]
+fn after_a_sleep_of_any_length_there_is_one_tunnel_and_nothing_else() {
+    for time in [5 * S, 170 * S, 1_000 * S, 3_700 * S, 16_000 * S, 200_000 * S] {
+        for seed in 10..20 {
+            let mut w = World::pair(seed, |c| {
+                for c in c.iter_mut() {
+                    c.unique = Unique::Replace;
+                    c.dpd_delay = 30 * S;
+                }
+                for c in c.iter_mut() {
+                    (c.rekey_time, c.over_time, c.rand_time) = (14_400 * S, 1_440 * S, 1_440 * S);
+                    let child = &mut c.children[0];
+                    (child.rekey_time, child.life_time, child.rand_time) = (3_600 * S, 3_960 * S, 360 * S);
+                }
+                let child = &mut c[0].children[0];
+                (child.start_action, child.dpd_action, child.close_action) =
+                    (ChildAction::Start, ChildAction::Start, ChildAction::Start);
+            });
+            // In the middle of something, or not.
+            w.run((seed as u32 % 5) * 700 * MS);
+            w.sleep(time);
+            w.run(300 * S);
+            let (up, there) = (w.up(0), w.up(1));
+            assert_eq!((up.len(), there.len()), (1, 1), "{time:?} {seed}: {up:?} {there:?}");
+            assert_eq!((up[0].children.len(), there[0].children.len()), (1, 1), "{time:?} {seed}");
+            w.audit();
+        }
+    }
+}
