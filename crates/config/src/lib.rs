@@ -51,6 +51,8 @@ mod wiped_tests;
 
 pub use load::{Config, load_dir, load_files, parse_text, read_dir};
 pub use meaning::{Daemon, LogFormat, MissingTable, connection, daemon, manual, vici_uri};
+pub use meaning::{list_child, list_connection};
+pub use ts::text as selector_text;
 
 /// A random pre-shared key in the form that `secret =` takes.
 pub fn random_psk() -> zeroize::Zeroizing<String> {

@@ -4,7 +4,7 @@
 
 use ironswan_keying::TsSpec;
 use ironswan_keying::diagnosis::ValueFault;
-use ironswan_wire::selector::TrafficSelector;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::diag::nearest;
 use super::value::{self, Wrong, wrong};
@@ -57,6 +57,19 @@ const SERVICES: &[(&str, u16)] = &[
 
 /// Remedy for a selector without a usable address.
 const WRITE: &str = "write a subnet, a range or dynamic";
+
+/// The text of a selector, which the reader of `local_ts` and `remote_ts` takes.
+pub fn text(ts: &TsSpec) -> String {
+    match *ts {
+        TsSpec::Fixed(ts) => ts.to_string(),
+        TsSpec::Dynamic { protocol, start_port, end_port } => {
+            // As any selector is written, with `dynamic` where the address is.
+            let range = AddrRange::any(false);
+            let text = TrafficSelector { range, protocol, start_port, end_port }.to_string();
+            text.replacen(&range.to_string(), "dynamic", 1)
+        }
+    }
+}
 
 /// One selector.
 pub(super) fn selector(text: &str) -> Result<TsSpec, Wrong> {

@@ -35,6 +35,7 @@ pub(super) use keys::join;
 
 pub use conn::connection;
 pub use daemon::{Daemon, daemon};
+pub use keys::listed::{list_child, list_connection};
 pub use keys::settings::{LogFormat, vici_uri};
 pub use manual::{MissingTable, manual};
 pub use secrets::secrets;

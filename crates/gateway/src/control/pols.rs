@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ironswan_config::selector_text;
 use ironswan_io::route::{Destination, Route, Rule};
 use ironswan_keying::{ChildConfig, ChildKind, Connection};
 use ironswan_wire::sadb::Mode;
 use ironswan_wire::vici::Section;
 
 use super::client::Client;
-use super::conns::selector;
 use super::{Control, failure, flag, text};
 use crate::guard::plan::{Policy, Verdict, Way};
 
@@ -134,7 +134,8 @@ fn shunt(conn: &Connection, c: &ChildConfig) -> Section {
         (ChildKind::Protect, Mode::Tunnel) => "TUNNEL",
         (ChildKind::Protect, Mode::Transport) => "TRANSPORT",
     };
-    let selectors = |list: &[ironswan_keying::TsSpec]| -> Vec<String> { list.iter().map(selector).collect() };
+    let selectors =
+        |list: &[ironswan_keying::TsSpec]| -> Vec<String> { list.iter().map(selector_text).collect() };
     Section::new()
         .with("child", c.name.as_str())
         .with("ike", conn.name.as_str())

@@ -1,6 +1,6 @@
 //! The table of all keys: name, kind of value, default, reader, and one sentence for the manual.
 //!
-//! Reading a section, checking it for unknown keys, and the tables of
+//! Reading a section, checking it for unknown keys, `list-conns`, and the tables of
 //! `docs/manual/configuration.md` all come from here. A key that belongs to a feature that is not
 //! built is in a second list, with the values that ask for nothing. Every other name is an error,
 //! so that no configuration is silently taken for less than it says.
@@ -12,12 +12,14 @@
 //! | `child` | keys of `children.<child>`, and their readers |
 //! | `conn` | keys of `connections.<conn>`, `local` and `remote`, and their readers |
 //! | `data` | keys of `data { .. }`, and their readers |
+//! | `listed` | the keys that `list-conns` shows, and their values |
 //! | `secret` | keys of `secrets.ike<suffix>`, and kinds of secrets that are not built |
 //! | `settings` | keys of `ironswan.conf`, `vici { .. }` and `log { .. }`, and their readers |
 
 pub(super) mod child;
 pub(super) mod conn;
 pub(super) mod data;
+pub(super) mod listed;
 pub(super) mod secret;
 pub(super) mod settings;
 
