@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use ironswan_ike::event::Event;
-use ironswan_keying::{AddrSpec, Auth, ChildAction, Childless, Connection, PrivateKey, Target, Unique};
+use ironswan_ike::event::{Completion, Event, Request, RequestId};
+use ironswan_keying::{
+    AddrSpec, Auth, ChildAction, Childless, Connection, Limits, PrivateKey, Target, Unique,
+};
 use ironswan_testkit::{World, config};
 use ironswan_wire::secret::Secret;
 
@@ -120,24 +122,32 @@ fn two_addresses(seed: u64) -> World {
     w
 }
 
+/// Of two addresses, the first has let us wait for our signature, and the signature that came from the second is being
+/// verified: both computations, in this order.
+fn two_wait(seed: u64) -> (World, Vec<(RequestId, Request)>) {
+    let mut w = two_addresses(seed);
+    hold(&mut w, 0, 3, |w| _ = w.initiate(0));
+    let mut held = w.nodes[0].held.take().unwrap();
+    w.run(1_900 * MS);
+    hold(&mut w, 0, 4, |_| ());
+    held.extend(w.nodes[0].held.take().unwrap());
+    assert!(matches!(held[..], [(_, Request::Sign { .. }), (_, Request::Verify { .. })]));
+    (w, held)
+}
+
 #[test]
 fn of_two_addresses_whose_signatures_are_judged_at_once_the_first_verdict_wins() {
     for first in 0..2 {
-        let mut w = two_addresses(2);
-        hold(&mut w, 0, 4, |w| _ = w.initiate(0));
-        let mut held = w.nodes[0].held.take().unwrap();
-        // The other address is asked meanwhile, until its signature waits as well.
-        w.nodes[0].held = None;
-        w.run(1_900 * MS);
-        for _ in 0..3 {
-            w.nodes[0].held = Some(Vec::new());
-            assert!(w.run_until(S, |w| !w.nodes[0].held.as_ref().unwrap().is_empty()));
+        let (mut w, mut held) = two_wait(2);
+        let verify = held.pop();
+        hold(&mut w, 0, 1, |w| {
             let now = w.now();
+            w.nodes[0].held = Some(held);
             w.nodes[0].release(now);
-        }
-        w.nodes[0].held = Some(Vec::new());
-        assert!(w.run_until(S, |w| !w.nodes[0].held.as_ref().unwrap().is_empty()));
-        held.extend(w.nodes[0].held.take().unwrap());
+            w.nodes[0].held = Some(Vec::new());
+        });
+        let mut held = w.nodes[0].held.take().unwrap();
+        held.extend(verify);
         assert_eq!(held.len(), 2);
         let late = held.remove(1 - first);
         for (pause, held) in [(S, held), (400 * S, vec![late])] {
@@ -157,18 +167,13 @@ fn of_two_addresses_whose_signatures_are_judged_at_once_the_first_verdict_wins()
 #[test]
 fn down_while_two_addresses_are_asked_and_a_signature_is_judged_ends_both() {
     for force in [false, true] {
-        let mut w = two_addresses(3);
-        hold(&mut w, 0, 4, |w| _ = w.initiate(0));
-        let first = w.nodes[0].held.take().unwrap();
-        w.run(1_900 * MS);
-        w.nodes[0].held = Some(Vec::new());
-        assert!(w.run_until(S, |w| !w.nodes[0].held.as_ref().unwrap().is_empty()));
+        let (mut w, held) = two_wait(3);
         let now = w.now();
         let target = Target { ike: Some("gw".to_owned()), ..Target::default() };
         w.nodes[0].endpoint.terminate(now, &target, force).unwrap();
         w.run(MS);
-        w.nodes[0].held.as_mut().unwrap().extend(first);
         let now = w.now();
+        w.nodes[0].held = Some(held);
         w.nodes[0].release(now);
         w.run(400 * S);
         assert!(!w.nodes[0].events.iter().any(|e| matches!(e, Event::IkeUp(_))));
@@ -176,6 +181,45 @@ fn down_while_two_addresses_are_asked_and_a_signature_is_judged_ends_both() {
         assert_no_attempt(&w);
         w.audit();
     }
+}
+
+#[test]
+fn while_a_signature_is_judged_no_other_address_is_asked_and_afterwards_if_it_is_wrong() {
+    for right in [true, false] {
+        let mut w = two_addresses(7);
+        let mut conn = w.nodes[1].connection("gw");
+        conn.unique = Unique::Replace;
+        let now = w.now();
+        w.nodes[1].endpoint.load_connection(now, conn);
+        hold(&mut w, 0, 4, |w| _ = w.initiate(0));
+        w.run(10 * S);
+        assert!(w.net.log.iter().all(|(_, p)| p.to.ip() != config::ip("192.0.2.3")));
+        let now = w.now();
+        if right {
+            w.nodes[0].release(now);
+        } else {
+            for (id, _) in w.nodes[0].held.take().unwrap() {
+                w.nodes[0].endpoint.call(now, |e| e.complete(now, id, Completion::Verified(false)));
+            }
+        }
+        w.run(400 * S);
+        w.assert_one();
+        assert_eq!(w.up(0)[0].remote.ip() == config::ip("192.0.2.2"), right);
+        assert_no_attempt(&w);
+    }
+}
+
+#[test]
+fn a_command_that_is_refused_leaves_no_tunnel_that_waits() {
+    let mut w = pair(6, |c| c[0].remote_addrs = vec![AddrSpec::Any]);
+    let now = w.now();
+    assert!(w.nodes[0].endpoint.initiate(now, Some("gw"), Some("net")).is_err());
+    assert_no_attempt(&w);
+    let mut w = pair(6, |_| {});
+    let now = w.now();
+    w.nodes[0].endpoint.set_limits(Limits { ike_sa_max: 0, ..Limits::default() });
+    assert!(w.nodes[0].endpoint.initiate(now, Some("gw"), Some("net")).is_err());
+    assert_no_attempt(&w);
 }
 
 #[test]

@@ -58,6 +58,22 @@ impl Exchange for Begin {
 }
 
 impl Endpoint {
+    /// Looks whether a connection can be initiated now; the error is the reason why not.
+    pub(super) fn may_begin(&self, conn: &Connection) -> Result<(), String> {
+        if self.sas.len() >= self.limits().ike_sa_max {
+            let (peer, max, setting) = (None, self.limits().ike_sa_max, "ike_sa_max");
+            let why: Diagnosis = Authentication::IkeLimit { peer, max, setting }.into();
+            return Err(why.to_string());
+        }
+        if conn.names_to_initiate().is_empty() && self.policy().hosts(&conn.remote_addrs).is_empty() {
+            return Err("unable to initiate to %any".to_owned());
+        }
+        match self.options.ports.foreign(conn) {
+            Some(why) => Err(why.to_string()),
+            None => Ok(()),
+        }
+    }
+
     /// Makes a new IKE_SA and begins IKE_SA_INIT.
     pub(super) fn begin(
         &mut self,
@@ -66,19 +82,8 @@ impl Endpoint {
         child: Option<Arc<ChildConfig>>,
         start: &Start,
         kept: Option<Kept>,
-    ) -> Result<(), String> {
-        if self.sas.len() >= self.limits().ike_sa_max {
-            let (peer, max, setting) = (None, self.limits().ike_sa_max, "ike_sa_max");
-            let why: Diagnosis = Authentication::IkeLimit { peer, max, setting }.into();
-            return Err(why.to_string());
-        }
+    ) {
         let names = conn.names_to_initiate();
-        if names.is_empty() && self.policy().hosts(&conn.remote_addrs).is_empty() {
-            return Err("unable to initiate to %any".to_owned());
-        }
-        if let Some(why) = self.options.ports.foreign(&conn) {
-            return Err(why.to_string());
-        }
         // The IKE_SA that the new one should replace may be gone by now.
         let replaces = start.takes_over.filter(|old| self.sas.contains_key(old));
         let nowhere = IpAddr::from([0u8; 4]);
@@ -117,7 +122,6 @@ impl Endpoint {
         self.on(now, &mut sa, |cx, sa| cx.next_name(sa, names));
         self.pump(now, &mut sa);
         self.settle(sa);
-        Ok(())
     }
 
     /// Policy has taken over the addresses of a name that this IKE_SA has had looked up.

@@ -230,8 +230,10 @@ impl Endpoint {
             self.done(start.ticket, Ok(()));
             return Ok(());
         }
+        self.may_begin(&conn)?;
         self.report(Report::Begun { start: start.clone(), child: child.map(str::to_owned) });
-        self.begin(now, conn, config, start, kept.take())
+        self.begin(now, conn, config, start, kept.take());
+        Ok(())
     }
 
     /// A line about the packet that asks for a child.

@@ -40,6 +40,12 @@ impl Endpoint {
         if sa.is_up() || sa.dead || !matches!(sa.state, IkeState::Created | IkeState::Connecting) {
             return;
         }
+        let race = sa.race.and_then(|id| self.races.get(&id));
+        let others = race.into_iter().flat_map(|race| &race.members).filter_map(|id| self.sas.get(id));
+        if is_judged(sa) || others.into_iter().any(|other| is_judged(other)) {
+            // With `unique = replace`, the peer would give up the one that is about to win.
+            return self.on(now, sa, |cx, sa| cx.rival_later(sa));
+        }
         if self.begin_rival(now, sa) {
             return;
         }
@@ -224,6 +230,11 @@ impl Context<'_> {
             self.timers.set(Timer::Rival(sa.id), self.now + pause);
         }
     }
+}
+
+/// The peer has answered our IKE_AUTH, and its signature is being verified.
+fn is_judged(sa: &IkeSa) -> bool {
+    sa.may_be_up_there() && sa.wait.is_some()
 }
 
 /// The children that an attempt is for.
