@@ -32,9 +32,9 @@ pub struct Joined<P> {
 impl<P: Protocol> Joined<P> {
     /// A policy without connections, and the protocol that `protocol` makes of the policy that it
     /// is to ask. `rng` draws the random parts of policy's times.
-    pub fn new(limits: Limits, rng: Box<dyn Rng>, protocol: impl FnOnce(Box<dyn Policy>) -> P) -> Self {
+    pub fn new(limits: Limits, rng: Box<dyn Rng>, protocol: impl FnOnce(Arc<dyn Policy>) -> P) -> Self {
         let tunnels = Tunnels::new(limits);
-        let protocol = protocol(Box::new(tunnels.policy().clone()));
+        let protocol = protocol(Arc::new(tunnels.policy().clone()));
         Self { tunnels, protocol, rng }
     }
 

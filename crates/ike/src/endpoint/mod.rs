@@ -97,6 +97,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
@@ -144,7 +145,7 @@ pub struct Endpoint {
     options: Options,
     rng: Box<dyn Rng>,
     /// Policy, to be asked.
-    policy: Box<dyn Policy>,
+    policy: Arc<dyn Policy>,
     limits: Limits,
 
     /// Every IKE_SA but the one being worked on.
@@ -180,7 +181,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint without IKE_SAs that asks this policy.
-    pub fn new(policy: Box<dyn Policy>, limits: Limits, rng: Box<dyn Rng>, options: Options) -> Self {
+    pub fn new(policy: Arc<dyn Policy>, limits: Limits, rng: Box<dyn Rng>, options: Options) -> Self {
         Self {
             options,
             rng,

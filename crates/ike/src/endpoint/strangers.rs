@@ -193,7 +193,7 @@ mod tests {
     use ironswan_keying::{Limits, Protocol, Shared};
 
     fn endpoint() -> (Endpoint, Instant) {
-        let (policy, rng) = (Box::new(Shared::default()), Box::new(Seeded::new(1)));
+        let (policy, rng) = (std::sync::Arc::new(Shared::default()), Box::new(Seeded::new(1)));
         (Endpoint::new(policy, Limits::default(), rng, Options::default()), Instant::now())
     }
 
