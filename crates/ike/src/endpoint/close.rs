@@ -71,7 +71,7 @@ impl Endpoint {
         if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
             self.emit(Event::IkeDown(info));
         }
-        let tried = (!was_up && sa.initiator).then(|| Tried {
+        let tried = (!was_up && sa.initiator).then_some(Tried {
             children: wanted,
             number: sa.attempt,
             addresses: sa.choices,
