@@ -273,3 +273,48 @@ fn after_a_sleep_of_any_length_there_is_one_tunnel_and_nothing_else() {
         }
     }
 }
+
+/// Node 0 may be anywhere, and knows its addresses.
+fn warrior(seed: u64) -> World {
+    let mut w = pair(seed, |c| {
+        c[0].local_addrs = vec![AddrSpec::Any];
+        c[1].remote_addrs = vec![AddrSpec::Any];
+    });
+    w.network_changed(0);
+    w
+}
+
+#[test]
+fn a_gateway_that_moves_while_something_is_computed_or_sent_again_has_one_tunnel_at_its_new_address() {
+    let (old, new) = (config::ip("192.0.2.1"), config::ip("198.51.100.20"));
+    for there in [false, true] {
+        let addrs: Vec<_> = [new].into_iter().chain(there.then_some(old)).collect();
+        for (node, computation) in (0..2).flat_map(|node| (1..=4).map(move |n| (node, n))) {
+            let mut w = warrior(8);
+            hold(&mut w, node, computation, |w| _ = w.initiate(0));
+            w.readdress(0, addrs.clone());
+            w.run(3 * S);
+            let now = w.now();
+            w.nodes[node].release(now);
+            w.run(400 * S);
+            w.assert_one();
+            assert_eq!(w.up(0)[0].local.ip(), new, "there {there}, node {node}, computation {computation}");
+            w.audit();
+        }
+        for rekeys in [World::rekey_ike, World::rekey_child] {
+            let mut w = warrior(9);
+            w.establish(0).unwrap();
+            w.net.mute.insert(1);
+            rekeys(&mut w, 0);
+            w.run(10 * S);
+            w.readdress(0, addrs.clone());
+            w.run(S);
+            w.net.mute.clear();
+            w.run(400 * S);
+            w.assert_one();
+            assert_eq!(w.up(0)[0].local.ip(), new, "there {there}");
+            assert_no_attempt(&w);
+            w.audit();
+        }
+    }
+}

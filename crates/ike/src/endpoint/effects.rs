@@ -142,6 +142,7 @@ impl Endpoint {
             }
         }
         sa.predecessor = Some(old.id);
+        (sa.roam.leaving, sa.roam.elsewhere) = (old.roam.leaving, old.roam.elsewhere);
         sa.state = IkeState::Established;
         sa.announced = true;
         self.report(Report::Up { conn: sa.conn.name.clone(), child: None });

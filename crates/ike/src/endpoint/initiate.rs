@@ -85,7 +85,7 @@ impl Endpoint {
     ) {
         let names = conn.names_to_initiate();
         // The IKE_SA that the new one should replace may be gone by now.
-        let replaces = start.takes_over.filter(|old| self.sas.contains_key(old));
+        let replaces = start.takes_over.and_then(|old| self.heir(old));
         let nowhere = IpAddr::from([0u8; 4]);
         let id = self.spis.new_ike_id();
         let (spi_i, init) = match kept {

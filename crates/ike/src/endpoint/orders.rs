@@ -224,7 +224,8 @@ impl Endpoint {
             self.with_sa(now, id, |ep, sa| ep.join(sa, config, start));
             return Ok(());
         }
-        let stands = |old: IkeId| self.sas.get(&old).map(|old| old.roam.leaving);
+        let stands =
+            |old: IkeId| self.heir(old).and_then(|old| self.sas.get(&old)).map(|old| old.roam.leaving);
         if start.takes_over.and_then(stands) == Some(false) {
             // The old IKE_SA has found its way again.
             self.done(start.ticket, Ok(()));

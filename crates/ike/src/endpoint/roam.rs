@@ -61,6 +61,7 @@ impl Endpoint {
     /// The successor stands: deletes the old IKE_SA, from where we are now ("respond to the address
     /// and port from which the request was received", RFC 7296 section 2.11).
     pub(super) fn retire(&mut self, now: Instant, old: IkeId, local: IpAddr, remote: IpAddr) {
+        let Some(old) = self.heir(old) else { return };
         self.work_on(now, old, |cx, sa| {
             // One that it has not come to take over from goes with it.
             if let Some(older) = sa.roam.replaces.take() {
@@ -86,6 +87,7 @@ impl Endpoint {
 
     /// The IKE_SA that should have taken over does not come up, and no more attempts are made.
     pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
+        let Some(old) = self.heir(old) else { return };
         self.work_on(now, old, |cx, sa| {
             sa.roam.leaving = false;
             if matches!(sa.state, IkeState::Established | IkeState::Rekeying) && !cx.is_ours(sa.local.ip()) {
@@ -96,6 +98,16 @@ impl Endpoint {
                 cx.close(sa, Close::Lost(why));
             }
         });
+    }
+
+    /// The IKE_SA that has the children of this one: itself, or the last of those that it has been
+    /// rekeyed to. `None`: it has ended.
+    pub(super) fn heir(&self, of: IkeId) -> Option<IkeId> {
+        let mut id = of;
+        while self.sas.get(&id).is_none_or(|sa| sa.successor.is_some()) {
+            id = self.sas.values().find(|sa| sa.predecessor == Some(id) && sa.id > id)?.id;
+        }
+        Some(id)
     }
 
     /// Somebody may have failed to tell that there is a way again.
