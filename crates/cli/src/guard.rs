@@ -9,9 +9,10 @@ use crate::failure::Failure;
 use crate::{json, text};
 
 /// Limits how many lines of one kind are shown to people.
-const SHOWN: usize = 40;
+const MAX_LINES: usize = 40;
 
-/// Shows, installs or removes.
+/// Shows, installs or removes the guard. `daemon` in the functions below is the URI where a running
+/// gateway answers, or the name of its process.
 pub(crate) fn guard(a: &Guard) -> Result<(), Failure> {
     let paths = offline::vici_paths(&a.vici, &a.config).map_err(|e| Failure::usage(format!("--vici {e}")))?;
     let daemon = offline::daemon(&paths);
@@ -81,14 +82,14 @@ fn install(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
 fn show(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
     let report = offline::look().map_err(refused)?;
     if a.json {
-        json::print("guard", document(&report, daemon));
+        json::print("guard", json_report(&report, daemon));
     } else {
-        say_text!("{}", page(&report, daemon));
+        say_text!("{}", text_report(&report, daemon));
     }
     Ok(())
 }
 
-fn document(r: &Report, daemon: Option<&str>) -> serde_json::Value {
+fn json_report(r: &Report, daemon: Option<&str>) -> serde_json::Value {
     let count = |c: Count| json!({ "packets": c.packets, "bytes": c.bytes });
     let nft = r.nft.as_ref();
     let policies: Vec<_> = r
@@ -114,7 +115,7 @@ fn document(r: &Report, daemon: Option<&str>) -> serde_json::Value {
     })
 }
 
-fn page(r: &Report, daemon: Option<&str>) -> String {
+fn text_report(r: &Report, daemon: Option<&str>) -> String {
     let mut out = match daemon {
         Some(uri) => format!("daemon     runs ({uri})\n"),
         None => "daemon     none runs; what is below stands all the same\n".to_owned(),
@@ -159,10 +160,10 @@ fn page(r: &Report, daemon: Option<&str>) -> String {
             let matches = if p.matches.is_empty() { "all" } else { &p.matches };
             vec![p.destination.clone(), p.verdict.to_owned(), matches.to_owned()]
         };
-        let rows: Vec<Vec<String>> = r.policies.iter().take(SHOWN).map(row).collect();
+        let rows: Vec<Vec<String>> = r.policies.iter().take(MAX_LINES).map(row).collect();
         out += "\n";
         out += &text::table(&["TO", "IS", "WHAT"], &rows);
-        out += &more(r.policies.len());
+        out += &more_lines(r.policies.len());
     }
     out
 }
@@ -172,14 +173,18 @@ fn section(name: &str, lines: &[String]) -> String {
     if lines.is_empty() {
         out += "  none\n";
     }
-    for line in lines.iter().take(SHOWN) {
+    for line in lines.iter().take(MAX_LINES) {
         out += &format!("  {line}\n");
     }
-    out + &more(lines.len())
+    out + &more_lines(lines.len())
 }
 
-fn more(all: usize) -> String {
-    if all > SHOWN { format!("  and {} more (--json shows all)\n", all - SHOWN) } else { String::new() }
+fn more_lines(all: usize) -> String {
+    if all > MAX_LINES {
+        format!("  and {} more (--json shows all)\n", all - MAX_LINES)
+    } else {
+        String::new()
+    }
 }
 
 #[cfg(test)]
@@ -200,7 +205,7 @@ mod tests {
         r.policies = (0..50).map(line).collect();
         r.ingress.at = vec!["lan".into(), "wan".into()];
         r.ingress.problem = Some("odd0: the kernel refused".into());
-        let page = page(&r, None);
+        let page = text_report(&r, None);
         for words in [
             "none runs",
             "stands at lan, wan; not everywhere can be looked: odd0: the kernel refused",
@@ -212,7 +217,7 @@ mod tests {
         ] {
             assert!(page.contains(words), "{words}:\n{page}");
         }
-        let doc = document(&r, Some("unix:///x"));
+        let doc = json_report(&r, Some("unix:///x"));
         assert_eq!(doc["policies"].as_array().map(Vec::len), Some(50));
         assert_eq!(
             (doc["out_clear"]["bytes"].as_u64(), doc["daemon"].as_str()),

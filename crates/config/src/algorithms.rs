@@ -19,7 +19,7 @@ use ironswan_wire::requirement::{Level, Requirement, requirement};
 /// Meaning of a word of proposals.
 #[derive(Clone, Copy)]
 pub(super) enum Token {
-    /// This transform. What has a name of its own in AH is put right by [`in_protocol`].
+    /// This transform, as ESP and IKE have it. AH has another number for AES-GMAC: [`in_protocol`].
     Is(Transform),
     /// Known to strongSwan, not built here; what to write instead.
     Unbuilt(&'static str),

@@ -32,15 +32,16 @@ const AH_DEFAULT: &[&str] = &["sha256-sha384-sha512-esn-noesn"];
 
 /// Proposals are numbered by one byte from 1 (RFC 7296 section 3.3.1).
 const MAX_PROPOSALS: usize = 255;
-/// A peer that is one of us takes no more than this for an IKE_SA, and so many transforms in one
-/// payload.
+/// Limits of our own parser for what a peer may propose: proposals for an IKE_SA, and transforms in
+/// one payload. We send no more than we would accept.
 const MAX_IKE_PROPOSALS: usize = 64;
 const MAX_TRANSFORMS: usize = 512;
 
-/// Most algorithms of one proposal.
-const MAX_ONE: usize = 64;
+/// Limits the algorithms of one proposal.
+const MAX_TRANSFORMS_OF_ONE: usize = 64;
 
-/// A list of strings to proposals for IKE, ESP or AH, numbered from 1. The errors name the string.
+/// Parses a list of proposal strings for IKE, ESP or AH to proposals, numbered from 1. The errors
+/// name the string.
 pub(super) fn list<'a>(
     items: impl Iterator<Item = &'a str>,
     protocol: ProtocolId,
@@ -57,7 +58,7 @@ pub(super) fn list<'a>(
         let one_item = [item];
         let texts = if item.eq_ignore_ascii_case("default") { all } else { &one_item[..] };
         for text in texts {
-            match one(text, protocol) {
+            match parse_proposal(text, protocol) {
                 Ok(_) if out.len() >= max => {
                     errors.push(Configuration::TooMany { max, of: "proposals", write: "" })
                 }
@@ -104,23 +105,25 @@ pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Result<Vec
     }
 }
 
-fn one(text: &str, protocol: ProtocolId) -> Result<Vec<Transform>, Wrong> {
+/// Parses one proposal string.
+fn parse_proposal(text: &str, protocol: ProtocolId) -> Result<Vec<Transform>, Wrong> {
     let bad = |why| Configuration::BadProposal { proposal: show(text), why };
     let mut transforms: Vec<Transform> = Vec::new();
     for token in text.split('-') {
         let token = token.trim().to_ascii_lowercase();
-        let t = transform(&token, protocol).map_err(bad)?;
+        let t = parse_transform(&token, protocol).map_err(bad)?;
         if !transforms.contains(&t) {
             transforms.push(t);
         }
-        if transforms.len() > MAX_ONE {
-            return Err(bad(ProposalFault::TooMany { max: MAX_ONE }));
+        if transforms.len() > MAX_TRANSFORMS_OF_ONE {
+            return Err(bad(ProposalFault::TooMany { max: MAX_TRANSFORMS_OF_ONE }));
         }
     }
     complete(transforms, protocol).map_err(bad)
 }
 
-fn transform(token: &str, protocol: ProtocolId) -> Result<Transform, ProposalFault> {
+/// Parses one word of a proposal string.
+fn parse_transform(token: &str, protocol: ProtocolId) -> Result<Transform, ProposalFault> {
     if token.is_empty() {
         return Err(ProposalFault::EmptyName);
     }

@@ -25,12 +25,18 @@ pub struct Worker {
     pub(crate) engine: Arc<Engine>,
     pub(crate) snap: Arc<Snapshot>,
     pub(crate) now: Duration,
+    /// Decisions for flows that leave.
     pub(crate) flows: FlowCache,
+    /// Inner flows that came out of inbound SAs and were accepted.
     pub(crate) accepted: AcceptedFlows,
+    /// First fragments of packets that leave, whose flows later fragments take.
     pub(crate) fragments_out: FirstFragments,
+    /// First fragments of packets that came out of inbound SAs.
     pub(crate) fragments_in: FirstFragments,
+    /// Frames that wait for an SA.
     pub(crate) held: HeldQueue,
     pub(crate) prefetch_scratch: PrefetchScratch,
+    /// Counts that the engine's totals do not contain yet ([`Self::flush`]).
     pub(crate) tally: Tally,
     pub(crate) audit: Audit,
     pub(crate) inbound: InboundScratch,

@@ -26,7 +26,8 @@ pub enum AddrSpec {
 }
 
 impl AddrSpec {
-    /// True when `addr` is meant.
+    /// True when `addr` is one of these addresses. A name matches none: it has to be resolved
+    /// first.
     pub fn matches(&self, addr: IpAddr) -> bool {
         match self {
             Self::Any => true,
@@ -150,9 +151,8 @@ pub struct ChildConfig {
     pub reqid: u32,
     /// Policy priority, 0: by specificity.
     pub priority: u32,
-    /// What the selectors mean is kept from leaving and entering in clear for as long as the
-    /// connection is loaded (`guard = no` opts out). Nothing to the endpoint; for whoever steers
-    /// packets.
+    /// As long as the connection is loaded, packets of these selectors must neither leave nor enter
+    /// in clear (`guard = no` opts out). The gateway's guard uses it, not the protocol.
     pub guard: bool,
 }
 

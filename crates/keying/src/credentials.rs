@@ -18,7 +18,7 @@ pub struct SharedKey {
     pub owners: Vec<IdPattern>,
 }
 
-/// How well an owner fits an identity: exactly, by suffix, `%any`, or not at all.
+/// How well an owner fits an identity: 3 exactly, 2 by suffix, 1 by `%any`, 0 not at all.
 fn fit(owner: &IdPattern, id: &Identity) -> u8 {
     match owner {
         _ if !owner.matches(id) => 0,
@@ -28,8 +28,8 @@ fn fit(owner: &IdPattern, id: &Identity) -> u8 {
     }
 }
 
-/// The keys, found without looking at each: also for who wants to know beforehand which key an
-/// endpoint will use.
+/// All pre-shared keys, indexed by owner. The endpoint and the checks of a configuration choose a
+/// key by the same rules.
 #[derive(Default, Debug)]
 pub struct SharedKeys {
     by_name: BTreeMap<String, SharedKey>,
@@ -130,8 +130,9 @@ impl SharedKeys {
         best.map(|(_, key, rival)| (key, rival))
     }
 
-    /// Whether some key could fit a pair of which a side is not known: `None` for an address that
-    /// will be, or for the identity of a peer that `remote` leaves open.
+    /// True when some key could fit a pair of identities that is not fully known yet. `local` is
+    /// `None` when our identity will be the address that we send from; `remote` is the pattern that
+    /// the peer's identity must match.
     pub fn may_find(&self, local: Option<&Identity>, remote: &IdPattern) -> bool {
         self.by_name.values().any(|key| {
             let ours = |o: &IdPattern| local.is_none_or(|id| o.matches(id));

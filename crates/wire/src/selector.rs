@@ -210,8 +210,8 @@ impl TrafficSelector {
         self.intersect(other).as_ref() == Some(self)
     }
 
-    /// How many bits it leaves open: addresses (a range counts as the next larger prefix),
-    /// protocol, ports.
+    /// Number of bits that the selector leaves open, in address (a range counts as the next larger
+    /// prefix), protocol and ports: 0 for one address, protocol and port.
     pub fn open_bits(&self) -> u32 {
         let bits = |addr| match addr {
             IpAddr::V4(a) => u128::from(u32::from(a)),
@@ -241,8 +241,9 @@ pub struct Precedence(
 );
 
 impl Precedence {
-    /// Of a policy for these selectors, which were narrowed from such as leave `open` bits open (0
-    /// where they were not); priority 0 is [`AUTO_PRIORITY`].
+    /// The precedence of a policy for these selectors. `open`: the open bits of the configured
+    /// selectors that the peers narrowed them from, or 0 when they were not narrowed. Priority 0
+    /// counts as [`AUTO_PRIORITY`].
     pub fn new(
         local: &TrafficSelector,
         remote: &TrafficSelector,

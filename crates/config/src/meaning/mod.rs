@@ -77,6 +77,7 @@ impl Reader<'_> {
         self.section.value(key.name()).map_or_else(section, |v| v.origin.clone())
     }
 
+    /// Reports that the value of this key cannot be used.
     fn error<T>(&mut self, key: &Key<T>, reason: impl Into<Diagnosis>) {
         let origin = self.origin(key);
         self.diags.error(&origin, &join(self.path, key.name()), reason);

@@ -98,7 +98,8 @@ fn engines_do_the_same_to_a_batch_of_many_sas_and_lengths() {
     }
 }
 
-/// aws-lc first; each engine for whatever comes, and as the daemon uses it; and a choice by size.
+/// Ways to choose engines: aws-lc alone, and for each engine the engine alone, as the daemon uses
+/// it, and for packets below or from 500 bytes.
 fn every_choice() -> Vec<Engines> {
     let mut now = 0;
     let mut stopwatch = || {

@@ -20,7 +20,7 @@ pub(super) enum Cipher {
 }
 
 impl Cipher {
-    /// Without keys so far.
+    /// A cipher without keys so far; `None` for an algorithm that is not here.
     pub(super) fn blank(encr: EncrId) -> Option<Self> {
         match encr {
             EncrId::NULL => Some(Self::Null),
@@ -31,7 +31,8 @@ impl Cipher {
         }
     }
 
-    /// Puts keys in place.
+    /// Puts keys in place: that of the SA from `keymat`, and that of the IVs from `rng`. `None`
+    /// when `keymat` has not the length of the algorithm.
     pub(super) fn set(&mut self, suite: &EspSuite, keymat: &[u8], rng: &mut dyn Rng) -> Option<()> {
         let (new_key, new_nonce) = suite::key_and_salt(suite.encr, suite.key_bits, keymat)?;
         let mut set_ivs = |ivs: &mut BlockKey| {
@@ -79,7 +80,8 @@ impl Cipher {
         }
     }
 
-    /// Encrypts under the IV that [`Self::write_iv`] wrote.
+    /// Encrypts under the IV that [`Self::write_iv`] wrote. `None` when the IV has not the
+    /// algorithm's length.
     #[inline]
     pub(super) fn encrypt(&self, iv: &[u8], text: &mut [u8]) -> Option<()> {
         match self {
@@ -91,6 +93,7 @@ impl Cipher {
         Some(())
     }
 
+    /// Decrypts under the IV of the packet. `None` when the IV has not the algorithm's length.
     #[inline]
     pub(super) fn decrypt(&self, iv: &[u8], text: &mut [u8]) -> Option<()> {
         match self {

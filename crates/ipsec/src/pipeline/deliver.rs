@@ -16,11 +16,12 @@ use crate::stages::{BatchTimer, NoTimer, Stage, StageTimer};
 use crate::worker::Worker;
 
 impl Delivered {
+    /// Adds the packets to the usage of their SA, and reports limits that they reach.
     #[inline]
     fn count(&mut self, engine: &Engine, sa: &InSa, now: u64) {
         let Self { packets, bytes } = std::mem::take(self);
         if packets != 0 {
-            report(engine, sa, sa.state.usage.add(&sa.state.parameters.lifetime, packets, bytes, now));
+            report_limits(engine, sa, sa.state.usage.add(&sa.state.parameters.lifetime, packets, bytes, now));
         }
     }
 }
@@ -30,10 +31,11 @@ impl Delivered {
 #[cold]
 #[inline(never)]
 fn count_unused(engine: &Engine, sa: &InSa, bytes: u64) {
-    report(engine, sa, sa.state.usage.add_unused(&sa.state.parameters.lifetime, 1, bytes));
+    report_limits(engine, sa, sa.state.usage.add_unused(&sa.state.parameters.lifetime, 1, bytes));
 }
 
-fn report(engine: &Engine, sa: &InSa, reached: LimitsReached) {
+/// Reports limits of an SA that have just been reached to the key daemon.
+fn report_limits(engine: &Engine, sa: &InSa, reached: LimitsReached) {
     if reached.any() {
         engine.reached(sa.name(), reached);
     }
@@ -50,9 +52,10 @@ impl Worker {
         self.deliver(buf, rx);
     }
 
-    /// Which protocols are merged for the device; both in the beginning. UDP takes a kernel that
-    /// knows `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): an older one refuses the write.
-    pub fn merge(&mut self, tcp: bool, udp: bool) {
+    /// Chooses the protocols whose packets are merged for the device; both in the beginning. Merged
+    /// UDP needs a kernel that knows `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): an older one refuses
+    /// the write.
+    pub fn set_merging(&mut self, tcp: bool, udp: bool) {
         (self.inbound.merger.tcp, self.inbound.merger.udp) = (tcp, udp);
     }
 
@@ -225,6 +228,8 @@ fn note_newest(other_sources: &mut [OtherSource], job: usize) {
     }
 }
 
+/// Reports the first authentic packet of an SA to the key daemon, if the SA was added with
+/// `notify_first_use`.
 #[cold]
 fn report_first_use(engine: &crate::Engine, sa: &InSa) {
     if sa.state.notify_first_use.swap(false, std::sync::atomic::Ordering::Relaxed) {

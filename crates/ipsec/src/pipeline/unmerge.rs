@@ -10,7 +10,7 @@ use super::split::{Cut, each_segment};
 /// the write is not a merged one.
 ///
 /// Allocates: it is for the first packets that a device refuses, before merging is switched off for
-/// it ([`crate::Worker::merge`]).
+/// it ([`crate::Worker::set_merging`]).
 pub fn unmerge(packet: &mut [u8], offload: &Offload, mut each: impl FnMut(&[u8])) -> bool {
     let Ok(info) = ip::parse(packet) else { return false };
     if offload.gso == Gso::None || info.total_len != packet.len() {

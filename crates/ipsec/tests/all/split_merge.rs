@@ -258,7 +258,7 @@ fn merged_packets_stay_below_64_kilobytes_and_the_segment_limits() {
 fn merging_can_be_switched_off_by_protocol() {
     for (tcp, udp) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut pair = Pair::new(Options::default());
-        pair.wb.merge(tcp, udp);
+        pair.wb.set_merging(tcp, udp);
         let packets = [Spec::tcp(3_000).segments(1_000), Spec::udp(3_000).segments(1_000)].concat();
         let esp: Vec<_> = packets.iter().map(|p| pair.seal_one(p)).collect();
         let writes = pair.open(&esp).len();

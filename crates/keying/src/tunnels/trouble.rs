@@ -74,14 +74,14 @@ impl Troubles {
         self.up.len()
     }
 
-    /// The tunnel stands on one SA more. An IKE_SA is wanted without child only until a child is
-    /// up.
+    /// Counts one SA more that the tunnel stands on, and removes its entry. A child that is up also
+    /// removes the entry of the connection's IKE_SA.
     pub(super) fn up(&mut self, conn: &str, child: Option<&str>) {
         *self.up.entry(key(conn, child)).or_default() += 1;
         self.remove(conn, child);
     }
 
-    /// The tunnel stands on one SA less.
+    /// Counts one SA less that the tunnel stands on.
     pub(super) fn gone(&mut self, conn: &str, child: Option<&str>) {
         let key = key(conn, child);
         if let Some(count) = self.up.get_mut(&key) {
@@ -97,7 +97,7 @@ impl Troubles {
         self.up.contains_key(&key(conn, child))
     }
 
-    /// An attempt to bring this up begins.
+    /// Adds an entry, unless there is one: an attempt to bring this up begins.
     pub(super) fn wanted(&mut self, now: Instant, conn: &str, child: Option<&str>) {
         self.down.entry(key(conn, child)).or_insert(Trouble { since: now, why: None });
     }
@@ -111,7 +111,8 @@ impl Troubles {
         }
     }
 
-    /// This is up, or nobody wants it any more.
+    /// Removes the entry of this child, and that of the connection's IKE_SA: the child is up, or
+    /// nobody wants it any more.
     pub(super) fn remove(&mut self, conn: &str, child: Option<&str>) {
         self.down.remove(&key(conn, child));
         self.down.remove(&key(conn, None));

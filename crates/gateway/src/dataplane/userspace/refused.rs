@@ -45,7 +45,7 @@ impl Merging {
     /// Sets what the worker merges.
     pub(super) fn tell(&self, worker: &mut Worker) {
         let [tcp, udp] = self.merged();
-        worker.merge(tcp, udp);
+        worker.set_merging(tcp, udp);
     }
 
     /// TCP, UDP.
