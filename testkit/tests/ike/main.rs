@@ -25,6 +25,7 @@ mod options;
 mod overlap;
 mod race;
 mod reload;
+mod rfc7296_auth;
 mod rfc7296_exchanges;
 mod rfc7296_states;
 mod roam;
