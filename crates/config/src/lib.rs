@@ -21,6 +21,7 @@
 //! | `proposal` | proposal strings |
 //! | `psk` | pre-shared keys as people write them |
 //! | `references` | sections that inherit from others |
+//! | `request` | values of requests by VICI |
 //! | `syntax` | parser of `section { key = value }` |
 //! | `tree` | sections, keys and values, each with its place |
 //! | `ts` | traffic selectors as people write them |
@@ -41,6 +42,7 @@ mod meaning;
 mod proposal;
 pub mod psk;
 mod references;
+pub mod request;
 mod syntax;
 pub mod tree;
 mod ts;

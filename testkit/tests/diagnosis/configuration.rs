@@ -149,6 +149,10 @@ fn case(entry: E) -> Case {
         E::Twins => second(&[("10.2.0.0/24", "10.3.0.0/24")]),
         E::NoKey => replaced("secret = ", "id = somebody.else\n secret = "),
         E::TwoKeys => with("secrets { ike-2 { secret = \"another text of more than sixteen bytes\" } }"),
+        E::BadRequest => Case::Task(|| {
+            let message = ironswan_wire::vici::Section::new().with("force", "perhaps");
+            ironswan_config::request::flag(&message, "force").unwrap_err()
+        }),
         E::NoPublicKey => replaced("remote { auth = psk", "remote { auth = pubkey"),
         E::NoPrivateKey => Case::Folder(|dir| {
             dir.write("pubkey/g1.pem", PUBLIC);

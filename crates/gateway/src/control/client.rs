@@ -2,9 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::fmt;
 use std::time::Duration;
 
+use ironswan_config::request::bad;
 use ironswan_ike::event::Level;
+use ironswan_keying::diagnosis::{Configuration, RequestFault};
 use ironswan_wire::vici::{FrameReader, Packet, Section};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -205,10 +208,11 @@ async fn hung_up(stream: &UnixStream) {
 }
 
 /// Runs the packets that have arrived whole. An error is the client's fault.
-async fn packets(control: &Control, client: &Client, frames: &mut FrameReader) -> Result<(), String> {
-    while let Some(frame) = frames.next_frame().map_err(|e| e.to_string())? {
+async fn packets(control: &Control, client: &Client, frames: &mut FrameReader) -> Result<(), Configuration> {
+    let not_vici = |e: &dyn fmt::Display| bad(RequestFault::NotVici(e.to_string()));
+    while let Some(frame) = frames.next_frame().map_err(|e| not_vici(&e))? {
         let mut command = String::new();
-        let answer = match Packet::parse(&frame).map_err(|e| e.to_string())? {
+        let answer = match Packet::parse(&frame).map_err(|e| not_vici(&e))? {
             Packet::CmdRequest { name, message } => {
                 let answer = control.dispatch(client, &name, message).await;
                 command = name;
@@ -228,13 +232,13 @@ async fn packets(control: &Control, client: &Client, frames: &mut FrameReader) -
                     Packet::EventUnknown
                 }
             }
-            _ => return Err("a packet that only a daemon sends".to_owned()),
+            _ => return Err(bad(RequestFault::DaemonPacket)),
         };
         let fits = answer.emit().or_else(|e| {
             let why = format!("the answer to {command} does not fit a frame of VICI: {e}");
             Packet::CmdResponse(super::failure(why)).emit()
         });
-        let bytes = fits.map_err(|e| e.to_string())?;
+        let bytes = fits.map_err(|e| not_vici(&e))?;
         if !client.queue.push_when_room(bytes).await {
             return Ok(());
         }

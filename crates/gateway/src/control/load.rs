@@ -10,7 +10,8 @@ use ironswan_config::connection;
 use ironswan_config::diag::Diagnostics;
 use ironswan_config::keyfiles::PublicKeys;
 use ironswan_config::psk;
-use ironswan_config::tree::{self, Node, Origin};
+use ironswan_config::request;
+use ironswan_config::tree::Origin;
 
 /// Beginning of the names under which keys without an id are stored. No id, and no section of a
 /// file, begins so.
@@ -34,7 +35,7 @@ impl Control {
                 return failure(format!("`{}` is not a connection's name", name.escape_debug()));
             }
             let origin = Origin::source(&format!("connection {name}"));
-            match to_tree(section, &origin, &mut public) {
+            match request::tree(section, &origin, &mut public) {
                 Ok(tree) => conns.push((name.to_owned(), tree)),
                 Err(e) => return failure(format!("connection {name}: {e}")),
             }
@@ -175,35 +176,4 @@ impl Control {
         self.unnamed.borrow_mut().clear();
         success()
     }
-}
-
-/// A message as the reader of configurations takes it. Where a file names public keys, a message
-/// has their bytes: these become `public`, each under a number.
-fn to_tree(section: &Section, origin: &Origin, public: &mut PublicKeys) -> Result<tree::Section, String> {
-    let mut out = tree::Section::new(origin.clone());
-    let text = |name: &str, bytes: &[u8]| {
-        String::from_utf8(bytes.to_vec()).map_err(|_| format!("{}: is not text", name.escape_debug()))
-    };
-    for (name, value) in section.iter() {
-        let node = match value {
-            Value::Text(bytes) if name == "pubkeys" && !bytes.is_empty() => {
-                Node::Value(tree::Value::list([public.number(bytes)], origin.clone()))
-            }
-            Value::List(items) if name == "pubkeys" => {
-                let names = items.iter().map(|bytes| public.number(bytes));
-                Node::Value(tree::Value::list(names, origin.clone()))
-            }
-            Value::Text(bytes) => Node::Value(tree::Value::text(text(name, bytes)?, origin.clone())),
-            Value::List(items) => {
-                let items: Result<Vec<String>, String> = items.iter().map(|i| text(name, i)).collect();
-                Node::Value(tree::Value::list(items?, origin.clone()))
-            }
-            // `wire` has bounded the depth.
-            Value::Section(s) => Node::Section(to_tree(s, origin, public)?),
-        };
-        if out.set(name, node).is_some() {
-            return Err(format!("{}: is there twice", name.escape_debug()));
-        }
-    }
-    Ok(out)
 }

@@ -48,6 +48,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
+use ironswan_config::request::{flag, number, text};
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_wire::id::IdPattern;
@@ -240,32 +241,6 @@ fn errmsg(mut message: String) -> String {
     let left_out = message[kept..].trim_start_matches("; ").len();
     message.truncate(kept);
     message + &format!("; and {left_out} bytes more")
-}
-
-/// A key's text, unless it is empty.
-fn text<'a>(message: &'a Section, key: &str) -> Option<&'a str> {
-    message.get_str(key).filter(|t| !t.is_empty())
-}
-
-/// A key's number. An error names the key.
-fn number<T: std::str::FromStr>(message: &Section, key: &str) -> Result<Option<T>, String> {
-    match message.get(key) {
-        None => Ok(None),
-        Some(_) => match text(message, key).map(str::trim).map(str::parse) {
-            Some(Ok(n)) => Ok(Some(n)),
-            _ => Err(format!("{key} is not a number")),
-        },
-    }
-}
-
-/// A key's yes or no. An error names the key.
-fn flag(message: &Section, key: &str) -> Result<bool, String> {
-    match text(message, key) {
-        None if message.get(key).is_none() => Ok(false),
-        Some("yes" | "true" | "1") => Ok(true),
-        Some("no" | "false" | "0") => Ok(false),
-        _ => Err(format!("{key} is neither yes nor no")),
-    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl Control {
         let wish = |key| flag(message, key);
         let (trap, pass, drop) = match (wish("trap"), wish("pass"), wish("drop")) {
             (Ok(trap), Ok(pass), Ok(drop)) => (trap, pass, drop),
-            (Err(e), ..) | (_, Err(e), _) | (.., Err(e)) => return failure(e),
+            (Err(e), ..) | (_, Err(e), _) | (.., Err(e)) => return failure(e.to_string()),
         };
         let all = !trap && !pass && !drop;
         let (ike, child) = (text(message, "ike"), text(message, "child"));

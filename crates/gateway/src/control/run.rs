@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use ironswan_config::request::bad;
 use ironswan_ike::event::Level;
+use ironswan_keying::diagnosis::{Configuration, RequestFault};
 use ironswan_keying::{CommandError, Target};
 use ironswan_wire::vici::Section;
 use tokio::sync::oneshot;
@@ -35,7 +37,7 @@ impl Control {
         };
         let (timeout, level) = match options(message) {
             Ok(o) => o,
-            Err(e) => return failure(e),
+            Err(e) => return failure(e.to_string()),
         };
         let conns = self.driver.view(|e, _| {
             e.connections()
@@ -96,7 +98,7 @@ impl Control {
         let read = target(message).and_then(|t| Ok((t, options(message)?, flag(message, "force")?)));
         let (target, (timeout, level), force) = match read {
             Ok(read) => read,
-            Err(e) => return failure(e),
+            Err(e) => return failure(e.to_string()),
         };
         let conns = self.conns_of(&target);
         say(&conns, &format!("vici terminate {}", show(&target)));
@@ -122,7 +124,7 @@ impl Control {
         let read = target(message).and_then(|t| Ok((t, options(message)?, flag(message, "reauth")?)));
         let (target, (timeout, level), reauth) = match read {
             Ok(read) => read,
-            Err(e) => return failure(e),
+            Err(e) => return failure(e.to_string()),
         };
         let conns = self.conns_of(&target);
         say(&conns, &format!("vici rekey {}", show(&target)));
@@ -165,24 +167,20 @@ impl Control {
 }
 
 /// `timeout` in milliseconds (0: none, negative: do not wait) and `loglevel`.
-fn options(message: &Section) -> Result<(i64, u8), String> {
+fn options(message: &Section) -> Result<(i64, u8), Configuration> {
     let timeout = number::<i64>(message, "timeout")?.unwrap_or(0);
     let level = number::<i64>(message, "loglevel")?.unwrap_or(1);
     Ok((timeout, u8::try_from(level.clamp(-1, 9) + 1).unwrap_or(0)))
 }
 
-fn target(message: &Section) -> Result<Target, String> {
+fn target(message: &Section) -> Result<Target, Configuration> {
     let t = Target {
         ike: text(message, "ike").map(str::to_owned),
         child: text(message, "child").map(str::to_owned),
         ike_id: number(message, "ike-id")?,
         child_id: number(message, "child-id")?,
     };
-    if t == Target::default() {
-        Err("missing selector: give ike, child, ike-id or child-id".to_owned())
-    } else {
-        Ok(t)
-    }
+    if t == Target::default() { Err(bad(RequestFault::NoSelector)) } else { Ok(t) }
 }
 
 /// Logs a command under the name of the connection it is about, or without one where it may be

@@ -17,7 +17,7 @@ impl Control {
         let (ike_id, child_id) = match (number::<u64>(message, "ike-id"), number::<u64>(message, "child-id"))
         {
             (Ok(i), Ok(c)) => (i, c),
-            (Err(e), _) | (_, Err(e)) => return failure(e),
+            (Err(e), _) | (_, Err(e)) => return failure(e.to_string()),
         };
         let (sas, now) = self.driver.ike_sas();
         for mut sa in sas {

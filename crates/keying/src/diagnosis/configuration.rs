@@ -4,7 +4,7 @@
 use ironswan_crypto::sign::KeyError;
 
 use super::entry::entries;
-use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};
+use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 use super::value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
 entries! {
@@ -309,6 +309,11 @@ entries! {
         /// The peer's address.
         address: std::net::IpAddr,
     } = "peer-inside-selectors" by Configuration;
+    /// A request by VICI cannot be understood.
+    BadRequest {
+        /// Reason.
+        why: RequestFault,
+    } = "bad-request" by Bytes;
     /// A secret is so short that it can be guessed.
     ShortSecret {
         /// Under 8 bytes.

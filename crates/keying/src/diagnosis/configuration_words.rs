@@ -189,6 +189,7 @@ impl Configuration {
                 ),
                 "leave the address out unless that is meant",
             ),
+            Self::BadRequest { why } => why.words(),
             Self::ShortSecret { very: true } => say("a very short key", LONGER),
             Self::ShortSecret { very: false } => say("a short key", LONGER),
             Self::DocumentedSecret => say(

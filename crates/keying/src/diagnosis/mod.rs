@@ -54,7 +54,7 @@ pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{KeyExchange, KeyExchangeEntry};
 pub use machine::{Machine, MachineEntry, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
-pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};
+pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry};
 pub use value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 

@@ -328,3 +328,36 @@ impl InheritLimit {
         }
     }
 }
+
+/// Reason why a request by VICI cannot be understood. Names are escaped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RequestFault {
+    /// The key has no number.
+    NotNumber(&'static str),
+    /// The key has neither yes nor no.
+    NotFlag(&'static str),
+    /// No key says which SAs are meant.
+    NoSelector,
+    /// The value of this name is no text.
+    NotText(String),
+    /// The name is there twice.
+    Twice(String),
+    /// The bytes are no packet of VICI, for this reason.
+    NotVici(String),
+    /// Only a daemon sends such a packet.
+    DaemonPacket,
+}
+
+impl RequestFault {
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Self::NotNumber(key) => say(format!("{key} is not a number"), ""),
+            Self::NotFlag(key) => say(format!("{key} is neither yes nor no"), ""),
+            Self::NoSelector => say("missing selector", "give ike, child, ike-id or child-id"),
+            Self::NotText(name) => say(format!("{name}: is not text"), ""),
+            Self::Twice(name) => say(format!("{name}: is there twice"), ""),
+            Self::NotVici(why) => say(why.clone(), ""),
+            Self::DaemonPacket => say("a packet that only a daemon sends", ""),
+        }
+    }
+}
