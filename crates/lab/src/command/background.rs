@@ -1,6 +1,6 @@
 //! `lab background`: its options.
 
-use crate::BackgroundOptions;
+use crate::{BackgroundOptions, LabError, Report};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -26,7 +26,7 @@ impl Experiment for Background {
         Ok(BackgroundOptions { common: self.common.no_soaker()?.options()?, rate_mbps: self.rate })
     }
 
-    fn command(options: BackgroundOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::background(options), json)
+    fn make(options: BackgroundOptions) -> Result<Report, LabError> {
+        crate::background(options)
     }
 }

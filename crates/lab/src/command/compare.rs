@@ -1,6 +1,6 @@
 //! `lab compare`: options to the laboratory's own.
 
-use crate::{CompareOptions, FrameSize};
+use crate::{CompareOptions, FrameSize, LabError, Report};
 
 use super::common::Common;
 use super::experiment::Experiment;
@@ -26,7 +26,7 @@ impl Experiment for Compare {
         Ok(CompareOptions { sizes: self.sizes, common: self.common.options()? })
     }
 
-    fn command(options: CompareOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::compare(options), json)
+    fn make(options: CompareOptions) -> Result<Report, LabError> {
+        crate::compare(options)
     }
 }

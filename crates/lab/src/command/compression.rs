@@ -1,6 +1,6 @@
 //! `lab compression`: its options.
 
-use crate::CompressionOptions;
+use crate::{CompressionOptions, LabError, Report};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -26,7 +26,7 @@ impl Experiment for Compression {
         Ok(CompressionOptions { common: self.common.options()?, rates: self.rates })
     }
 
-    fn command(options: CompressionOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::compression(options), json)
+    fn make(options: CompressionOptions) -> Result<Report, LabError> {
+        crate::compression(options)
     }
 }

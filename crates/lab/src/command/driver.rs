@@ -1,6 +1,6 @@
 //! `lab driver`: its options.
 
-use crate::DriverOptions;
+use crate::{DriverOptions, LabError, Report};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -52,7 +52,7 @@ impl Experiment for Driver {
         })
     }
 
-    fn command(options: DriverOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::driver(options), json)
+    fn make(options: DriverOptions) -> Result<Report, LabError> {
+        crate::driver(options)
     }
 }

@@ -1,5 +1,7 @@
 //! The trait of an experiment on the command line.
 
+use crate::{LabError, Report};
+
 /// An experiment as the command line asks for it.
 pub(super) trait Experiment {
     /// Name of the command after `ironswan lab`.
@@ -14,6 +16,6 @@ pub(super) trait Experiment {
     /// command line is refused, and why.
     fn options(self) -> Result<Self::Options, String>;
 
-    /// Makes the experiment and prints its report; the exit status.
-    fn command(options: Self::Options, json: bool) -> i32;
+    /// Makes the experiment.
+    fn make(options: Self::Options) -> Result<Report, LabError>;
 }

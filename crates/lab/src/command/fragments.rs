@@ -1,6 +1,6 @@
 //! `lab fragments`: options to the laboratory's own.
 
-use crate::{FragmentsOptions, FrameSize};
+use crate::{FragmentsOptions, FrameSize, LabError, Report};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -33,7 +33,7 @@ impl Experiment for Fragments {
         })
     }
 
-    fn command(options: FragmentsOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::fragments(options), json)
+    fn make(options: FragmentsOptions) -> Result<Report, LabError> {
+        crate::fragments(options)
     }
 }

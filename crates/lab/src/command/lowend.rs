@@ -1,6 +1,6 @@
 //! `lab lowend`: options to the laboratory's own.
 
-use crate::LowendOptions;
+use crate::{LabError, LowendOptions, Report};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -29,7 +29,7 @@ impl Experiment for Lowend {
         Ok(LowendOptions { shares: self.shares, rates: self.rates, common: self.common.options()? })
     }
 
-    fn command(options: LowendOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::lowend(options), json)
+    fn make(options: LowendOptions) -> Result<Report, LabError> {
+        crate::lowend(options)
     }
 }

@@ -46,7 +46,7 @@ use clap::Parser;
 use self::args::{Args, Command, Demo, Flood, Line};
 use self::experiment::Experiment;
 use crate::dut::{Encap, Suite};
-use crate::{DemoOptions, FloodOptions, LineOptions};
+use crate::{DemoOptions, FloodOptions, LabError, LineOptions, Report};
 
 /// The program: reads the command line, does what it says, returns the exit status.
 pub fn main() -> ExitCode {
@@ -59,10 +59,11 @@ fn complain(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Makes an experiment, if its options make sense; the exit status.
+/// Makes an experiment, if its options make sense, and prints its report; the exit status.
 fn measure<E: Experiment>(experiment: E) -> i32 {
     let json = experiment.json();
-    settle(&format!("lab {}", E::NAME), experiment.options(), |options| E::command(options, json))
+    let made = |options| crate::present(E::NAME, E::make(options), json);
+    settle(&format!("lab {}", E::NAME), experiment.options(), made)
 }
 
 /// One command; the exit status.
@@ -143,8 +144,8 @@ impl Experiment for Line {
         Ok(o)
     }
 
-    fn command(options: LineOptions, json: bool) -> i32 {
-        crate::line_command(options, json)
+    fn make(options: LineOptions) -> Result<Report, LabError> {
+        crate::line(options)
     }
 }
 
@@ -188,8 +189,8 @@ impl Experiment for Flood {
         Ok(o)
     }
 
-    fn command(options: FloodOptions, json: bool) -> i32 {
-        crate::flood_command(options, json)
+    fn make(options: FloodOptions) -> Result<Report, LabError> {
+        crate::flood(options)
     }
 }
 

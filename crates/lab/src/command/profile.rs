@@ -1,6 +1,6 @@
 //! `lab profile`: its options.
 
-use crate::ProfileOptions;
+use crate::{LabError, ProfileOptions, Report};
 
 use super::common::Common;
 use super::experiment::Experiment;
@@ -28,7 +28,7 @@ impl Experiment for Profile {
         Ok(ProfileOptions { common: self.common.options()? })
     }
 
-    fn command(options: ProfileOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::profile(options), json)
+    fn make(options: ProfileOptions) -> Result<Report, LabError> {
+        crate::profile(options)
     }
 }

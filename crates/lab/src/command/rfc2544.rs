@@ -1,7 +1,7 @@
 //! `lab rfc2544`: options to the laboratory's own.
 
 use crate::load::Direction;
-use crate::{FrameSize, Rfc2544Options, Rfc2544Setup};
+use crate::{FrameSize, LabError, Report, Rfc2544Options, Rfc2544Setup};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -57,7 +57,7 @@ impl Experiment for Rfc2544 {
         })
     }
 
-    fn command(options: Rfc2544Options, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::rfc2544(options), json)
+    fn make(options: Rfc2544Options) -> Result<Report, LabError> {
+        crate::rfc2544(options)
     }
 }

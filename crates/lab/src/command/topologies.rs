@@ -1,7 +1,7 @@
 //! `lab topologies`: its options.
 
-use crate::TopologiesOptions;
 use crate::relay::Link;
+use crate::{LabError, Report, TopologiesOptions};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -48,7 +48,7 @@ impl Experiment for Topologies {
         })
     }
 
-    fn command(options: TopologiesOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::topologies(options), json)
+    fn make(options: TopologiesOptions) -> Result<Report, LabError> {
+        crate::topologies(options)
     }
 }

@@ -1,6 +1,6 @@
 //! `lab transfer`: its options.
 
-use crate::TransferOptions;
+use crate::{LabError, Report, TransferOptions};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -26,7 +26,7 @@ impl Experiment for Transfer {
         Ok(TransferOptions { common: self.common.options()?, size_mb: self.size })
     }
 
-    fn command(options: TransferOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::transfer(options), json)
+    fn make(options: TransferOptions) -> Result<Report, LabError> {
+        crate::transfer(options)
     }
 }

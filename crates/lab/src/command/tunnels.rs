@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::TunnelsOptions;
+use crate::{LabError, Report, TunnelsOptions};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -39,7 +39,7 @@ impl Experiment for Tunnels {
         })
     }
 
-    fn command(options: TunnelsOptions, json: bool) -> i32 {
-        crate::present(Self::NAME, crate::tunnels(options), json)
+    fn make(options: TunnelsOptions) -> Result<Report, LabError> {
+        crate::tunnels(options)
     }
 }

@@ -81,9 +81,9 @@ pub use demo::{DemoOptions, demo};
 #[cfg(test)]
 pub(crate) use driver::suite::by_name as suite_by_name;
 pub use driver::{DriverOptions, driver};
-pub use flood::{FloodOptions, flood, flood_command};
+pub use flood::{FloodOptions, flood};
 pub use fragments::{FragmentsOptions, fragments};
-pub use line::{LineOptions, line, line_command};
+pub use line::{LineOptions, line};
 pub use lowend::{LowendOptions, lowend};
 pub use placement::Spread;
 pub use plan::{CalibrateOptions, PlanOptions, PlanWhat, calibrate, plan_command, verify};

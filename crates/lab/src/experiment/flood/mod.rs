@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::campaign::{Campaign, Common, Report, present, useful};
+use super::campaign::{Campaign, Common, Report, useful};
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
@@ -118,12 +118,6 @@ const TRIALS: u32 = 24;
 const TRIALS_SMOKE: u32 = 5;
 /// From one trial to the next: the way has to be quiet.
 const PAUSE: Duration = Duration::from_millis(400);
-
-/// `lab flood` as a command: prints the report (or with `json` the record), returns the exit
-/// status.
-pub fn flood_command(options: FloodOptions, json: bool) -> i32 {
-    present("flood", flood(options), json)
-}
 
 /// Makes the experiment.
 pub fn flood(mut options: FloodOptions) -> Result<Report, LabError> {

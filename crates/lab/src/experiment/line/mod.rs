@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::campaign::{About, Campaign, Common, Report, present, useful};
+use super::campaign::{About, Campaign, Common, Report, useful};
 use crate::dut::{self, Dut, DutOptions, Encap};
 use crate::error::{LabError, Remedy};
 use crate::interrupt;
@@ -93,12 +93,6 @@ impl Default for LineOptions {
             command_line: process::own_command_line(),
         }
     }
-}
-
-/// `lab line` as a command: prints the report (or with `json` the record) on standard output and
-/// errors on standard error; returns the exit status.
-pub fn line_command(options: LineOptions, json: bool) -> i32 {
-    present("line", line(options), json)
 }
 
 /// Makes the experiment.
