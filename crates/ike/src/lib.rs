@@ -19,7 +19,7 @@
 //! | `narrow` | narrows traffic selectors |
 //! | `natd` | NAT detection |
 //! | `negotiate` | chooses one of the peer's proposals |
-//! | `sa` | one IKE_SA |
+//! | `sa/` | one IKE_SA |
 //! | `timer` | timers |
 //! | `transport` | selectors of transport mode through a NAT |
 //! | `window` | message IDs and retransmission |

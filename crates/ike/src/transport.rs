@@ -42,7 +42,7 @@ fn address(ts: &[TrafficSelector]) -> Option<IpAddr> {
 /// "the TSi entries MUST have exactly one IP address, and that MUST match the source address of the
 /// IKE SA", and the same of TSr (section 2.23.1).
 pub(crate) fn host_to_host(sa: &IkeSa, local: &[TrafficSelector], remote: &[TrafficSelector]) -> bool {
-    address(local) == Some(sa.local.ip()) && address(remote) == Some(sa.remote.ip())
+    address(local) == Some(sa.local().ip()) && address(remote) == Some(sa.remote().ip())
 }
 
 /// The same protocols and ports at another address.
@@ -56,12 +56,12 @@ pub(crate) fn read(sa: &IkeSa, local: &[TrafficSelector], remote: &[TrafficSelec
     // "If the client is behind a NAT, substitute the IP address in the TSi entries with ...", and
     // the same of the server and TSr; ours with our address, the peer's with its address as it came
     // to us. Our address may also have changed since the peer was told of it.
-    let ours = sa.nat.local || sa.roam.misplaced;
-    let local = if ours { at(local, sa.local.ip()) } else { local.to_vec() };
-    let remote = if sa.nat.remote { at(remote, sa.remote.ip()) } else { remote.to_vec() };
+    let ours = sa.nat().local || sa.roam().misplaced;
+    let local = if ours { at(local, sa.local().ip()) } else { local.to_vec() };
+    let remote = if sa.nat().remote { at(remote, sa.remote().ip()) } else { remote.to_vec() };
     // Addresses of another family cannot have made a checksum of ours (RFC 6145 translates that
     // too).
-    let family = |addr: IpAddr| addr.is_ipv4() == sa.remote.is_ipv4();
-    let original = (sa.nat.encap() && family(on_wire.local) && family(on_wire.remote)).then_some(on_wire);
+    let family = |addr: IpAddr| addr.is_ipv4() == sa.remote().is_ipv4();
+    let original = (sa.nat().encap() && family(on_wire.local) && family(on_wire.remote)).then_some(on_wire);
     Some(Seen { local, remote, original })
 }

@@ -11,7 +11,7 @@ use super::kept::Kept;
 use super::lifecycle::{names_in_work, unborn};
 use super::todo::Todo;
 use crate::event::{ChildId, Event, IkeId, IkeState, Level};
-use crate::sa::IkeSa;
+use crate::sa::{IkeSa, Init};
 use crate::task::{DeleteIke, NewChild, Task};
 use crate::timer::Timer;
 use ironswan_keying::tunnels::{Close, Ended, Tried};
@@ -20,43 +20,43 @@ use ironswan_keying::{ChildAction, ChildConfig, Report};
 impl Endpoint {
     /// Ends an IKE_SA, and reports its end to policy.
     pub(crate) fn close_ike(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
-        if !std::mem::replace(&mut sa.dead, true) {
+        if !sa.die() {
             self.closed(now, sa, how);
         }
     }
 
     /// An IKE_SA has been ended: takes it out of every index, and reports its end to policy.
     pub(super) fn closed(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
-        let how = if how == Close::ByUs && sa.over_time { Close::OverTime } else { how };
+        let how = if how == Close::ByUs && sa.is_over_time() { Close::OverTime } else { how };
         let was_up = sa.is_up();
-        let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
-        if sa.announced {
-            self.report(Report::Gone { conn: sa.conn.name.clone(), child: None });
+        let snapshot = sa.is_announced().then(|| Box::new(self.snapshot(now, sa)));
+        if sa.is_announced() {
+            self.report(Report::Gone { conn: sa.conn().name.clone(), child: None });
         }
         self.leave_half_open(sa);
-        if let Some(init) = &sa.init {
-            self.own.remove(init, sa.initiator);
+        if let Some(init) = sa.init() {
+            self.own.remove(init, sa.is_initiator());
         }
         self.on(now, sa, |cx, sa| cx.attempt_over(sa));
-        if let Some((spi_i, remote)) = sa.half_open {
+        if let Some((spi_i, remote)) = sa.half_open() {
             self.half_open.forget(spi_i, remote);
         }
-        for timer in Timer::of_ike(sa.id) {
+        for timer in Timer::of_ike(sa.id()) {
             self.timers.cancel(timer);
         }
         self.spis.free_ike(sa.our_spi());
-        remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
+        remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
         self.forget_identities(sa);
 
         let reason = how.reason().to_owned();
-        if let (Close::Failed(why) | Close::NoRoute(why), false, true) = (&how, was_up, sa.initiator) {
+        if let (Close::Failed(why) | Close::NoRoute(why), false, true) = (&how, was_up, sa.is_initiator()) {
             self.log(Level::Error, sa, format!("establishing IKE_SA failed: {why}"));
         }
 
         let wanted = wanted(sa);
         // An established IKE_SA owes its children what the configuration says, whether they were
         // there yet or not.
-        let unborn = if was_up && sa.announced { unborn(sa) } else { Vec::new() };
+        let unborn = if was_up && sa.is_announced() { unborn(sa) } else { Vec::new() };
         // Another address of the peer is asked besides, or now.
         let goes_on = self.leave_race(now, sa, &how);
         let mut lost = self.on(now, sa, |cx, sa| {
@@ -71,30 +71,30 @@ impl Endpoint {
         if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
             self.emit(Event::IkeDown(info));
         }
-        let tried = (!was_up && sa.initiator).then_some(Tried {
+        let tried = (!was_up && sa.is_initiator()).then_some(Tried {
             children: wanted,
-            number: sa.attempt,
-            addresses: sa.choices,
-            automatic: sa.automatic,
-            prefer: sa.roam.prefer,
-            takes_over: sa.roam.replaces,
+            number: sa.attempt().number,
+            addresses: sa.attempt().choices,
+            automatic: sa.attempt().automatic,
+            prefer: sa.roam().prefer,
+            takes_over: sa.roam().replaces,
             goes_on,
         });
         if goes_on {
             // The attempt that goes on takes everything over.
         } else if tried.is_some() {
             // Until policy has said whether the attempt is repeated.
-            self.kept.extend(kept(sa).map(|kept| (sa.id, kept)));
-        } else if let Some(old) = sa.roam.replaces {
+            self.kept.extend(kept(sa).map(|kept| (sa.id(), kept)));
+        } else if let Some(old) = sa.roam().replaces {
             self.todo.push_back(Todo::Stay(old));
         }
-        self.report(Report::Ended(Ended { ike: sa.id, conn: sa.conn.clone(), end: how, lost, tried }));
+        self.report(Report::Ended(Ended { ike: sa.id(), conn: sa.conn().clone(), end: how, lost, tried }));
     }
 
     /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is
     /// told until it answers; whoever waits for the attempt is told at once why it ends.
     pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
-        if sa.state == IkeState::Rekeyed {
+        if sa.state() == IkeState::Rekeyed {
             // The DELETE is under way.
             return;
         }
@@ -109,14 +109,15 @@ impl Endpoint {
         self.leave_race(now, sa, &Close::LetGo(why));
         self.on(now, sa, |cx, sa| cx.attempt_over(sa));
         for child in wanted(sa) {
-            self.report(Report::Unwanted { conn: sa.conn.name.clone(), child });
+            self.report(Report::Unwanted { conn: sa.conn().name.clone(), child });
         }
-        let tasks = sa.active.take().map(|a| a.task).into_iter().chain(sa.queue.drain(..));
+        let active = sa.work_mut().take_active().map(|a| a.task);
+        let tasks = active.into_iter().chain(sa.work_mut().take_queue());
         let tasks = tasks.collect::<Vec<_>>();
         self.aside(now, |cx| tasks.into_iter().for_each(|task| cx.fail_task(task, why)));
-        let ticket = sa.ticket.take();
+        let ticket = sa.attempt_mut().ticket.take();
         self.done(ticket, Err(why.to_owned()));
-        if let Some(old) = std::mem::take(&mut sa.roam).replaces {
+        if let Some(old) = std::mem::take(sa.roam_mut()).replaces {
             self.todo.push_back(Todo::Stay(old));
         }
         self.take_back(sa);
@@ -127,20 +128,20 @@ impl Endpoint {
     /// passes it over. The IKE_AUTH is not sent again: its INITIAL_CONTACT would not be true any
     /// more.
     pub(super) fn take_back(&mut self, sa: &mut IkeSa) {
-        self.timers.cancel(Timer::Retransmit(sa.id));
-        self.timers.cancel(Timer::Rival(sa.id));
-        sa.active = None;
-        sa.window.response_seen();
-        sa.state = IkeState::Rekeyed;
-        sa.queue = [Task::DeleteIke(DeleteIke::default())].into();
+        self.timers.cancel(Timer::Retransmit(sa.id()));
+        self.timers.cancel(Timer::Rival(sa.id()));
+        sa.work_mut().answered();
+        sa.set_state(IkeState::Rekeyed);
+        sa.work_mut().take_queue();
+        sa.work_mut().push(Task::DeleteIke(DeleteIke::default()));
     }
 }
 
 impl Context<'_> {
     /// The tasks of an IKE_SA that ends will not be done: whoever waits for them is told why.
     fn drop_tasks(&mut self, sa: &mut IkeSa, why: &str) {
-        let tasks = sa.active.take().map(|a| a.task).into_iter();
-        let wait = sa.wait.take();
+        let tasks = sa.work_mut().take_active().map(|a| a.task).into_iter();
+        let wait = sa.take_wait();
         if let Some(wait) = &wait {
             self.forget_request(wait.id);
             if wait.exchange.is_of_peer() {
@@ -148,18 +149,18 @@ impl Context<'_> {
             }
         }
         let waiting = wait.and_then(|w| w.exchange.into_task());
-        let tasks: Vec<Task> = tasks.chain(waiting).chain(sa.queue.drain(..)).collect();
+        let tasks: Vec<Task> = tasks.chain(waiting).chain(sa.work_mut().take_queue()).collect();
         for task in tasks {
             self.fail_task(task, why);
         }
-        let ticket = sa.ticket.take();
+        let ticket = sa.attempt_mut().ticket.take();
         self.done(ticket, Err(why.to_owned()));
     }
 
     /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no
     /// successor.
     fn drop_children(&mut self, sa: &mut IkeSa) -> Vec<Arc<ChildConfig>> {
-        let ids: Vec<ChildId> = sa.children.keys().copied().collect();
+        let ids: Vec<ChildId> = sa.children().map(|c| c.id).collect();
         let gone = ids.into_iter().filter_map(|id| self.remove_child(sa, id));
         gone.filter(|child| child.replaced_by.is_none() && child.announced)
             .map(|child| child.config)
@@ -168,7 +169,7 @@ impl Context<'_> {
 
     /// The attempt that made this IKE_SA has come up or ended: the next one may begin.
     pub(super) fn attempt_over(&mut self, sa: &IkeSa) {
-        if let Some(id) = sa.start {
+        if let Some(id) = sa.attempt().start {
             self.report(Report::Over(id));
         }
     }
@@ -189,8 +190,8 @@ impl Context<'_> {
     /// A new child found the peer busy: policy has it asked for once more, soon.
     pub(crate) fn child_later(&mut self, sa: &IkeSa, new: Box<NewChild>) {
         self.abandon(&new);
-        let (conn, child) = (sa.conn.name.clone(), new.config.name.clone());
-        self.report(Report::Busy { ike: sa.id, conn, child, ticket: new.ticket });
+        let (conn, child) = (sa.conn().name.clone(), new.config.name.clone());
+        self.report(Report::Busy { ike: sa.id(), conn, child, ticket: new.ticket });
     }
 }
 
@@ -199,8 +200,9 @@ impl Context<'_> {
 /// other addresses as well (see `race`). Not a request with a cookie: a late answer would be to
 /// another message than the one that is sent then.
 fn kept(sa: &mut IkeSa) -> Option<Kept> {
-    let (spi_i, unanswered) = (sa.spi_i, sa.spi_r == 0);
-    let init = sa.init.take_if(|i| unanswered && i.private.is_some() && i.cookie.is_none())?;
+    let (spi_i, unanswered) = (sa.spi_i(), sa.spi_r() == 0);
+    let again = |i: &Init| unanswered && i.private.is_some() && i.cookie.is_none();
+    let init = if sa.init().is_some_and(again) { sa.take_init() } else { None }?;
     Some(Kept { spi_i, init })
 }
 

@@ -13,7 +13,7 @@ use ironswan_keying::{CommandError, Target};
 /// The children of an IKE_SA that a command is about.
 fn children_of(target: &Target, sa: &IkeSa) -> Vec<ChildId> {
     let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
-    let children = sa.children.values().filter(|c| live(c.state));
+    let children = sa.children().filter(|c| live(c.state));
     children.filter(|c| target.matches_child(c.id.0, &c.config.name)).map(|c| c.id).collect()
 }
 
@@ -40,12 +40,12 @@ impl Endpoint {
                         let gone = ep.on(now, sa, |cx, sa| cx.remove_child(sa, *kid));
                         spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
                     }
-                    sa.queue.push_back(Task::DeleteChild(DeleteChild { spis, ..DeleteChild::default() }));
+                    sa.work_mut().push(Task::DeleteChild(DeleteChild { spis, ..DeleteChild::default() }));
                     ep.done(Some(ticket), Ok(()));
                 }
-                Some(kids) => sa.queue.push_back(Task::DeleteChild(DeleteChild::of(kids, Some(ticket)))),
+                Some(kids) => sa.work_mut().push(Task::DeleteChild(DeleteChild::of(kids, Some(ticket)))),
                 // Without a way to the peer nobody can be waited for.
-                None if force || sa.state == IkeState::Created || sa.roam.no_path => {
+                None if force || sa.state() == IkeState::Created || sa.is_blocked() => {
                     ep.on(now, sa, |cx, sa| cx.last_delete(sa));
                     ep.done(Some(ticket), Ok(()));
                 }
@@ -56,7 +56,7 @@ impl Endpoint {
                 None => {
                     // Before anything else that waits.
                     let task = DeleteIke { ticket: Some(ticket) };
-                    sa.queue.push_front(Task::DeleteIke(task));
+                    sa.work_mut().push_first(Task::DeleteIke(task));
                 }
             });
         }
@@ -86,11 +86,11 @@ impl Endpoint {
             self.with_sa(now, id, |ep, sa| match kids {
                 Some(kids) => {
                     for kid in kids {
-                        let ready = sa.children.get(&kid).filter(|c| c.state == ChildState::Installed);
+                        let ready = sa.child(kid).filter(|c| c.state == ChildState::Installed);
                         match ready.map(|c| c.config.clone()) {
                             Some(config) => {
                                 let new = NewChild::new(config, Some(kid), Some(ticket));
-                                sa.queue.push_back(Task::Child(Box::new(new)));
+                                sa.work_mut().push(Task::Child(Box::new(new)));
                             }
                             None => {
                                 ep.done(Some(ticket), Err("CHILD_SA is being rekeyed already".to_owned()))
@@ -115,14 +115,14 @@ impl Endpoint {
     /// The IKE_SAs that match, with the children that do when the target is about children.
     pub(super) fn find(&self, target: &Target) -> Vec<(IkeId, Option<Vec<ChildId>>)> {
         let mut found = Vec::new();
-        for sa in self.sas.values().filter(|sa| target.matches_ike(sa.id, &sa.conn.name)) {
+        for sa in self.sas.values().filter(|sa| target.matches_ike(sa.id(), &sa.conn().name)) {
             if target.children_only() {
                 let kids = children_of(target, sa);
                 if !kids.is_empty() {
-                    found.push((sa.id, Some(kids)));
+                    found.push((sa.id(), Some(kids)));
                 }
-            } else if !matches!(sa.state, IkeState::Rekeyed | IkeState::Deleting) {
-                found.push((sa.id, None));
+            } else if !matches!(sa.state(), IkeState::Rekeyed | IkeState::Deleting) {
+                found.push((sa.id(), None));
             }
         }
         found

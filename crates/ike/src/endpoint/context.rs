@@ -164,7 +164,7 @@ impl<'a> Context<'a> {
 
     /// Ends the IKE_SA at hand. The endpoint does the rest when the exchange returns.
     pub(crate) fn close(&mut self, sa: &mut IkeSa, how: Close) {
-        if !std::mem::replace(&mut sa.dead, true) {
+        if !sa.die() {
             self.effects.push_back(Effect::Close(how));
         }
     }
@@ -252,7 +252,7 @@ impl<'a> Context<'a> {
     /// moment and get no answer: up to a tenth less, so that they do not all send at once for ever.
     pub(crate) fn until_retransmit(&mut self, sa: &IkeSa, n: u32) -> Duration {
         let delay = self.limits.retransmit_delay(n);
-        if sa.automatic && !sa.is_up() { self.less_jitter(delay, delay / 10) } else { delay }
+        if sa.attempt().automatic && !sa.is_up() { self.less_jitter(delay, delay / 10) } else { delay }
     }
 
     // ---- numbers ----
@@ -327,7 +327,7 @@ impl<'a> Context<'a> {
 
     /// Keeps the last answer of an IKE_SA that is going.
     pub(crate) fn bury(&mut self, sa: &IkeSa) {
-        self.tombs.bury(self.now, sa.our_spi(), &sa.window);
+        self.tombs.bury(self.now, sa.our_spi(), sa.work().window());
         if let Some(at) = self.tombs.due() {
             self.timers.set(Timer::Tombs, at);
         }
@@ -336,6 +336,6 @@ impl<'a> Context<'a> {
 
 /// The event of a line about this IKE_SA.
 pub(super) fn line(level: Level, sa: &IkeSa, text: impl Into<String>) -> Event {
-    let conn = (!sa.conn.name.is_empty()).then(|| sa.conn.name.clone());
-    Event::Log { level, conn, ike: Some(sa.id), text: text.into(), why: None }
+    let conn = (!sa.conn().name.is_empty()).then(|| sa.conn().name.clone());
+    Event::Log { level, conn, ike: Some(sa.id()), text: text.into(), why: None }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Endpoint;
 use super::context::{Context, Effect, Effects, Estate};
 use super::others::Neighbours;
-use crate::event::{Event, IkeId, IkeState, Level};
+use crate::event::{Event, IkeId, Level};
 use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::timer::Timer;
@@ -101,17 +101,17 @@ impl Endpoint {
                 self.index_identities(sa);
             }
             Effect::LeftConnection(before) => {
-                super::close::remove_from(&mut self.by_conn, &before, sa.id);
-                self.by_conn.entry(sa.conn.name.clone()).or_default().insert(sa.id);
+                super::close::remove_from(&mut self.by_conn, &before, sa.id());
+                self.by_conn.entry(sa.conn().name.clone()).or_default().insert(sa.id());
             }
             Effect::Adopt(mut new) => {
-                self.by_conn.entry(new.conn.name.clone()).or_default().insert(new.id);
+                self.by_conn.entry(new.conn().name.clone()).or_default().insert(new.id());
                 self.pump(now, &mut new);
                 self.settle(new);
             }
             Effect::Inherit { heir, estate } => self.inherit(now, sa, heir, *estate),
             Effect::Silenced { ike, child } => {
-                let child = self.sas.get_mut(&ike).and_then(|sa| sa.children.get_mut(&child));
+                let child = self.sas.get_mut(&ike).and_then(|sa| sa.child_mut(child));
                 if let Some(child) = child {
                     (child.pending_out, child.out_installed) = (None, false);
                 }
@@ -125,34 +125,34 @@ impl Endpoint {
     fn inherit(&mut self, now: Instant, old: &mut IkeSa, heir: IkeId, estate: Estate) {
         let Some(mut sa) = self.sas.remove(&heir) else {
             // Nobody is there to take it.
-            (old.children, old.queue, old.announced) = (estate.children, estate.tasks, true);
+            old.take_back(estate.children, estate.tasks);
             return;
         };
         for id in estate.children.keys() {
             self.spis.move_home(*id, heir);
         }
-        sa.children.extend(estate.children);
+        sa.take_children(estate.children);
         for task in estate.tasks {
             match task {
                 task if task.follows_children() || matches!(task, Task::DeleteIke(_)) => {
-                    sa.queue.push_back(task)
+                    sa.work_mut().push(task)
                 }
                 Task::RekeyIke(task) => self.done(task.ticket, Ok(())),
                 _ => {}
             }
         }
-        sa.predecessor = Some(old.id);
-        (sa.roam.leaving, sa.roam.elsewhere) = (old.roam.leaving, old.roam.elsewhere);
-        sa.state = IkeState::Established;
-        sa.announced = true;
-        self.report(Report::Up { conn: sa.conn.name.clone(), child: None });
+        sa.take_over_from(old.id());
+        let (leaving, elsewhere) = (old.roam().leaving, old.roam().elsewhere);
+        let roam = sa.roam_mut();
+        (roam.leaving, roam.elsewhere) = (leaving, elsewhere);
+        self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
         self.timers.cancel(Timer::Linger(heir));
         self.on(now, &mut sa, |cx, sa| cx.set_ike_timers(sa));
         self.index_identities(&sa);
         let line = format!("IKE_SA {} rekeyed between {}", sa.name(), sa.ends());
         self.log(Level::Info, &sa, line);
         self.emit(Event::IkeRekeyed { old: estate.snapshot, new: heir });
-        self.report(Report::Gone { conn: old.conn.name.clone(), child: None });
+        self.report(Report::Gone { conn: old.conn().name.clone(), child: None });
         self.forget_identities(old);
         self.pump(now, &mut sa);
         self.settle(sa);

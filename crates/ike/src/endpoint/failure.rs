@@ -36,8 +36,8 @@ fn lines(
 impl Context<'_> {
     /// Writes why something about this IKE_SA has failed.
     pub(crate) fn log_why(&mut self, level: Level, sa: &IkeSa, context: &str, why: &Diagnosis) {
-        let conn = (!sa.conn.name.is_empty()).then_some(sa.conn.name.as_str());
-        self.outbox.extend(lines(level, conn, Some(sa.id), context, why));
+        let conn = (!sa.conn().name.is_empty()).then_some(sa.conn().name.as_str());
+        self.outbox.extend(lines(level, conn, Some(sa.id()), context, why));
     }
 
     /// Answers the peer's request that is being worked on with the notification of this failure.

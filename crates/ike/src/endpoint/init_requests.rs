@@ -30,10 +30,10 @@ use super::halfopen::Room;
 use super::strangers::About;
 use super::{Close, Endpoint};
 use crate::auth::signature;
-use crate::event::{IkeId, IkeState, Level};
+use crate::event::{IkeId, Level};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
-use crate::sa::{Answering, IkeSa, Init, NatState};
+use crate::sa::{Answering, Half, IkeSa, Init, NatState};
 use crate::task::answer_init;
 use crate::timer::Timer;
 use crate::window::digest;
@@ -202,19 +202,14 @@ impl Endpoint {
         let (id, spi_r) = self.aside(now, |cx| cx.new_ike());
         let answering =
             Answering { mid: 0, exchange: ExchangeType::IKE_SA_INIT, digest: digest(bytes), local, remote };
-        let mut sa = Box::new(IkeSa {
-            state: IkeState::Connecting,
-            suite: Some(suite),
-            answering: Some(answering),
-            nat: NatState { local: nat.local, remote: nat.remote, fake: conn.encap && nat.supported },
-            init: Some(Box::new(init)),
-            half_open: Some((header.initiator_spi, remote)),
-            ..IkeSa::new(id, conn, false, (header.initiator_spi, spi_r), (local, remote), now)
-        });
+        let nat = NatState { local: nat.local, remote: nat.remote, fake: conn.encap && nat.supported };
+        let spis = (header.initiator_spi, spi_r);
+        let mut sa =
+            Box::new(IkeSa::respond(id, conn, spis, Half { suite, nat, init, request: answering }, now));
         self.half_open.add(now, header.initiator_spi, remote, id);
         self.counters.half_open = self.half_open.count() as u64;
         self.timers.set(Timer::HalfOpen(id), now + self.limits().half_open_timeout);
-        self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+        self.by_conn.entry(sa.conn().name.clone()).or_default().insert(id);
         self.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
         self.on(now, &mut sa, |cx, sa| answer_init::begin(cx, sa, suite.ke));
         self.settle(sa);
@@ -320,11 +315,11 @@ impl Endpoint {
     /// differently; or nothing that this initiator would send.
     fn repeated_init(&mut self, now: Instant, id: IkeId, bytes: &[u8], from: &Stranger<'_>) {
         let Stranger { local, remote, header, seen, .. } = from;
-        let first = self.sas.get(&id).and_then(|sa| sa.init.as_ref());
+        let first = self.sas.get(&id).and_then(|sa| sa.init());
         let may_be_twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes));
         let valid = |c: &[u8]| self.cookies.check(now, c, seen.nonce, remote.ip(), header.initiator_spi);
         let twin = may_be_twin && seen.cookie.is_some_and(valid);
-        let init = self.sas.get_mut(&id).and_then(|sa| sa.init.as_mut());
+        let init = self.sas.get_mut(&id).and_then(|sa| sa.init_mut());
         let Some(init) = init.filter(|init| twin || init.request == bytes) else {
             self.counters.out_of_order += 1;
             return;

@@ -1,17 +1,14 @@
 //! From the wish for an IKE_SA to IKE_SA_INIT: the peer's names and addresses, and ours for it.
 
-use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
-
-use ironswan_wire::id::IdPattern;
 
 use super::context::Context;
 use super::kept::Kept;
 use super::{Close, Endpoint, Roam};
 use crate::event::{Completion, IkeId, Level, Request, RequestId};
-use crate::sa::{IkeSa, Wait};
+use crate::sa::{Attempt, IkeSa, Wait};
 use crate::task::{Exchange, NewChild, Task};
 use ironswan_keying::choices::{address, way};
 use ironswan_keying::diagnosis::Authentication;
@@ -86,39 +83,26 @@ impl Endpoint {
         let names = conn.names_to_initiate();
         // The IKE_SA that the new one should replace may be gone by now.
         let replaces = start.takes_over.and_then(|old| self.heir(old));
-        let nowhere = IpAddr::from([0u8; 4]);
         let id = self.spis.new_ike_id();
         let (spi_i, init) = match kept {
             Some(kept) if self.spis.take_ike(kept.spi_i, id) => (kept.spi_i, kept.init),
             _ => (self.aside(now, |cx| cx.new_ike_spi(id)), Box::default()),
         };
-        let remote_id = match &conn.remote_id {
-            IdPattern::Exact(id) => Some(id.clone()),
-            _ => None,
-        };
-        let mut queue = VecDeque::from([Task::Init]);
-        let mut ticket = None;
-        match child {
-            Some(config) => {
-                let new = NewChild { packet: start.packet, ..NewChild::new(config, None, start.ticket) };
-                queue.push_back(Task::Child(Box::new(new)));
-            }
-            None => ticket = start.ticket,
-        }
-        let local_port = self.options.ports.of(&conn);
-        let ends = (SocketAddr::new(nowhere, local_port), SocketAddr::new(nowhere, conn.remote_port));
-        let mut sa = Box::new(IkeSa {
-            queue,
-            remote_id,
-            init: Some(init),
-            attempt: start.number,
-            automatic: start.automatic,
+        let attempt = Attempt {
             start: Some(start.id),
-            ticket,
-            roam: Roam { replaces, prefer: start.prefer, ..Roam::default() },
-            ..IkeSa::new(id, conn, true, (spi_i, 0), ends, now)
-        });
-        self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+            number: start.number,
+            automatic: start.automatic,
+            ticket: start.ticket.filter(|_| child.is_none()),
+            ..Attempt::default()
+        };
+        let roam = Roam { replaces, prefer: start.prefer, ..Roam::default() };
+        let local_port = self.options.ports.of(&conn);
+        let mut sa = Box::new(IkeSa::initiate(id, conn, (spi_i, init), local_port, (attempt, roam), now));
+        if let Some(config) = child {
+            let new = NewChild { packet: start.packet, ..NewChild::new(config, None, start.ticket) };
+            sa.work_mut().push(Task::Child(Box::new(new)));
+        }
+        self.by_conn.entry(sa.conn().name.clone()).or_default().insert(id);
         self.on(now, &mut sa, |cx, sa| cx.next_name(sa, names));
         self.pump(now, &mut sa);
         self.settle(sa);
@@ -150,28 +134,27 @@ impl Context<'_> {
             let line = format!("the name '{name}' cannot be resolved now, using what it stood for before");
             self.log(Level::Warn, sa, line);
         }
-        sa.wait = Some(Wait { id: OF_POLICY, exchange: Box::new(Begin::Known(names)) });
-        self.report(Report::Resolved { name, addrs, error, ike: Some(sa.id) });
+        sa.wait_for(Wait { id: OF_POLICY, exchange: Box::new(Begin::Known(names)) });
+        self.report(Report::Resolved { name, addrs, error, ike: Some(sa.id()) });
     }
 
     /// The routing table has said where we would send from.
     fn route_known(&mut self, sa: &mut IkeSa, completion: Completion) {
         match completion {
             Completion::Route { local: Some(local) } => {
-                sa.local.set_ip(local);
-                sa.local_id = sa.conn.local_identity(local);
+                sa.set_source(local);
             }
             // Another address of the peer may be of a family that has a route.
-            _ if sa.race.is_none() && sa.attempt < sa.choices => {
-                sa.attempt += 1;
+            _ if sa.attempt().race.is_none() && sa.attempt().number < sa.attempt().choices => {
+                sa.attempt_mut().number += 1;
                 self.choose_remote(sa);
             }
             Completion::Failed { error } => {
-                let why = format!("the route to {} is not known: {error}", sa.remote.ip());
+                let why = format!("the route to {} is not known: {error}", sa.remote().ip());
                 self.close(sa, Close::NoRoute(why));
             }
             _ => {
-                let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote.ip());
+                let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote().ip());
                 self.close(sa, Close::NoRoute(why));
             }
         }
@@ -180,21 +163,20 @@ impl Context<'_> {
     /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked
     /// by `race`.
     pub(super) fn choose_remote(&mut self, sa: &mut IkeSa) {
-        let hosts = self.policy().hosts(&sa.conn.remote_addrs);
-        sa.choices = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        let Some(remote) = address::of_attempt(&hosts, sa.roam.prefer, sa.attempt) else {
-            let names = sa.conn.names_to_initiate().join(", ");
+        let hosts = self.policy().hosts(&sa.conn().remote_addrs);
+        sa.attempt_mut().choices = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        let Some(remote) = address::of_attempt(&hosts, sa.roam().prefer, sa.attempt().number) else {
+            let names = sa.conn().names_to_initiate().join(", ");
             let why = format!("the peer's name ({names}) cannot be resolved; check it and the resolver");
             return self.close(sa, Close::Failed(why));
         };
-        sa.remote.set_ip(remote);
+        sa.path().set_remote_ip(remote);
         self.rival_later(sa);
         let line = format!("initiating IKE_SA {} to {remote}", sa.name());
         self.log(Level::Info, sa, line);
-        match way::own(self.policy, &sa.conn, self.addresses, remote.is_ipv4()) {
+        match way::own(self.policy, sa.conn(), self.addresses, remote.is_ipv4()) {
             Some(local) => {
-                sa.local.set_ip(local);
-                sa.local_id = sa.conn.local_identity(local);
+                sa.set_source(local);
             }
             None => self.wait_for(sa, Request::Route { remote }, Begin::Route(remote)),
         }

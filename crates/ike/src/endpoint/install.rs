@@ -132,12 +132,12 @@ impl Context<'_> {
     pub(crate) fn install(&mut self, sa: &mut IkeSa, new: NewSas) {
         let agreed = new.agreed;
         let configured = (
-            narrow::resolve(&new.config.local_ts, sa.local.ip()),
-            narrow::resolve(&new.config.remote_ts, sa.remote.ip()),
+            narrow::resolve(&new.config.local_ts, sa.local().ip()),
+            narrow::resolve(&new.config.remote_ts, sa.remote().ip()),
         );
         let agreed_ts = (agreed.local_ts.clone(), agreed.remote_ts.clone());
         let selectors = Narrowed { configured, agreed: agreed_ts };
-        let shared = new.reqid.or_else(|| self.spd.trap_reqid(&sa.conn.name, &new.config.name));
+        let shared = new.reqid.or_else(|| self.spd.trap_reqid(&sa.conn().name, &new.config.name));
         let reqid = match shared {
             Some(reqid) => {
                 self.spd.share(&selectors, reqid);
@@ -145,7 +145,7 @@ impl Context<'_> {
             }
             None => self.spd.reqid(&selectors, new.config.reqid),
         };
-        let udp_encap = sa.nat.encap();
+        let udp_encap = sa.nat().encap();
         let (ours, theirs) = if new.initiator {
             (&new.keys.initiator, &new.keys.responder)
         } else {
@@ -158,8 +158,8 @@ impl Context<'_> {
             protocol: agreed.protocol,
             spi,
             reqid,
-            local: sa.local,
-            remote: sa.remote,
+            local: sa.local(),
+            remote: sa.remote(),
             udp_encap,
             mode: agreed.mode,
             suite: agreed.suite,
@@ -177,7 +177,7 @@ impl Context<'_> {
         let outbound = Box::new(add(Direction::Out, new.spi_out, ours, lifetimes[1]));
         if self.keylog {
             for (spi, src, dst, keys) in
-                [(new.spi_in, sa.remote, sa.local, theirs), (new.spi_out, sa.local, sa.remote, ours)]
+                [(new.spi_in, sa.remote(), sa.local(), theirs), (new.spi_out, sa.local(), sa.remote(), ours)]
             {
                 let (encr_key, integ_key) = (keys.encr.clone(), keys.integ.clone());
                 self.emit(Event::KeyLog(KeyLog::Child {
@@ -211,7 +211,7 @@ impl Context<'_> {
             redundant_to: None,
             to_close: Vec::new(),
         };
-        let name = child.sa_ref(Direction::Out, sa.remote.ip());
+        let name = child.sa_ref(Direction::Out, sa.remote().ip());
         self.take_outbound(&name);
         if new.hold_out {
             child.pending_out = Some(outbound);
@@ -219,18 +219,18 @@ impl Context<'_> {
             self.sadb(Command::SaAdd(outbound));
             child.out_installed = true;
         }
-        for p in policies(self.spd, &sa.conn.name, &child.config, Action::Protect(reqid), &selectors) {
+        for p in policies(self.spd, &sa.conn().name, &child.config, Action::Protect(reqid), &selectors) {
             if let Some(command) = self.spd.add(p) {
                 self.sadb(command);
             }
         }
-        self.spis.install(child.id, sa.id, child.spi_in, name);
+        self.spis.install(child.id, sa.id(), child.spi_in, name);
         self.count_child(sa, &child, true);
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
         self.log(Level::Info, sa, line);
         self.set_child_timers(&child);
-        sa.children.insert(child.id, child);
+        sa.add_child(child);
     }
 
     fn set_child_timers(&mut self, child: &Child) {
@@ -259,28 +259,31 @@ impl Context<'_> {
     /// Sends on this child from now on, if its outbound SA was kept back.
     pub(crate) fn activate(&mut self, sa: &mut IkeSa, id: ChildId) {
         // The peer is to delete that one, whatever it sends on it until then.
-        let Some(child) = sa.children.get_mut(&id).filter(|c| c.redundant_to.is_none()) else { return };
+        let (local, remote, udp_encap) = (sa.local(), sa.remote(), sa.nat().encap());
+        let Some(child) = sa.child_mut(id).filter(|c| c.redundant_to.is_none()) else { return };
         let Some(mut out) = child.pending_out.take() else { return };
         // The peer may have moved since.
-        (out.local, out.remote, out.udp_encap) = (sa.local, sa.remote, sa.nat.encap());
+        (out.local, out.remote, out.udp_encap) = (local, remote, udp_encap);
         if out.mode == Mode::Transport {
             out.local_ts = transport::at(&out.local_ts, out.local.ip());
             out.remote_ts = transport::at(&out.remote_ts, out.remote.ip());
         }
         child.out_installed = true;
-        sa.queue.extend(child.to_close.drain(..).map(Task::DeleteChild));
+        let to_close = std::mem::take(&mut child.to_close);
         let line = established("outbound ", child);
+        to_close.into_iter().for_each(|close| sa.work_mut().push(Task::DeleteChild(close)));
         self.sadb(Command::SaAdd(out));
         self.log(Level::Info, sa, line);
     }
 
     /// Tells that a child is up.
     pub(crate) fn announce_child(&mut self, sa: &mut IkeSa, id: ChildId) {
-        if let Some(child) = sa.children.get_mut(&id) {
+        let conn = sa.conn().clone();
+        if let Some(child) = sa.child_mut(id) {
             child.announced = true;
-            self.count_up(&sa.conn.name, child);
-            self.emit(Event::ChildUp { ike: sa.id, child: id });
-            self.todo.push_back(Todo::Collapse(sa.id));
+            self.count_up(&conn.name, child);
+            self.emit(Event::ChildUp { ike: sa.id(), child: id });
+            self.todo.push_back(Todo::Collapse(sa.id()));
         }
         // The configuration of the child may have changed meanwhile.
         self.catch_up(sa, id);
@@ -305,24 +308,24 @@ impl Context<'_> {
     /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes
     /// when the new one's is there.
     pub(crate) fn replace_child(&mut self, sa: &mut IkeSa, old: ChildId, new: ChildId) {
-        let snapshot =
-            sa.children.get(&old).map(|c| Box::new(view::child_snapshot(self.timers, self.now, c)));
-        let out_stands = sa.children.get(&new).is_some_and(|c| c.out_installed);
+        let snapshot = sa.child(old).map(|c| Box::new(view::child_snapshot(self.timers, self.now, c)));
+        let out_stands = sa.child(new).is_some_and(|c| c.out_installed);
         self.timers.cancel(Timer::Redundant(new));
-        if let Some(child) = sa.children.get_mut(&new) {
+        let conn = sa.conn().clone();
+        if let Some(child) = sa.child_mut(new) {
             child.redundant_to = None;
             if snapshot.is_some() {
                 child.announced = true;
-                self.count_up(&sa.conn.name, child);
+                self.count_up(&conn.name, child);
             }
         }
-        let Some(child) = sa.children.get_mut(&old) else {
+        if !sa.has_child(old) {
             // The old child has expired meanwhile.
             self.activate(sa, new);
             return self.announce_child(sa, new);
-        };
+        }
         // Whoever wants the old one closed means what it carries.
-        for task in &mut sa.queue {
+        for task in sa.work_mut().queued_mut() {
             if let Task::DeleteChild(close) = task
                 && close.ids.contains(&old)
                 && !close.ids.contains(&new)
@@ -330,16 +333,17 @@ impl Context<'_> {
                 close.ids.push(new);
             }
         }
+        let Some(child) = sa.child_mut(old) else { return };
         child.state = ChildState::Rekeyed;
         child.replaced_by = Some(new);
-        self.count_gone(&sa.conn.name, child);
+        self.count_gone(&conn.name, child);
         if out_stands && child.out_installed {
             self.remove_outbound(sa, old);
         }
         self.timers.cancel(Timer::RekeyChild(old));
         self.counters.child_rekey += 1;
         if let Some(old) = snapshot {
-            self.emit(Event::ChildRekeyed { ike: sa.id, old, new });
+            self.emit(Event::ChildRekeyed { ike: sa.id(), old, new });
         }
         self.catch_up(sa, new);
     }
@@ -347,28 +351,28 @@ impl Context<'_> {
     /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA
     /// for packets that are still under way, and whoever is to take over from it sends from now on.
     pub(crate) fn remove_child(&mut self, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
-        let mut child = sa.children.remove(&id)?;
+        let mut child = sa.take_child(id)?;
         for close in child.to_close.drain(..).map(Task::DeleteChild) {
-            match sa.dead {
+            match sa.is_dead() {
                 true => self.fail_task(close, "it is closed"),
-                false => sa.queue.push_back(close),
+                false => sa.work_mut().push(close),
             }
         }
         self.count_child(sa, &child, false);
-        self.count_gone(&sa.conn.name, &mut child);
-        if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
+        self.count_gone(&sa.conn().name, &mut child);
+        if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.is_dead()) {
             self.activate(sa, heir);
         }
         // A successor that has been rekeyed itself has one of its own; one that was closed leaves
         // nothing to wait for.
-        let heir = child.replaced_by.filter(|_| !sa.dead).and_then(|heir| {
+        let heir = child.replaced_by.filter(|_| !sa.is_dead()).and_then(|heir| {
             let next = self.old_inbound.heir(heir);
-            next.or(sa.children.contains_key(&heir).then_some(heir))
+            next.or(sa.has_child(heir).then_some(heir))
         });
         for timer in Timer::of_child(id) {
             self.timers.cancel(timer);
         }
-        let remote = sa.remote.ip();
+        let remote = sa.remote().ip();
         let (inbound, outbound) = (child.sa_ref(Direction::In, remote), child.sa_ref(Direction::Out, remote));
         if let Some(heir) = heir {
             self.old_inbound.pass_on(id, heir);
@@ -388,7 +392,7 @@ impl Context<'_> {
         }
         self.spis.remove(id, &outbound);
         let (selectors, action) = (child.selectors(), Action::Protect(child.reqid));
-        for p in policies(self.spd, &sa.conn.name, &child.config, action, &selectors) {
+        for p in policies(self.spd, &sa.conn().name, &child.config, action, &selectors) {
             if let Some(command) = self.spd.remove(&p) {
                 self.sadb(command);
             }
@@ -406,10 +410,11 @@ impl Context<'_> {
 
     /// Sends on this child no more. It is taken out of its IKE_SA later, by [`Self::remove_child`].
     pub(crate) fn remove_outbound(&mut self, sa: &mut IkeSa, id: ChildId) {
-        let Some(child) = sa.children.get_mut(&id) else { return };
+        let remote = sa.remote().ip();
+        let Some(child) = sa.child_mut(id) else { return };
         child.pending_out = None;
         if std::mem::take(&mut child.out_installed) {
-            let outbound = child.sa_ref(Direction::Out, sa.remote.ip());
+            let outbound = child.sa_ref(Direction::Out, remote);
             self.sadb(Command::SaDelete(outbound));
         }
     }
@@ -442,27 +447,27 @@ impl Context<'_> {
     pub(crate) fn move_clashes(&self, sa: &IkeSa, to: IpAddr) -> bool {
         let other =
             |c: &Child| self.spis.outbound(&c.sa_ref(Direction::Out, to)).is_some_and(|id| id != c.id);
-        sa.children.values().any(other)
+        sa.children().any(other)
     }
 
     /// The peer (or we) moved: its children's SAs follow.
     pub(crate) fn move_children(&mut self, sa: &mut IkeSa, old_remote: IpAddr) {
-        let udp_encap = sa.nat.encap();
+        let udp_encap = sa.nat().encap();
+        let (local, remote) = (sa.local(), sa.remote());
         let mut strayed = Vec::new();
-        for child in sa.children.values_mut() {
+        for child in sa.children_mut() {
             child.udp_encap = udp_encap;
             let mut refs = vec![child.sa_ref(Direction::In, old_remote)];
             if child.out_installed {
                 refs.push(child.sa_ref(Direction::Out, old_remote));
             }
-            let (local, remote) = (sa.local, sa.remote);
             for sa in refs {
                 self.outbox.emit(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
             }
-            if old_remote != sa.remote.ip() {
+            if old_remote != remote.ip() {
                 // Unless another child has its name by now.
                 let before = child.sa_ref(Direction::Out, old_remote);
-                let after = child.sa_ref(Direction::Out, sa.remote.ip());
+                let after = child.sa_ref(Direction::Out, remote.ip());
                 self.spis.rename_outbound(child.id, &before, after);
                 if child.agreed.mode == Mode::Transport {
                     strayed.push(child.id);
@@ -477,8 +482,8 @@ impl Context<'_> {
     /// In transport mode the peer's selectors are its address, which is another now: policies
     /// follow, and a rekeying makes SAs for the new one.
     fn follow_selectors(&mut self, sa: &mut IkeSa, id: ChildId, old_remote: IpAddr) {
-        let (from, to) = (AddrRange::host(old_remote), AddrRange::host(sa.remote.ip()));
-        let Some(child) = sa.children.get_mut(&id) else { return };
+        let (from, to) = (AddrRange::host(old_remote), AddrRange::host(sa.remote().ip()));
+        let Some(child) = sa.child_mut(id) else { return };
         let before = child.selectors();
         if !before.agreed.1.iter().any(|ts| ts.range == from) {
             return;
@@ -490,7 +495,8 @@ impl Context<'_> {
         }
         let after = child.selectors();
         let (config, reqid) = (child.config.clone(), child.reqid);
-        let policies = |spd: &Spd, of: &_| policies(spd, &sa.conn.name, &config, Action::Protect(reqid), of);
+        let policies =
+            |spd: &Spd, of: &_| policies(spd, &sa.conn().name, &config, Action::Protect(reqid), of);
         let removed = policies(self.spd, &before);
         self.spd.share(&after, reqid);
         self.spd.release(&before, reqid);

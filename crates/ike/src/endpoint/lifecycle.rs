@@ -37,7 +37,7 @@ impl Endpoint {
 
     /// The answer that an exchange of this IKE_SA waited for has come.
     pub(crate) fn resume(&mut self, now: Instant, sa: &mut IkeSa, id: RequestId, completion: Completion) {
-        let Some(wait) = sa.wait.take_if(|w| w.id == id) else { return };
+        let Some(wait) = sa.take_wait_for(id) else { return };
         self.on(now, sa, |cx, sa| {
             if wait.exchange.is_of_peer() {
                 cx.count_computing(sa, false);
@@ -54,8 +54,8 @@ impl Endpoint {
 
     /// The IKE_SA is authenticated or gone: it is not half-open any more.
     pub(crate) fn leave_half_open(&mut self, sa: &mut IkeSa) {
-        if sa.half_open.is_some() {
-            self.half_open.close(sa.id);
+        if sa.half_open().is_some() {
+            self.half_open.close(sa.id());
             self.counters.half_open = self.half_open.count() as u64;
         }
     }
@@ -90,16 +90,16 @@ impl Context<'_> {
 
     /// Starts the next task, if the IKE_SA is free. False when there is nothing to start.
     fn start_next(&mut self, sa: &mut IkeSa) -> bool {
-        if sa.dead || sa.active.is_some() || sa.wait.is_some() {
+        if sa.is_dead() || sa.work().active().is_some() || sa.waiting().is_some() {
             return false;
         }
-        let Some(task) = sa.queue.pop_front() else { return false };
+        let Some(task) = sa.work_mut().pop() else { return false };
         match task {
             Task::Init => sa_init::build(self, sa),
             Task::Auth(_) => auth::build(self, sa),
             // Until IKE_AUTH takes it.
             Task::Child(new) if !sa.is_up() => {
-                sa.queue.push_front(Task::Child(new));
+                sa.work_mut().push_first(Task::Child(new));
                 return false;
             }
             Task::Child(new) => create_child::build(self, sa, new),
@@ -115,32 +115,29 @@ impl Context<'_> {
 
     /// The peer is authenticated.
     pub(crate) fn establish(&mut self, sa: &mut IkeSa) {
-        sa.state = IkeState::Established;
-        sa.established = Some(self.now);
-        sa.last_in = self.now;
-        sa.announced = true;
+        sa.establish(self.now);
         self.effect(Effect::Established);
         self.attempt_over(sa);
         let line = format!("IKE_SA {} established between {}", sa.name(), sa.ends());
         self.log(Level::Info, sa, line);
         self.set_ike_timers(sa);
-        self.emit(Event::IkeUp(sa.id));
-        self.report(Report::Up { conn: sa.conn.name.clone(), child: None });
-        let ticket = sa.ticket.take();
+        self.emit(Event::IkeUp(sa.id()));
+        self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
+        let ticket = sa.attempt_mut().ticket.take();
         self.done(ticket, Ok(()));
-        if let Some(init) = sa.init.take() {
-            self.disown(&init, sa.initiator);
+        if let Some(init) = sa.take_init() {
+            self.disown(&init, sa.is_initiator());
         }
-        self.todo.push_back(Todo::Collapse(sa.id));
+        self.todo.push_back(Todo::Collapse(sa.id()));
     }
 
     /// Rekeying, closing and liveness.
     pub(crate) fn set_ike_timers(&mut self, sa: &IkeSa) {
-        let c = &sa.conn;
+        let c = sa.conn();
         if !c.rekey_time.is_zero() {
             let at = self.less_jitter(c.rekey_time, c.rand_time);
-            self.timers.set(Timer::RekeyIke(sa.id), self.now + at);
-            self.timers.set(Timer::OverTime(sa.id), self.now + c.rekey_time + c.over_time);
+            self.timers.set(Timer::RekeyIke(sa.id()), self.now + at);
+            self.timers.set(Timer::OverTime(sa.id()), self.now + c.rekey_time + c.over_time);
             self.log(Level::Debug, sa, format!("scheduling rekeying in {}s", at.as_secs()));
         }
         liveness::rearm(self, sa);
@@ -150,12 +147,9 @@ impl Context<'_> {
     /// Leaves everything that hangs on children to the IKE_SA that replaces this one.
     pub(crate) fn bequeath(&mut self, sa: &mut IkeSa, heir: IkeId) {
         let snapshot = Box::new(view::snapshot(self.timers, self.now, sa));
-        let (children, tasks) = (std::mem::take(&mut sa.children), std::mem::take(&mut sa.queue));
-        sa.successor = Some(heir);
-        sa.state = IkeState::Rekeyed;
-        sa.announced = false;
-        let (rekey, over) = (Timer::RekeyIke(sa.id), Timer::OverTime(sa.id));
-        for timer in [rekey, over, Timer::Liveness(sa.id), Timer::Keepalive(sa.id)] {
+        let (children, tasks) = sa.hand_over(heir);
+        let (rekey, over) = (Timer::RekeyIke(sa.id()), Timer::OverTime(sa.id()));
+        for timer in [rekey, over, Timer::Liveness(sa.id()), Timer::Keepalive(sa.id())] {
             self.timers.cancel(timer);
         }
         let estate = Box::new(Estate { children, tasks, snapshot });
@@ -171,16 +165,16 @@ pub(crate) fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
 /// Children that should be there and are not yet: new ones, and successors of such as have gone
 /// meanwhile.
 pub(crate) fn unborn(sa: &IkeSa) -> Vec<Arc<ChildConfig>> {
-    let missing = |n: &&NewChild| n.rekey.is_none_or(|old| !sa.children.contains_key(&old));
+    let missing = |n: &&NewChild| n.rekey.is_none_or(|old| !sa.has_child(old));
     children_in_work(sa).filter(missing).map(|n| n.config.clone()).collect()
 }
 
 fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
-    let waiting = sa.wait.as_ref().and_then(|w| w.exchange.child());
-    let active = sa.active.as_ref().map(|a| &a.task);
+    let waiting = sa.waiting().and_then(|w| w.exchange.child());
+    let active = sa.work().active().map(|a| &a.task);
     active
         .into_iter()
-        .chain(sa.queue.iter())
+        .chain(sa.work().queued())
         .filter_map(|t| match t {
             Task::Child(n) | Task::Auth(Some(n)) => Some(&**n),
             _ => None,
@@ -191,16 +185,16 @@ fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
 /// A rekeying of the IKE_SA that is queued or runs.
 pub(crate) fn rekeys_ike(sa: &IkeSa) -> bool {
     let task = |t: &Task| matches!(t, Task::RekeyIke(_));
-    sa.queue.iter().any(task)
-        || sa.active.as_ref().is_some_and(|a| task(&a.task))
-        || sa.wait.as_ref().is_some_and(|w| w.exchange.rekeys_ike())
+    sa.work().queued().any(task)
+        || sa.work().active().is_some_and(|a| task(&a.task))
+        || sa.waiting().is_some_and(|w| w.exchange.rekeys_ike())
 }
 
 /// Queues a rekeying of the IKE_SA, unless one is under way.
 pub(crate) fn queue_rekey_ike(sa: &mut IkeSa, ticket: Option<Ticket>) -> bool {
-    if rekeys_ike(sa) || sa.state != IkeState::Established {
+    if rekeys_ike(sa) || sa.state() != IkeState::Established {
         return false;
     }
-    sa.queue.push_back(Task::RekeyIke(Box::new(RekeyIke::new(ticket))));
+    sa.work_mut().push(Task::RekeyIke(Box::new(RekeyIke::new(ticket))));
     true
 }

@@ -57,12 +57,12 @@ impl Endpoint {
     /// An IKE_SA whose connection has changed in nothing that the peer has agreed to goes on under
     /// the new one.
     pub(super) fn adopt(&mut self, now: Instant, sa: &mut IkeSa, new: &Arc<Connection>) {
-        let old = std::mem::replace(&mut sa.conn, new.clone());
+        let old = sa.adopt_conn(new.clone());
         if old.dpd_delay != new.dpd_delay && sa.is_up() {
             self.on(now, sa, |cx, sa| liveness::rearm(cx, sa));
         }
         let had_work = names_in_work(sa).next().is_some();
-        for mut task in std::mem::take(&mut sa.queue) {
+        for mut task in sa.work_mut().take_queue() {
             if let Task::Child(n) = &mut task
                 && n.rekey.is_none()
                 && n.id == ChildId(0)
@@ -75,16 +75,16 @@ impl Endpoint {
                     }
                 }
             }
-            sa.queue.push_back(task);
+            sa.work_mut().push(task);
         }
-        let ids: Vec<ChildId> = sa.children.keys().copied().collect();
+        let ids: Vec<ChildId> = sa.children().map(|c| c.id).collect();
         let closing = self.on(now, sa, |cx, sa| ids.iter().filter(|id| cx.catch_up(sa, **id)).count());
         // An IKE_SA is kept for its children, unless it never had any.
         let idle = names_in_work(sa).next().is_none();
         let more = new.children.iter().any(|c| c.start_action != ChildAction::None);
         if idle && !more && (closing > 0 || had_work) && closing == ids.len() {
             if sa.is_up() {
-                sa.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+                sa.work_mut().push(Task::DeleteIke(DeleteIke::default()));
             } else {
                 self.give_up(now, sa, CHANGED);
             }
@@ -93,7 +93,10 @@ impl Endpoint {
 
     /// Ends an IKE_SA that is being set up by itself.
     fn give_up(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
-        if sa.initiator && sa.automatic && matches!(sa.state, IkeState::Created | IkeState::Connecting) {
+        if sa.is_initiator()
+            && sa.attempt().automatic
+            && matches!(sa.state(), IkeState::Created | IkeState::Connecting)
+        {
             self.let_go(now, sa, why);
         }
     }
@@ -110,8 +113,7 @@ impl Endpoint {
         if !sa.is_up() {
             return self.give_up(now, sa, why);
         }
-        let (close, keep): (Vec<_>, Vec<_>) =
-            sa.children.values().partition(|c| begun(c.config.start_action));
+        let (close, keep): (Vec<_>, Vec<_>) = sa.children().partition(|c| begun(c.config.start_action));
         let close: Vec<_> = close.iter().map(|c| c.id).collect();
         if close.is_empty() {
             return;
@@ -120,7 +122,7 @@ impl Endpoint {
             true => Task::DeleteIke(DeleteIke::default()),
             false => Task::DeleteChild(DeleteChild::of(close, None)),
         };
-        sa.queue.push_back(task);
+        sa.work_mut().push(task);
     }
 }
 
@@ -129,9 +131,9 @@ impl Context<'_> {
     /// end only, or is closed when the peer has agreed to something else and it is up to us to
     /// bring it up again. True when it is closed.
     pub(crate) fn catch_up(&mut self, sa: &mut IkeSa, id: ChildId) -> bool {
-        let loaded = self.policy().connection(&sa.conn.name);
-        let Some(conn) = loaded.filter(|c| Arc::ptr_eq(c, &sa.conn)) else { return false };
-        let Some(child) = sa.children.get_mut(&id) else { return false };
+        let loaded = self.policy().connection(&sa.conn().name);
+        let Some(conn) = loaded.filter(|c| Arc::ptr_eq(c, sa.conn())) else { return false };
+        let Some(child) = sa.child_mut(id) else { return false };
         let loaded = conn.child(&child.config.name);
         if let Some(config) = loaded.filter(|c| child.config.is_same_to_peer(c)) {
             if *config != *child.config {
@@ -148,7 +150,7 @@ impl Context<'_> {
             return false;
         }
         self.log(Level::Info, sa, format!("configuration of CHILD_SA {line} has changed, closing it"));
-        sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
+        sa.work_mut().push(Task::DeleteChild(DeleteChild::of(vec![id], None)));
         if let Some(config) = loaded {
             self.report(Report::Changed { conn: conn.name.clone(), child: Arc::new(config.clone()) });
         }

@@ -232,7 +232,7 @@ impl Endpoint {
             Some(Pending::Sa(ike)) => self.sas.get(ike)?,
             _ => return None,
         };
-        (!sa.initiator && !sa.is_up()).then(|| halfopen::site_number(sa.remote.ip()))
+        (!sa.is_initiator() && !sa.is_up()).then(|| halfopen::site_number(sa.remote().ip()))
     }
 
     /// Too much waits already, and this request of a stranger's will not be answered: its half-open
@@ -330,8 +330,8 @@ impl Endpoint {
 
     /// Puts an IKE_SA into the table; a dead one only leaves the indexes.
     pub(crate) fn settle(&mut self, sa: Box<IkeSa>) {
-        if !sa.dead {
-            self.sas.insert(sa.id, sa);
+        if !sa.is_dead() {
+            self.sas.insert(sa.id(), sa);
         }
     }
 }

@@ -144,9 +144,9 @@ impl Endpoint {
     fn change(&mut self, now: Instant, old: &Arc<Connection>, new: &Arc<Connection>) {
         for id in self.ids_of_conn(&new.name) {
             self.with_sa(now, id, |ep, sa| {
-                if sa.conn.is_same_to_peer(new) {
+                if sa.conn().is_same_to_peer(new) {
                     ep.adopt(now, sa, new);
-                } else if Arc::ptr_eq(&sa.conn, old) {
+                } else if Arc::ptr_eq(sa.conn(), old) {
                     ep.close_begun(now, sa, CHANGED, |action| action != ChildAction::None);
                 }
             });
@@ -157,7 +157,7 @@ impl Endpoint {
     fn end(&mut self, now: Instant, old: &Arc<Connection>) {
         for id in self.ids_of_conn(&old.name) {
             self.with_sa(now, id, |ep, sa| {
-                if Arc::ptr_eq(&sa.conn, old) {
+                if Arc::ptr_eq(sa.conn(), old) {
                     ep.close_begun(now, sa, UNLOADED, |action| action == ChildAction::Start);
                 }
             });
@@ -219,13 +219,13 @@ impl Endpoint {
             .into_iter()
             .flatten()
             .copied()
-            .find(|id| self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, &conn)));
+            .find(|id| self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(sa.conn(), &conn)));
         if let Some(id) = existing {
             self.with_sa(now, id, |ep, sa| ep.join(sa, config, start));
             return Ok(());
         }
         let stands =
-            |old: IkeId| self.heir(old).and_then(|old| self.sas.get(&old)).map(|old| old.roam.leaving);
+            |old: IkeId| self.heir(old).and_then(|old| self.sas.get(&old)).map(|old| old.roam().leaving);
         if start.takes_over.and_then(stands) == Some(false) {
             // The old IKE_SA has found its way again.
             self.done(start.ticket, Ok(()));
@@ -250,10 +250,10 @@ impl Endpoint {
     fn join(&mut self, sa: &mut IkeSa, child: Option<Arc<ChildConfig>>, start: &Start) {
         match child {
             None if sa.is_up() => self.done(start.ticket, Ok(())),
-            None if sa.ticket.is_none() => sa.ticket = start.ticket,
+            None if sa.attempt().ticket.is_none() => sa.attempt_mut().ticket = start.ticket,
             None => self.done(start.ticket, Err("is being initiated already".to_owned())),
             Some(config) => {
-                let stands = sa.children.values().any(|c| {
+                let stands = sa.children().any(|c| {
                     c.config == config
                         && matches!(
                             c.state,
@@ -267,7 +267,7 @@ impl Endpoint {
                     return;
                 }
                 let new = NewChild { packet: start.packet, ..NewChild::new(config, None, start.ticket) };
-                sa.queue.push_back(Task::Child(Box::new(new)));
+                sa.work_mut().push(Task::Child(Box::new(new)));
             }
         }
     }

@@ -29,8 +29,8 @@ impl Others for Neighbours<'_> {
 
     fn predecessors(&self, of: &IkeSa, most: usize) -> usize {
         let there = |id: &IkeId| self.sas.contains_key(id);
-        let before = |id: &IkeId| self.sas.get(id).and_then(|sa| sa.predecessor).filter(there);
-        std::iter::successors(of.predecessor.filter(there), before).take(most).count()
+        let before = |id: &IkeId| self.sas.get(id).and_then(|sa| sa.predecessor()).filter(there);
+        std::iter::successors(of.predecessor().filter(there), before).take(most).count()
     }
 
     /// Another peer that has a transport-mode child with some of the same selectors: two hosts
@@ -38,7 +38,7 @@ impl Others for Neighbours<'_> {
     /// wrong one; "implementors MUST devise ways of preventing this from occurring" (RFC 3948
     /// section 5.2).
     fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String> {
-        if agreed.mode != Mode::Transport || !sa.nat.remote {
+        if agreed.mode != Mode::Transport || !sa.nat().remote {
             return None;
         }
         let meet = |a: &[TrafficSelector], b: &[TrafficSelector]| {
@@ -50,8 +50,8 @@ impl Others for Neighbours<'_> {
                 && meet(&c.remote_ts, &agreed.remote_ts)
                 && meet(&c.local_ts, &agreed.local_ts)
         };
-        let there = |o: &IkeSa| o.remote.ip() == sa.remote.ip() && o.remote_id != sa.remote_id;
-        let other = |o: &IkeSa| there(o) && o.children.values().any(same);
+        let there = |o: &IkeSa| o.remote().ip() == sa.remote().ip() && o.remote_id() != sa.remote_id();
+        let other = |o: &IkeSa| there(o) && o.children().any(same);
         self.sas.values().find(|o| other(o)).map(|o| o.ends())
     }
 
@@ -60,51 +60,52 @@ impl Others for Neighbours<'_> {
     /// name one identity, the peer is whoever is at its addresses. What others initiate counts only
     /// when it is authenticated.
     fn is_initial_contact(&self, sa: &IkeSa, policy: &dyn Policy) -> bool {
-        if !contact::counts_identities(sa.conn.unique) {
+        if !contact::counts_identities(sa.conn().unique) {
             return false;
         }
-        let ours = sa.local_id.folded();
-        if let IdPattern::Exact(id) = &sa.conn.remote_id
+        let ours = sa.local_id().folded();
+        if let IdPattern::Exact(id) = &sa.conn().remote_id
             && let Some(ids) = self.by_ids.get(&(ours.clone(), id.folded()))
-            && ids.iter().any(|id| *id != sa.id)
+            && ids.iter().any(|id| *id != sa.id())
         {
             return false;
         }
         let here: BTreeSet<IpAddr> =
-            policy.hosts(&sa.conn.remote_addrs).into_iter().chain([sa.remote.ip()]).collect();
+            policy.hosts(&sa.conn().remote_addrs).into_iter().chain([sa.remote().ip()]).collect();
         let same_peer = |o: &IkeSa| {
             // Only one of those that are for the same tunnel will stand: the first that has come so
             // far may say it.
-            let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
-            if o.id == sa.id || beside || o.dead || taken_back(o) || o.local_id.folded() != ours {
+            let beside =
+                sa.attempt().race.is_some() && o.attempt().race == sa.attempt().race && !asks_to_be_let_in(o);
+            if o.id() == sa.id() || beside || o.is_dead() || taken_back(o) || o.local_id().folded() != ours {
                 return false;
             }
-            let id = match &o.remote_id {
+            let id = match o.remote_id() {
                 Some(id) => IdPattern::Exact(id.clone()),
-                None => o.conn.remote_id.clone(),
+                None => o.conn().remote_id.clone(),
             };
-            let here = here.contains(&o.remote.ip());
-            (o.is_up() || o.initiator) && contact::may_be_one_peer(&sa.conn.remote_id, &id, here)
+            let here = here.contains(&o.remote().ip());
+            (o.is_up() || o.is_initiator()) && contact::may_be_one_peer(&sa.conn().remote_id, &id, here)
         };
-        let names = policy.that_may_meet(&sa.conn, &here);
+        let names = policy.that_may_meet(sa.conn(), &here);
         let known = names.iter().filter_map(|name| self.by_conn.get(name)).flatten();
-        let moved = self.by_conn.get(&sa.conn.name).into_iter().flatten();
+        let moved = self.by_conn.get(&sa.conn().name).into_iter().flatten();
         !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
     }
 
     fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)> {
         let sa = self.sas.get(&ike)?;
-        let installed = sa.children.get(&child).is_some_and(|child| child.out_installed);
-        Some((sa.conn.name.clone(), installed))
+        let installed = sa.child(child).is_some_and(|child| child.out_installed);
+        Some((sa.conn().name.clone(), installed))
     }
 }
 
 /// An attempt of ours that was let go: it does not stand here, and is not to stand at the peer.
 fn taken_back(sa: &IkeSa) -> bool {
-    sa.state == IkeState::Rekeyed && !sa.is_up()
+    sa.state() == IkeState::Rekeyed && !sa.is_up()
 }
 
 /// IKE_AUTH is under way.
 fn asks_to_be_let_in(sa: &IkeSa) -> bool {
-    sa.active.as_ref().is_some_and(|a| matches!(a.task, Task::Auth(_)))
+    sa.work().active().is_some_and(|a| matches!(a.task, Task::Auth(_)))
 }

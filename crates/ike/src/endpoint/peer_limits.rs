@@ -31,7 +31,7 @@ impl Context<'_> {
     /// Why the peer gets no child besides those that it has.
     pub(crate) fn has_too_many_children(&self, sa: &IkeSa) -> Option<KeyExchange> {
         let (max, all) = (self.limits().child_sa_max, self.limits().child_sa_max_per_id);
-        if sa.children.len() >= max {
+        if sa.children().len() >= max {
             let (holder, setting) = ("this IKE_SA".to_owned(), "child_sa_max");
             return Some(KeyExchange::ChildLimit { holder, children: max, setting });
         }

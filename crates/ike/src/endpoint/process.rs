@@ -27,35 +27,35 @@ impl Context<'_> {
         let Ok(header) = Header::parse(&d.bytes) else { return };
         // The flag tells the original initiator of the IKE_SA from the responder; our own messages
         // that come back to us have it the wrong way round.
-        let peer_spi_fits = if sa.initiator {
+        let peer_spi_fits = if sa.is_initiator() {
             // Another response to IKE_SA_INIT says that one of the two is forged.
             let another = header.exchange == ExchangeType::IKE_SA_INIT && !sa.is_up();
-            header.responder_spi == sa.spi_r || sa.spi_r == 0 || another
+            header.responder_spi == sa.spi_r() || sa.spi_r() == 0 || another
         } else {
-            header.initiator_spi == sa.spi_i
+            header.initiator_spi == sa.spi_i()
         };
-        if header.flags.initiator() == sa.initiator || !peer_spi_fits {
+        if header.flags.initiator() == sa.is_initiator() || !peer_spi_fits {
             self.counters.out_of_order += 1;
             return;
         }
         if header.exchange == ExchangeType::IKE_SA_INIT {
             return sa_init::process(self, sa, &header, &d);
         }
-        if sa.keys.is_none() {
+        if sa.keys().is_none() {
             let first_auth = header.exchange == ExchangeType::IKE_AUTH
                 && header.is_request()
-                && sa.window.judge(header.message_id) == Inbound::New;
-            if sa.initiator || !first_auth || !answer_init::agree(self, sa) {
+                && sa.work().judge(header.message_id) == Inbound::New;
+            if sa.is_initiator() || !first_auth || !answer_init::agree(self, sa) {
                 self.counters.out_of_order += 1;
                 return;
             }
-            sa.backlog.push_front(d);
+            sa.work_mut().keep_first(d);
             return;
         }
         if header.is_request() {
-            match sa.window.judge(header.message_id) {
+            match sa.work().judge(header.message_id) {
                 Inbound::New => self.request(sa, &header, &d),
-                Inbound::Again => match sa.window.stored(&d.bytes) {
+                Inbound::Again => match sa.work().stored(&d.bytes) {
                     // "the responder MUST remember each response until it receives a request whose
                     // sequence number is larger than or equal to the sequence number in the
                     // response plus its window size" (RFC 7296 section 2.1), and it goes to where
@@ -71,8 +71,8 @@ impl Context<'_> {
             }
         } else {
             let expected = sa
-                .active
-                .as_ref()
+                .work()
+                .active()
                 .is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange);
             if expected {
                 self.response(sa, &d);
@@ -84,10 +84,10 @@ impl Context<'_> {
 
     /// What an authenticated message that is the next of its kind tells, whatever is in it.
     fn alive(&mut self, sa: &mut IkeSa, d: &Datagram, auth_request: bool) {
-        sa.last_in = self.now;
+        sa.signs_mut().last_in = self.now;
         if auth_request {
             // It brings the ports that both float to. There are no children yet.
-            (sa.local, sa.remote) = (d.local, d.remote);
+            sa.path().set_ends(d.local, d.remote);
         } else {
             self.peer_at(sa, d.remote);
         }
@@ -99,8 +99,11 @@ impl Context<'_> {
     /// 7296 section 2.23). A peer that is not behind one stays where it is. That we are behind a
     /// NAT as well, where the RFC says SHOULD NOT, does not keep the peer's NAT from forgetting it.
     pub(crate) fn peer_at(&mut self, sa: &mut IkeSa, remote: SocketAddr) {
-        let alive = matches!(sa.state, IkeState::Established | IkeState::Rekeying);
-        if !sa.nat.remote || !alive || sa.remote == remote || remote.ip().is_ipv4() != sa.local.ip().is_ipv4()
+        let alive = matches!(sa.state(), IkeState::Established | IkeState::Rekeying);
+        if !sa.nat().remote
+            || !alive
+            || sa.remote() == remote
+            || remote.ip().is_ipv4() != sa.local().ip().is_ipv4()
         {
             return;
         }
@@ -112,7 +115,7 @@ impl Context<'_> {
             );
             return;
         }
-        let old = std::mem::replace(&mut sa.remote, remote);
+        let old = sa.path().follow(remote);
         self.log(Level::Info, sa, format!("remote endpoint changed from {old} to {remote}"));
         self.move_children(sa, old.ip());
     }
@@ -148,7 +151,7 @@ impl Context<'_> {
     }
 
     fn begin_answer(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
-        sa.answering = Some(Answering {
+        sa.work_mut().begin_answer(Answering {
             mid: header.message_id,
             exchange: header.exchange,
             digest: digest(&d.bytes),
@@ -213,16 +216,15 @@ impl Context<'_> {
             return;
         }
         self.alive(sa, d, false);
-        self.timers.cancel(Timer::Retransmit(sa.id));
-        let opened = match (opened, &sa.active) {
+        self.timers.cancel(Timer::Retransmit(sa.id()));
+        let opened = match (opened, sa.work().active()) {
             // The request is in flight until the peer is authenticated.
             (Ok(payloads), Some(Active { task: Task::Auth(_), .. })) => {
                 return auth::process(self, sa, payloads);
             }
             (opened, _) => opened,
         };
-        let Some(active) = sa.active.take() else { return };
-        sa.window.response_seen();
+        let Some(active) = sa.work_mut().answered() else { return };
         let payloads = match opened {
             Ok(payloads) => payloads,
             Err(OpenError::Syntax(e)) => {
@@ -230,13 +232,13 @@ impl Context<'_> {
                 self.log(Level::Error, sa, why.clone());
                 // The peer cannot know that its answer was of no use.
                 self.say_deleted(sa);
-                let how = match sa.state {
+                let how = match sa.state() {
                     // Only its DELETE was to be answered.
                     IkeState::Rekeyed => Close::Replaced,
                     _ if sa.is_up() => Close::Syntax(why),
                     _ => Close::Failed(why),
                 };
-                sa.active = Some(active);
+                sa.work_mut().sent(active);
                 return self.close(sa, how);
             }
             Err(OpenError::Junk) => return,
@@ -249,14 +251,14 @@ impl Context<'_> {
         {
             let why = format!("the peer cannot read our {} request (INVALID_SYNTAX)", active.exchange);
             self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
-            sa.active = Some(active);
+            sa.work_mut().sent(active);
             return self.close(sa, Close::Syntax(why));
         }
         if active.exchange == ExchangeType::CREATE_CHILD_SA && out_of_step(self.now, sa, &payloads) {
             let why = "the peer has answered TEMPORARY_FAILURE for minutes".to_owned();
             self.log(Level::Error, sa, why.clone());
             self.say_deleted(sa);
-            sa.active = Some(active);
+            sa.work_mut().sent(active);
             return self.close(sa, Close::Syntax(why));
         }
         match active.task {
@@ -276,15 +278,15 @@ impl Context<'_> {
 /// 2.25): true then.
 fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
     if find_notify(payloads, NotifyType::TEMPORARY_FAILURE).is_none() {
-        sa.busy_peer = None;
+        sa.signs_mut().busy_peer = None;
         return false;
     }
     let pause = |last: Instant| now.saturating_duration_since(last);
-    let since = match sa.busy_peer {
+    let since = match sa.signs().busy_peer {
         Some((since, last)) if pause(last) < BUSY_PEER_FORGOTTEN => since,
         _ => now,
     };
-    sa.busy_peer = Some((since, now));
+    sa.signs_mut().busy_peer = Some((since, now));
     now.saturating_duration_since(since) >= BUSY_PEER
 }
 
@@ -293,7 +295,7 @@ fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
 /// (CVE-2014-2338).
 fn may_come(sa: &IkeSa, exchange: ExchangeType) -> bool {
     match exchange {
-        ExchangeType::IKE_AUTH => !sa.initiator && sa.state == IkeState::Connecting && !sa.is_up(),
+        ExchangeType::IKE_AUTH => !sa.is_initiator() && sa.state() == IkeState::Connecting && !sa.is_up(),
         ExchangeType::CREATE_CHILD_SA | ExchangeType::INFORMATIONAL => sa.is_up(),
         _ => false,
     }

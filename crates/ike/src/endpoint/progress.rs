@@ -15,31 +15,31 @@ impl Endpoint {
 
     /// How far any IKE_SA of ours of this connection is that waits for something.
     pub(super) fn waits(&self, conn: &str) -> Option<String> {
-        self.ours(conn).find(|sa| sa.active.is_some() || sa.wait.is_some()).map(progress)
+        self.ours(conn).find(|sa| sa.work().active().is_some() || sa.waiting().is_some()).map(progress)
     }
 
     /// The IKE_SAs of a connection that we have initiated, and on which something new may come up.
     fn ours(&self, conn: &str) -> impl Iterator<Item = &IkeSa> {
         let of_conn = self.by_conn.get(conn).into_iter().flatten().filter_map(|id| self.sas.get(id));
-        of_conn.map(|sa| &**sa).filter(|sa| sa.initiator && !is_going(sa))
+        of_conn.map(|sa| &**sa).filter(|sa| sa.is_initiator() && !is_going(sa))
     }
 }
 
 /// Nothing new comes up on this one.
 fn is_going(sa: &IkeSa) -> bool {
-    matches!(sa.state, IkeState::Rekeyed | IkeState::Deleting)
+    matches!(sa.state(), IkeState::Rekeyed | IkeState::Deleting)
 }
 
 /// How far the work of an IKE_SA of ours is: what it waits for.
 fn progress(sa: &IkeSa) -> String {
-    match (&sa.active, sa.wait.as_ref().map(|w| &w.exchange)) {
+    match (sa.work().active(), sa.waiting().map(|w| &w.exchange)) {
         (_, Some(exchange)) if !exchange.is_of_peer() => exchange.waits_for(),
         (Some(active), _) if active.tries == 0 => {
-            format!("no answer yet from {} to {}", sa.remote, active.exchange)
+            format!("no answer yet from {} to {}", sa.remote(), active.exchange)
         }
         (Some(active), _) => format!(
             "peer not responding: no answer from {} to {}, sent {} times",
-            sa.remote,
+            sa.remote(),
             active.exchange,
             active.tries + 1
         ),

@@ -90,10 +90,8 @@ impl Endpoint {
         };
         let datagram = Datagram { local, remote, bytes: bytes.to_vec() };
         self.with_sa(now, id, |ep, sa| {
-            if sa.wait.is_some() {
-                if sa.backlog.len() < DATAGRAMS_WAITING {
-                    sa.backlog.push_back(datagram);
-                } else {
+            if sa.waiting().is_some() {
+                if !sa.work_mut().keep(datagram, DATAGRAMS_WAITING) {
                     ep.counters.out_of_order += 1;
                 }
             } else {
@@ -104,8 +102,8 @@ impl Endpoint {
 
     /// Works off what came while the IKE_SA waited.
     pub(crate) fn drain_backlog(&mut self, now: Instant, sa: &mut IkeSa) {
-        while !sa.dead && sa.wait.is_none() {
-            let Some(datagram) = sa.backlog.pop_front() else { break };
+        while !sa.is_dead() && sa.waiting().is_none() {
+            let Some(datagram) = sa.work_mut().next_datagram() else { break };
             self.on(now, sa, |cx, sa| cx.process(sa, datagram));
         }
     }

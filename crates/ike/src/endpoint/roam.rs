@@ -40,7 +40,7 @@ impl Endpoint {
     fn ask_paths(&mut self, which: impl Fn(&IkeSa) -> bool) {
         let mut peers: BTreeMap<IpAddr, Vec<IkeId>> = BTreeMap::new();
         for sa in self.sas.values().filter(|sa| concerned(sa) && which(sa)) {
-            peers.entry(sa.remote.ip()).or_default().push(sa.id);
+            peers.entry(sa.remote().ip()).or_default().push(sa.id());
         }
         for (remote, sas) in peers {
             self.ask(Pending::Path { remote, sas }, Request::Route { remote });
@@ -51,7 +51,7 @@ impl Endpoint {
     pub(super) fn path_known(&mut self, now: Instant, remote: IpAddr, sas: &[IkeId], route: Option<IpAddr>) {
         for id in sas {
             self.work_on(now, *id, |cx, sa| {
-                if sa.remote.ip() == remote && concerned(sa) {
+                if sa.remote().ip() == remote && concerned(sa) {
                     cx.judge_path(sa, route);
                 }
             });
@@ -64,23 +64,23 @@ impl Endpoint {
         let Some(old) = self.heir(old) else { return };
         self.work_on(now, old, |cx, sa| {
             // One that it has not come to take over from goes with it.
-            if let Some(older) = sa.roam.replaces.take() {
+            if let Some(older) = sa.roam_mut().replaces.take() {
                 cx.todo.push_back(Todo::Retire { old: older, local, remote });
             }
-            let there = sa.remote.ip();
-            if sa.roam.no_path && there != remote && !cx.move_clashes(sa, remote) {
+            let there = sa.remote().ip();
+            if sa.is_blocked() && there != remote && !cx.move_clashes(sa, remote) {
                 // Nothing gets to where the peer was, so that its end is told where it is now.
-                sa.local.set_ip(local);
-                sa.remote.set_ip(remote);
+                sa.path().set_local_ip(local);
+                sa.path().set_remote_ip(remote);
                 cx.move_children(sa, there);
-            } else if !cx.is_ours(sa.local.ip()) {
-                sa.local.set_ip(local);
+            } else if !cx.is_ours(sa.local().ip()) {
+                sa.path().set_local_ip(local);
             }
-            if std::mem::take(&mut sa.roam.no_path) {
+            if sa.path().unblock() {
                 cx.send_again(sa);
             }
-            if !matches!(sa.state, IkeState::Deleting | IkeState::Rekeyed) {
-                sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+            if !matches!(sa.state(), IkeState::Deleting | IkeState::Rekeyed) {
+                sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
             }
         });
     }
@@ -89,9 +89,11 @@ impl Endpoint {
     pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
         let Some(old) = self.heir(old) else { return };
         self.work_on(now, old, |cx, sa| {
-            sa.roam.leaving = false;
-            if matches!(sa.state, IkeState::Established | IkeState::Rekeying) && !cx.is_ours(sa.local.ip()) {
-                if sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_))) {
+            sa.roam_mut().leaving = false;
+            if matches!(sa.state(), IkeState::Established | IkeState::Rekeying)
+                && !cx.is_ours(sa.local().ip())
+            {
+                if sa.work().queued().any(|t| matches!(t, Task::DeleteIke(_))) {
                     return cx.close(sa, Close::ByUs);
                 }
                 let why = "our address is gone, and the peer does not answer from another".to_owned();
@@ -104,17 +106,17 @@ impl Endpoint {
     /// rekeyed to. `None`: it has ended.
     pub(super) fn heir(&self, of: IkeId) -> Option<IkeId> {
         let mut id = of;
-        while self.sas.get(&id).is_none_or(|sa| sa.successor.is_some()) {
-            id = self.sas.values().find(|sa| sa.predecessor == Some(id) && sa.id > id)?.id;
+        while self.sas.get(&id).is_none_or(|sa| sa.successor().is_some()) {
+            id = self.sas.values().find(|sa| sa.predecessor() == Some(id) && sa.id() > id)?.id();
         }
         Some(id)
     }
 
     /// Somebody may have failed to tell that there is a way again.
     pub(super) fn ask_lost_paths(&mut self, now: Instant) {
-        if self.sas.values().any(|sa| sa.roam.no_path && concerned(sa)) {
+        if self.sas.values().any(|sa| sa.is_blocked() && concerned(sa)) {
             self.timers.set(Timer::Paths, now + ROUTE_POLL);
-            self.ask_paths(|sa| sa.roam.no_path);
+            self.ask_paths(|sa| sa.is_blocked());
         }
     }
 }
@@ -128,20 +130,21 @@ impl Context<'_> {
 
     /// The routing table would send from `route` to the peer; `None`: it has no route.
     fn judge_path(&mut self, sa: &mut IkeSa, route: Option<IpAddr>) {
-        let ours = sa.local.ip();
-        let chosen = way::choose(self.policy, &sa.conn, self.addresses, ours, route);
+        let ours = sa.local().ip();
+        let chosen = way::choose(self.policy, sa.conn(), self.addresses, ours, route);
         let Way::From { to, there } = chosen else {
             return if chosen == Way::Same { self.have_path(sa) } else { self.lose_path(sa) };
         };
         if sa.is_up() {
-            if !sa.roam.leaving {
+            if !sa.roam().leaving {
                 self.move_to(sa, to, there);
             }
-        } else if sa.spi_r != 0 {
+        } else if sa.spi_r() != 0 {
             // The peer may have established it already. It is brought to its end from here, so that
             // it can be deleted, and made anew then.
-            sa.local.set_ip(to);
-            (sa.roam.misplaced, sa.roam.no_path) = (true, false);
+            sa.path().set_local_ip(to);
+            sa.roam_mut().misplaced = true;
+            sa.path().unblock();
             self.send_again(sa);
         } else {
             let why = format!("our address has changed from {ours} to {to}");
@@ -152,39 +155,40 @@ impl Context<'_> {
     /// Nothing can be sent: what is under way waits, and nothing is held against the peer.
     fn lose_path(&mut self, sa: &mut IkeSa) {
         self.timers.set(Timer::Paths, self.now + ROUTE_POLL);
-        if std::mem::replace(&mut sa.roam.no_path, true) {
+        if sa.path().block() {
             return;
         }
-        for timer in [Timer::Retransmit(sa.id), Timer::Keepalive(sa.id), Timer::Liveness(sa.id)] {
+        for timer in [Timer::Retransmit(sa.id()), Timer::Keepalive(sa.id()), Timer::Liveness(sa.id())] {
             self.timers.cancel(timer);
         }
-        let line = format!("no way to {} at present, IKE_SA {} waits for one", sa.remote.ip(), sa.name());
+        let line = format!("no way to {} at present, IKE_SA {} waits for one", sa.remote().ip(), sa.name());
         self.log(Level::Warn, sa, line);
-        let other = way::elsewhere(self.policy, &sa.conn.name, sa.remote.ip());
-        if sa.is_up() && !sa.roam.leaving && other.is_some() {
-            (sa.roam.leaving, sa.roam.elsewhere) = (true, true);
+        let other = way::elsewhere(self.policy, &sa.conn().name, sa.remote().ip());
+        if sa.is_up() && !sa.roam().leaving && other.is_some() {
+            let roam = sa.roam_mut();
+            (roam.leaving, roam.elsewhere) = (true, true);
             self.succeed(sa, other);
         }
     }
 
     fn have_path(&mut self, sa: &mut IkeSa) {
-        if !std::mem::take(&mut sa.roam.no_path) {
-            if sa.is_up() && way::asks_for_life(self.now.saturating_duration_since(sa.last_in)) {
-                sa.roam.probe = true;
+        if !sa.path().unblock() {
+            if sa.is_up() && way::asks_for_life(self.now.saturating_duration_since(sa.signs().last_in)) {
+                sa.roam_mut().probe = true;
                 let at = self.now + jitter::part(&mut self.rng, ROAM_PROBE_SPREAD);
-                self.timers.set(Timer::Liveness(sa.id), at);
+                self.timers.set(Timer::Liveness(sa.id()), at);
             }
             return;
         }
-        let line = format!("there is a way to {} again, IKE_SA {} goes on", sa.remote.ip(), sa.name());
+        let line = format!("there is a way to {} again, IKE_SA {} goes on", sa.remote().ip(), sa.name());
         self.log(Level::Info, sa, line);
-        if std::mem::take(&mut sa.roam.elsewhere) {
+        if std::mem::take(&mut sa.roam_mut().elsewhere) {
             // Attempts to come find that nobody is leaving any more.
-            sa.roam.leaving = false;
+            sa.roam_mut().leaving = false;
         }
         self.send_again(sa);
         if sa.is_up() {
-            if sa.active.is_none() {
+            if sa.work().active().is_none() {
                 liveness::queue(sa);
             }
             liveness::rearm(self, sa);
@@ -194,83 +198,82 @@ impl Context<'_> {
 
     /// Another IKE_SA, from the address that is right now, takes over.
     fn move_to(&mut self, sa: &mut IkeSa, to: IpAddr, there: bool) {
-        let possible = way::can_take_over(self.policy, &sa.conn.name);
-        let line = format!("our address for {} has changed from {} to {to}", sa.remote.ip(), sa.local.ip());
+        let possible = way::can_take_over(self.policy, &sa.conn().name);
+        let line =
+            format!("our address for {} has changed from {} to {to}", sa.remote().ip(), sa.local().ip());
         self.log(Level::Info, sa, line);
         if !possible {
             self.log(Level::Warn, sa, "the peer has to initiate anew: it has no address to initiate to here");
             return;
         }
-        sa.roam.leaving = true;
+        sa.roam_mut().leaving = true;
         if !there {
             // The old way is gone; the request in flight waits for the new address.
             self.lose_path(sa);
         }
-        self.succeed(sa, Some(sa.remote.ip()));
+        self.succeed(sa, Some(sa.remote().ip()));
     }
 
     /// Begins the IKE_SA that is to take over, with all the children, to this address of the peer
     /// first.
     fn succeed(&mut self, sa: &IkeSa, prefer: Option<IpAddr>) {
-        let (conn, children) = (sa.conn.name.clone(), children_wanted(sa));
-        self.report(Report::TakeOver { ike: sa.id, conn, children, prefer });
+        let (conn, children) = (sa.conn().name.clone(), children_wanted(sa));
+        self.report(Report::TakeOver { ike: sa.id(), conn, children, prefer });
     }
 
     /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal
     /// implementations", RFC 7296 section 4): a new one, with all the children, takes over before
     /// the old one ends.
     pub(crate) fn renew(&mut self, sa: &mut IkeSa) {
-        if !way::can_take_over(self.policy, &sa.conn.name) {
+        if !way::can_take_over(self.policy, &sa.conn().name) {
             self.log(
                 Level::Warn,
                 sa,
                 "the peer takes no rekeying, and has no address to initiate a new IKE_SA to",
             );
-        } else if !std::mem::replace(&mut sa.roam.leaving, true) {
+        } else if !std::mem::replace(&mut sa.roam_mut().leaving, true) {
             let line = format!("the peer takes no rekeying, a new IKE_SA takes over from {}", sa.name());
             self.log(Level::Info, sa, line);
-            self.succeed(sa, Some(sa.remote.ip()));
+            self.succeed(sa, Some(sa.remote().ip()));
         }
     }
 
     /// Called when something has been done on an IKE_SA. If it was made to take over from another,
     /// and has nothing left to do, that one can go.
     pub(crate) fn moved_on(&mut self, sa: &mut IkeSa) {
-        if sa.dead {
+        if sa.is_dead() {
             return;
         }
-        if sa.is_up() && std::mem::take(&mut sa.roam.misplaced) {
-            self.move_to(sa, sa.local.ip(), true);
+        if sa.is_up() && std::mem::take(&mut sa.roam_mut().misplaced) {
+            self.move_to(sa, sa.local().ip(), true);
         }
         if sa.is_up()
-            && sa.active.is_none()
-            && sa.wait.is_none()
-            && sa.queue.is_empty()
-            && let Some(old) = sa.roam.replaces.take()
+            && sa.is_idle()
+            && let Some(old) = sa.roam_mut().replaces.take()
         {
-            self.todo.push_back(Todo::Retire { old, local: sa.local.ip(), remote: sa.remote.ip() });
+            self.todo.push_back(Todo::Retire { old, local: sa.local().ip(), remote: sa.remote().ip() });
         }
     }
 
     /// Sends the request in flight once more, and counts its retransmissions from the beginning.
     fn send_again(&mut self, sa: &mut IkeSa) {
-        let (local, remote) = (sa.local, sa.remote);
-        let Some(active) = sa.active.as_mut() else { return };
+        let (local, remote) = (sa.local(), sa.remote());
+        let Some(active) = sa.work_mut().active_mut() else { return };
         active.tries = 0;
         let bytes = active.bytes.clone();
         self.transmit_of(sa, local, remote, &bytes);
-        self.timers.set(Timer::Retransmit(sa.id), self.now + self.limits().retransmit_timeout);
+        self.timers.set(Timer::Retransmit(sa.id()), self.now + self.limits().retransmit_timeout);
     }
 }
 
 /// One that a change of ways means something to: established, or an attempt of ours.
 fn concerned(sa: &IkeSa) -> bool {
-    !sa.dead
-        && !sa.remote.ip().is_unspecified()
-        && match sa.state {
+    !sa.is_dead()
+        && !sa.remote().ip().is_unspecified()
+        && match sa.state() {
             IkeState::Established | IkeState::Rekeying => true,
             IkeState::Created | IkeState::Connecting => {
-                sa.initiator && !sa.is_up() && !sa.local.ip().is_unspecified()
+                sa.is_initiator() && !sa.is_up() && !sa.local().ip().is_unspecified()
             }
             IkeState::Rekeyed | IkeState::Deleting => false,
         }
@@ -279,7 +282,7 @@ fn concerned(sa: &IkeSa) -> bool {
 /// Names of the children that stand or are on their way; `None` alone for an IKE_SA without any.
 fn children_wanted(sa: &IkeSa) -> Vec<Option<String>> {
     let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
-    let standing = sa.children.values().filter(|c| live(c.state)).map(|c| c.config.name.as_str());
+    let standing = sa.children().filter(|c| live(c.state)).map(|c| c.config.name.as_str());
     let names: BTreeSet<&str> = standing.chain(names_in_work(sa)).collect();
     match names.is_empty() {
         true => vec![None],

@@ -16,7 +16,7 @@ impl Context<'_> {
     /// True when a peer says that it is us, and the configuration does not say that this is whom we
     /// expect.
     pub(crate) fn claims_to_be_us(&self, sa: &IkeSa, peer: &Identity) -> bool {
-        self.policy().claims_to_be_us(&sa.conn, &sa.local_id, peer)
+        self.policy().claims_to_be_us(sa.conn(), sa.local_id(), peer)
     }
 
     /// The best connection for a peer that says it is `idi`, and perhaps that we are `idr`. `suite`
@@ -42,9 +42,8 @@ impl Context<'_> {
 
     /// The peer has said who it is, and belongs to another connection than its address suggested.
     pub(crate) fn move_to_conn(&mut self, sa: &mut IkeSa, conn: Arc<Connection>) {
-        self.effect(Effect::LeftConnection(sa.conn.name.clone()));
-        sa.local_id = conn.local_identity(sa.local.ip());
-        sa.conn = conn;
+        self.effect(Effect::LeftConnection(sa.conn().name.clone()));
+        sa.move_to_conn(conn);
     }
 }
 

@@ -20,15 +20,15 @@ use ironswan_keying::Close;
 impl Context<'_> {
     /// Queues a datagram of an IKE_SA.
     pub(crate) fn transmit_of(&mut self, sa: &IkeSa, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
-        let known = (sa.initiator || sa.is_up()) && remote.ip() == sa.remote.ip();
-        self.outbox.send(known.then_some(sa.id), (local, remote), self.ports.natt, message);
+        let known = (sa.is_initiator() || sa.is_up()) && remote.ip() == sa.remote().ip();
+        self.outbox.send(known.then_some(sa.id()), (local, remote), self.ports.natt, message);
     }
 
     /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without
     /// marker.
     pub(crate) fn transmit_keepalive(&mut self, sa: &IkeSa) {
-        let (local, remote) = (sa.local, sa.remote);
-        self.outbox.transmit(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id) });
+        let (local, remote) = (sa.local(), sa.remote());
+        self.outbox.transmit(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id()) });
     }
 
     /// Sends our request, and waits for the response.
@@ -39,7 +39,7 @@ impl Context<'_> {
         task: Task,
         payloads: &[Payload],
     ) {
-        let Some(mid) = sa.window.next_out() else {
+        let Some(mid) = sa.work().next_mid() else {
             self.log(Level::Error, sa, "message IDs are used up, closing IKE_SA");
             self.fail_task(task, "message IDs are used up");
             self.close(sa, Close::Lost("message IDs are used up".to_owned()));
@@ -61,31 +61,32 @@ impl Context<'_> {
             }
             return;
         };
-        if let Some(init) = sa.init.as_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {
+        if let Some(init) = sa.init_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {
             init.request.clone_from(&bytes);
         }
         if let Some(c) = self.counters.exchange(exchange) {
             c.out_req += 1;
         }
         self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({} bytes)", bytes.len()));
-        if !sa.roam.no_path {
-            self.transmit_of(sa, sa.local, sa.remote, &bytes);
+        if !sa.is_blocked() {
+            self.transmit_of(sa, sa.local(), sa.remote(), &bytes);
             let delay = self.until_retransmit(sa, 0);
-            self.timers.set(Timer::Retransmit(sa.id), self.now + delay);
+            self.timers.set(Timer::Retransmit(sa.id()), self.now + delay);
         }
-        sa.active = Some(Active { task, mid, exchange, bytes, tries: 0 });
+        sa.work_mut().sent(Active { task, mid, exchange, bytes, tries: 0 });
     }
 
     /// Sends a request and forgets it: the last word of an IKE_SA that is dropped.
     pub(crate) fn send_last_word(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
         // With a request in flight the next ID is used: a peer that has seen that request takes
         // this one.
-        let mid = sa.window.next_out().map(|m| if sa.active.is_some() { m.saturating_add(1) } else { m });
+        let mid =
+            sa.work().next_mid().map(|m| if sa.work().active().is_some() { m.saturating_add(1) } else { m });
         let Some(mid) = mid else { return };
         let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
         if let Some(bytes) = sa.seal(self.rng, &header, payloads) {
             self.counters.info.out_req += 1;
-            self.transmit_of(sa, sa.local, sa.remote, &bytes);
+            self.transmit_of(sa, sa.local(), sa.remote(), &bytes);
         }
     }
 
@@ -97,7 +98,7 @@ impl Context<'_> {
     /// Answers the peer's request that is being worked on. The bytes are kept for when it comes
     /// again.
     pub(crate) fn respond(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
-        let Some(a) = sa.answering.take() else { return };
+        let Some(a) = sa.work_mut().take_answering() else { return };
         let header = sa.header(a.exchange, true, a.mid);
         let bytes = if a.exchange == ExchangeType::IKE_SA_INIT {
             Message { header, payloads: payloads.to_vec() }.emit().ok()
@@ -112,10 +113,10 @@ impl Context<'_> {
             c.out_rsp += 1;
         }
         self.transmit_of(sa, a.local, a.remote, &bytes);
-        if let Some(init) = sa.init.as_mut().filter(|_| a.exchange == ExchangeType::IKE_SA_INIT) {
+        if let Some(init) = sa.init_mut().filter(|_| a.exchange == ExchangeType::IKE_SA_INIT) {
             init.response.clone_from(&bytes);
         }
-        sa.window.answered(a.digest, bytes);
+        sa.work_mut().responded(a.digest, bytes);
     }
 
     /// Answers with one notification.
@@ -128,8 +129,8 @@ impl Context<'_> {
         if exchange.is_of_peer() {
             self.count_computing(sa, true);
         }
-        let id = self.ask(Pending::Sa(sa.id), request);
-        sa.wait = Some(Wait { id, exchange: Box::new(exchange) });
+        let id = self.ask(Pending::Sa(sa.id()), request);
+        sa.wait_for(Wait { id, exchange: Box::new(exchange) });
     }
 
     /// Asks for a key pair of this method.

@@ -34,7 +34,7 @@ impl Endpoint {
             Timer::RekeyChild(id) => self.with_child(now, id, |cx, sa| cx.rekey_child(sa, id)),
             Timer::LifeChild(id) => self.with_child(now, id, |cx, sa| cx.expire_child(sa, id)),
             Timer::Redundant(id) => self.with_child(now, id, |_, sa| {
-                sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
+                sa.work_mut().push(Task::DeleteChild(DeleteChild::of(vec![id], None)));
             }),
             Timer::OldInbound(id) => self.aside(now, |cx| cx.drop_old_inbound(id)),
             Timer::Paths => self.ask_lost_paths(now),
@@ -58,7 +58,7 @@ impl Endpoint {
     fn half_open_over(&mut self, now: Instant, sa: &mut IkeSa) {
         if sa.is_up() {
             // Late copies of its IKE_SA_INIT request have had time to arrive.
-            if let Some((spi_i, remote)) = sa.half_open.take() {
+            if let Some((spi_i, remote)) = sa.take_half_open() {
                 self.half_open.forget(spi_i, remote);
             }
         } else {
@@ -98,7 +98,7 @@ impl Endpoint {
     /// one of ours.
     fn rejected(&mut self, p: &RejectedPackets) {
         let home = self.spis.inbound(p.spi).and_then(|id| self.spis.home(id));
-        let conn = home.and_then(|id| self.sas.get(&id)).map(|sa| sa.conn.name.clone());
+        let conn = home.and_then(|id| self.sas.get(&id)).map(|sa| sa.conn().name.clone());
         let more = match p.count {
             1 => String::new(),
             n => format!(" ({} more since the last such line)", n - 1),
@@ -127,31 +127,31 @@ impl Context<'_> {
         if restart::unanswered(self, sa) {
             return;
         }
-        let (local, remote) = (sa.local, sa.remote);
-        let Some(active) = sa.active.as_mut() else { return };
+        let (local, remote) = (sa.local(), sa.remote());
+        let Some(active) = sa.work_mut().active_mut() else { return };
         if active.tries < self.limits().retransmit_tries {
             active.tries += 1;
             let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
             self.counters.retransmits_out += 1;
             self.transmit_of(sa, local, remote, &bytes);
             let delay = self.until_retransmit(sa, tries);
-            self.timers.set(Timer::Retransmit(sa.id), self.now + delay);
+            self.timers.set(Timer::Retransmit(sa.id()), self.now + delay);
             self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
             return;
         }
         let tries = active.tries;
         self.counters.timeouts += 1;
-        match sa.state {
+        match sa.state() {
             // Only the DELETE of what is gone anyway was not answered.
             IkeState::Rekeyed => return self.close(sa, Close::Replaced),
-            IkeState::Deleting if sa.announced => return self.close(sa, Close::ByUs),
+            IkeState::Deleting if sa.is_announced() => return self.close(sa, Close::ByUs),
             IkeState::Deleting => return self.close(sa, Close::Replaced),
             _ => {}
         }
         self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
         if sa.is_up() {
             self.close(sa, Close::Lost("the peer does not respond".to_owned()));
-        } else if let Some((_, why)) = sa.init.as_mut().and_then(|init| init.refusal.take()) {
+        } else if let Some((_, why)) = sa.init_mut().and_then(|init| init.refusal.take()) {
             self.close(sa, Close::Failed(why));
         } else {
             if sa.may_be_up_there() {
@@ -165,43 +165,42 @@ impl Context<'_> {
 
     /// The hard end of an IKE_SA that could not be rekeyed.
     pub(super) fn over_time(&mut self, sa: &mut IkeSa) {
-        if !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+        if !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
             return;
         }
         self.log(Level::Warn, sa, "IKE_SA lifetime is over, deleting it");
-        sa.over_time = true;
+        sa.set_over_time();
         let again: Vec<(String, ChildAction)> = sa
-            .children
-            .values()
+            .children()
             .filter(|c| c.announced && c.replaced_by.is_none())
             .map(|c| &c.config)
             .chain(&unborn(sa))
             .map(|c| (c.name.clone(), c.start_action))
             .collect();
-        if sa.active.is_some() || sa.wait.is_some() {
+        if sa.work().active().is_some() || sa.waiting().is_some() {
             // There is no time to wait for the exchange under way.
             self.last_delete(sa);
         } else {
-            sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+            sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
         }
         for (name, action) in again {
-            self.act(&sa.conn.name.clone(), &name, action);
+            self.act(&sa.conn().name.clone(), &name, action);
         }
     }
 
     /// Starts rekeying a child, unless that or its end is under way.
     pub(crate) fn rekey_child(&mut self, sa: &mut IkeSa, id: ChildId) {
-        let Some(child) = sa.children.get(&id) else { return };
-        let queued = sa.queue.iter().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
+        let Some(child) = sa.child(id) else { return };
+        let queued = sa.work().queued().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
         if child.state == ChildState::Installed && child.redundant_to.is_none() && !queued {
             let new = NewChild::new(child.config.clone(), Some(id), None);
-            sa.queue.push_back(Task::Child(Box::new(new)));
+            sa.work_mut().push(Task::Child(Box::new(new)));
         }
     }
 
     /// A hard limit is reached: nothing is carried any more, whatever the IKE_SA is busy with.
     pub(super) fn expire_child(&mut self, sa: &mut IkeSa, id: ChildId) {
-        let Some(child) = sa.children.get(&id) else { return };
+        let Some(child) = sa.child(id) else { return };
         if child.state == ChildState::Deleting {
             return;
         }
@@ -215,25 +214,26 @@ impl Context<'_> {
             self.activate(sa, heir);
         }
         let mut delete = DeleteChild::of(vec![id], None);
-        if sa.active.is_some() || sa.wait.is_some() {
+        if sa.work().active().is_some() || sa.waiting().is_some() {
             // The peer is told when there is time, perhaps after minutes of retransmissions of a
             // rekeying.
             let gone = self.remove_child(sa, id);
             delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
         }
-        sa.queue.push_back(Task::DeleteChild(delete));
-        if let Some(child) = sa.children.get_mut(&id) {
-            self.count_gone(&sa.conn.name, child);
+        sa.work_mut().push(Task::DeleteChild(delete));
+        let conn = sa.conn().clone();
+        if let Some(child) = sa.child_mut(id) {
+            self.count_gone(&conn.name, child);
         }
         if let Some(config) = again {
-            self.report(Report::Expired { conn: sa.conn.name.clone(), child: config });
+            self.report(Report::Expired { conn: sa.conn().name.clone(), child: config });
         }
     }
 
     /// Drops the IKE_SA. A peer that has it, or may have it, is sent a DELETE, whose answer is not
     /// waited for.
     pub(crate) fn last_delete(&mut self, sa: &mut IkeSa) {
-        if (sa.is_up() || sa.may_be_up_there()) && self.is_ours(sa.local.ip()) {
+        if (sa.is_up() || sa.may_be_up_there()) && self.is_ours(sa.local().ip()) {
             self.say_deleted(sa);
         }
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());

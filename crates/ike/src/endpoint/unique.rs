@@ -22,22 +22,22 @@ use ironswan_keying::limits::TWIN_DELETE;
 
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
-    Some((sa.local_id.folded(), sa.remote_id.as_ref()?.folded()))
+    Some((sa.local_id().folded(), sa.remote_id()?.folded()))
 }
 
 impl Endpoint {
     /// An IKE_SA is established: it is found by its identities from now on.
     pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
         let Some(ids) = identities(sa) else { return };
-        self.peers.add_sa(&ids.1, sa.id);
-        self.by_ids.entry(ids).or_default().insert(sa.id);
+        self.peers.add_sa(&ids.1, sa.id());
+        self.by_ids.entry(ids).or_default().insert(sa.id());
     }
 
     /// An IKE_SA has ended, or been replaced.
     pub(crate) fn forget_identities(&mut self, sa: &IkeSa) {
         let Some(ids) = identities(sa) else { return };
-        remove_from(&mut self.by_ids, &ids, sa.id);
-        self.peers.remove_sa(&ids.1, sa.id);
+        remove_from(&mut self.by_ids, &ids, sa.id());
+        self.peers.remove_sa(&ids.1, sa.id());
     }
 
     /// Decides whether the peer, which has just been authenticated, gets this IKE_SA, and ends the
@@ -53,7 +53,7 @@ impl Endpoint {
             return Err(Authentication::KeptOther.into());
         };
         // An IKE_SA of our own making is not limited.
-        if !sa.initiator
+        if !sa.is_initiator()
             && let Some(why) = self.make_room(now, sa, peer, &leaving)
         {
             self.counters.id_refused += 1;
@@ -104,13 +104,13 @@ impl Endpoint {
             return Room::Enough;
         }
         let present = self.peers.sas(&peer).filter_map(|id| self.sas.get(&id)).map(|sa| Present {
-            id: sa.id,
-            stays: stands(sa) && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_))),
-            silent: now.saturating_duration_since(sa.last_in),
-            same_address: sa.remote.ip() == new.remote.ip(),
-            same_port: sa.remote == new.remote,
-            unanswered: sa.active.as_ref().map(|active| active.tries),
-            has_way: !sa.roam.no_path,
+            id: sa.id(),
+            stays: stands(sa) && !sa.work().queued().any(|t| matches!(t, Task::DeleteIke(_))),
+            silent: now.saturating_duration_since(sa.signs().last_in),
+            same_address: sa.remote().ip() == new.remote().ip(),
+            same_port: sa.remote() == new.remote(),
+            unanswered: sa.work().active().map(|active| active.tries),
+            has_way: !sa.is_blocked(),
         });
         contact::room(max, &present.collect::<Vec<_>>(), leaving)
     }
@@ -118,15 +118,15 @@ impl Endpoint {
     /// The peer has just been authenticated: other IKE_SAs with the same pair of identities that
     /// end once this one is let in ([`Self::end_replaced`]). `None`: it is refused.
     fn check_unique(&mut self, sa: &IkeSa, remote_id: &Identity, initial_contact: bool) -> Option<Leaving> {
-        let ids = self.by_ids.get(&(sa.local_id.folded(), remote_id.folded())).into_iter().flatten();
-        let others = ids.filter(|id| **id != sa.id).filter_map(|id| self.sas.get(id)).map(|other| Older {
-            id: other.id,
+        let ids = self.by_ids.get(&(sa.local_id().folded(), remote_id.folded())).into_iter().flatten();
+        let others = ids.filter(|id| **id != sa.id()).filter_map(|id| self.sas.get(id)).map(|other| Older {
+            id: other.id(),
             stands: stands(other),
-            before: other.established.is_some_and(|at| at <= sa.created),
+            before: other.established().is_some_and(|at| at <= sa.created()),
             // [`Self::collapse`] settles these.
             crossed: crossed(sa, other),
         });
-        let leaving = contact::duplicates(sa.conn.unique, initial_contact, &others.collect::<Vec<_>>());
+        let leaving = contact::duplicates(sa.conn().unique, initial_contact, &others.collect::<Vec<_>>());
         if leaving.is_none() {
             let line = format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
             self.log(Level::Warn, sa, line);
@@ -147,7 +147,7 @@ impl Endpoint {
             self.log(Level::Info, sa, line);
             self.with_sa(now, id, |_, old| {
                 if stands(old) {
-                    old.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+                    old.work_mut().push(Task::DeleteIke(DeleteIke::default()));
                 }
             });
         }
@@ -159,7 +159,7 @@ impl Endpoint {
     /// its IKE_SA is deleted from here.
     pub(super) fn collapse(&mut self, now: Instant, id: IkeId, late: bool) {
         let Some(sa) = self.sas.get(&id) else { return };
-        if !contact::counts_identities(sa.conn.unique) || !settled(sa) {
+        if !contact::counts_identities(sa.conn().unique) || !settled(sa) {
             return;
         }
         let Some(ids) = identities(sa) else { return };
@@ -170,13 +170,13 @@ impl Endpoint {
                     sa,
                     "the peer has initiated meanwhile, this attempt is not needed any more",
                 );
-                for task in std::mem::take(&mut sa.queue) {
+                for task in sa.work_mut().take_queue() {
                     if let Task::Child(new) = task {
                         ep.abandon(&new);
                         ep.done(new.ticket, Ok(()));
                     }
                 }
-                let ticket = sa.ticket.take();
+                let ticket = sa.attempt_mut().ticket.take();
                 ep.done(ticket, Ok(()));
                 ep.close_ike(now, sa, Close::Replaced);
             });
@@ -186,29 +186,29 @@ impl Endpoint {
         let twins = self.by_ids.get(&ids).into_iter().flatten();
         let twin = twins
             .filter_map(|other| self.sas.get(other))
-            .find(|o| o.id != id && crossed(sa, o) && settled(o) && Arc::ptr_eq(&o.conn, &sa.conn));
+            .find(|o| o.id() != id && crossed(sa, o) && settled(o) && Arc::ptr_eq(o.conn(), sa.conn()));
         let Some(twin) = twin else { return };
-        let (loser, winner) = if sa.spi_i < twin.spi_i { (sa, twin) } else { (twin, sa) };
+        let (loser, winner) = if sa.spi_i() < twin.spi_i() { (sa, twin) } else { (twin, sa) };
         let covered = |c: &Child| {
-            winner.children.values().any(|w| {
+            winner.children().any(|w| {
                 w.config.name == c.config.name
                     && w.agreed.local_ts == c.agreed.local_ts
                     && w.agreed.remote_ts == c.agreed.remote_ts
             })
         };
-        if !loser.children.values().all(covered) || (late && loser.id != id) {
+        if !loser.children().all(covered) || (late && loser.id() != id) {
             return;
         }
-        if !loser.initiator && !late {
-            let id = loser.id;
+        if !loser.is_initiator() && !late {
+            let id = loser.id();
             return self.timers.set(Timer::Twin(id), now + TWIN_DELETE);
         }
         let line =
             format!("both sides have initiated, IKE_SA {} stays and {} goes", winner.name(), loser.name());
-        let loser = loser.id;
+        let loser = loser.id();
         self.with_sa(now, loser, |ep, sa| {
             ep.log(Level::Info, sa, line);
-            sa.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+            sa.work_mut().push(Task::DeleteIke(DeleteIke::default()));
         });
     }
 }
@@ -218,54 +218,53 @@ impl Endpoint {
     /// initiative with all that the attempt is for. (Once it is answered, both sides may have it,
     /// and [`Endpoint::collapse`] decides.)
     fn needless_attempt(&self, up: &IkeSa) -> Option<IkeId> {
-        if up.initiator {
+        if up.is_initiator() {
             return None;
         }
         // With all that is configured: the peer may have asked for less than it would have given.
         let whole = |c: &Child| {
-            let ours = narrow::resolve(&c.config.local_ts, up.local.ip());
-            let theirs = narrow::resolve(&c.config.remote_ts, up.remote.ip());
+            let ours = narrow::resolve(&c.config.local_ts, up.local().ip());
+            let theirs = narrow::resolve(&c.config.remote_ts, up.remote().ip());
             narrow::covers(&c.agreed.local_ts, &ours) && narrow::covers(&c.agreed.remote_ts, &theirs)
         };
-        let stands =
-            |name: &str| up.children.values().any(|c| c.config.name == name && c.announced && whole(c));
+        let stands = |name: &str| up.children().any(|c| c.config.name == name && c.announced && whole(c));
         // Of a connection that is open to others as well, it may be one of these.
-        if !self.policy().hosts(&up.conn.remote_addrs).contains(&up.remote.ip()) {
+        if !self.policy().hosts(&up.conn().remote_addrs).contains(&up.remote().ip()) {
             return None;
         }
         let needless = |sa: &&IkeSa| {
-            sa.initiator
+            sa.is_initiator()
                 && !sa.is_up()
-                && !sa.dead
-                && sa.spi_r == 0
-                && sa.roam.replaces.is_none()
-                && Arc::ptr_eq(&sa.conn, &up.conn)
+                && !sa.is_dead()
+                && sa.spi_r() == 0
+                && sa.roam().replaces.is_none()
+                && Arc::ptr_eq(sa.conn(), up.conn())
                 && names_in_work(sa).all(stands)
-                && (names_in_work(sa).next().is_some() || sa.ticket.is_some())
+                && (names_in_work(sa).next().is_some() || sa.attempt().ticket.is_some())
         };
-        let same = self.by_conn.get(&up.conn.name).into_iter().flatten();
-        same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id)
+        let same = self.by_conn.get(&up.conn().name).into_iter().flatten();
+        same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id())
     }
 }
 
 /// Established, and not on its way out.
 fn stands(sa: &IkeSa) -> bool {
-    matches!(sa.state, IkeState::Established | IkeState::Rekeying)
+    matches!(sa.state(), IkeState::Established | IkeState::Rekeying)
 }
 
 /// Established, and with nothing on its way.
 fn settled(sa: &IkeSa) -> bool {
-    sa.state == IkeState::Established && sa.active.is_none() && sa.wait.is_none() && sa.queue.is_empty()
+    sa.state() == IkeState::Established && sa.is_idle()
 }
 
 /// Each was begun by another side, before the other one was up, and both are with one peer: between
 /// the same addresses, or of a connection that is for one peer only, which may have several
 /// addresses.
 fn crossed(a: &IkeSa, b: &IkeSa) -> bool {
-    let before = |x: &IkeSa, y: &IkeSa| y.established.is_none_or(|t| x.created <= t);
-    let same_addrs = a.remote.ip() == b.remote.ip() && a.local.ip() == b.local.ip();
-    a.initiator != b.initiator
-        && (same_addrs || (Arc::ptr_eq(&a.conn, &b.conn) && a.conn.is_for_one_peer()))
+    let before = |x: &IkeSa, y: &IkeSa| y.established().is_none_or(|t| x.created() <= t);
+    let same_addrs = a.remote().ip() == b.remote().ip() && a.local().ip() == b.local().ip();
+    a.is_initiator() != b.is_initiator()
+        && (same_addrs || (Arc::ptr_eq(&a.conn(), &b.conn()) && a.conn().is_for_one_peer()))
         && before(a, b)
         && before(b, a)
 }

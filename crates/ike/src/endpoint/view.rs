@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Endpoint;
 use crate::child::Child;
 use crate::event::{ChildSaInfo, IkeSaInfo, IkeState};
-use crate::sa::{Active, IkeSa, Wait};
+use crate::sa::{IkeSa, Wait};
 use crate::task::Task;
 use crate::timer::{Timer, Timers};
 
@@ -44,44 +44,44 @@ impl Endpoint {
 /// A snapshot of an IKE_SA with its children.
 pub(super) fn snapshot(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
     let mut info = snapshot_without_children(timers, now, sa);
-    info.children = sa.children.values().map(|c| child_snapshot(timers, now, c)).collect();
+    info.children = sa.children().map(|c| child_snapshot(timers, now, c)).collect();
     info
 }
 
 /// A snapshot of an IKE_SA without its children.
 pub(super) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
     let left = |timer| timers.get(timer).map(|at| at.saturating_duration_since(now));
-    let mut tasks_active: Vec<_> = sa.active.iter().map(|a: &Active| a.task.name()).collect();
+    let mut tasks_active: Vec<_> = sa.work().active().into_iter().map(|a| a.task.name()).collect();
     let mut tasks_passive = Vec::new();
     // A response that is being judged belongs to the request in flight.
-    let waits = |w: &&Wait| w.exchange.is_of_peer() || sa.active.is_none();
-    if let Some(wait) = sa.wait.as_ref().filter(waits) {
+    let waits = |w: &&Wait| w.exchange.is_of_peer() || sa.work().active().is_none();
+    if let Some(wait) = sa.waiting().filter(waits) {
         let tasks = if wait.exchange.is_of_peer() { &mut tasks_passive } else { &mut tasks_active };
         tasks.push(wait.exchange.name());
     }
-    let state = match sa.state {
+    let state = match sa.state() {
         // An attempt that was let go was never rekeyed.
         IkeState::Rekeyed if !sa.is_up() => IkeState::Deleting,
         state => state,
     };
     IkeSaInfo {
-        id: sa.id,
-        conn: sa.conn.name.clone(),
+        id: sa.id(),
+        conn: sa.conn().name.clone(),
         state,
-        initiator: sa.initiator,
-        spi_i: sa.spi_i,
-        spi_r: sa.spi_r,
-        local: sa.local,
-        remote: sa.remote,
-        local_id: Some(sa.local_id.clone()),
-        remote_id: sa.remote_id.clone(),
-        suite: sa.suite,
-        nat_local: sa.nat.local,
-        nat_remote: sa.nat.remote,
-        nat_fake: sa.nat.fake,
-        established: sa.established.map(|t| now.saturating_duration_since(t)),
-        rekey_in: left(Timer::RekeyIke(sa.id)),
-        tasks_queued: sa.queue.iter().map(Task::name).collect(),
+        initiator: sa.is_initiator(),
+        spi_i: sa.spi_i(),
+        spi_r: sa.spi_r(),
+        local: sa.local(),
+        remote: sa.remote(),
+        local_id: Some(sa.local_id().clone()),
+        remote_id: sa.remote_id().cloned(),
+        suite: sa.suite(),
+        nat_local: sa.nat().local,
+        nat_remote: sa.nat().remote,
+        nat_fake: sa.nat().fake,
+        established: sa.established().map(|t| now.saturating_duration_since(t)),
+        rekey_in: left(Timer::RekeyIke(sa.id())),
+        tasks_queued: sa.work().queued().map(Task::name).collect(),
         tasks_active,
         tasks_passive,
         children: Vec::new(),

@@ -118,9 +118,9 @@ impl Selectors<'_> {
 fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
     let mut found = Vec::new();
     let wanted = if asked.transport.is_some() { Mode::Transport } else { Mode::Tunnel };
-    for config in sa.conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
-        let ours = narrow::resolve(&config.local_ts, sa.local.ip());
-        let theirs = narrow::resolve(&config.remote_ts, sa.remote.ip());
+    for config in sa.conn().children.iter().filter(|c| c.kind == ChildKind::Protect) {
+        let ours = narrow::resolve(&config.local_ts, sa.local().ip());
+        let theirs = narrow::resolve(&config.remote_ts, sa.remote().ip());
         let Some((mode, seen)) = asked.narrow(sa, config.mode, &ours, &theirs) else { continue };
         let exact = u8::from(seen.local == ours && seen.remote == theirs);
         let (tsi, tsr) = match &asked.transport {
@@ -165,13 +165,13 @@ fn still_allowed(cx: &Context<'_>, sa: &IkeSa, o: &Offered) -> Result<(), Diagno
     let pairs = |l: &[TrafficSelector], r: &[TrafficSelector]| l.len().saturating_mul(r.len());
     let left = cx.pieces_left(sa);
     let fits = |whole: usize| pairs(local, remote) <= whole.saturating_add(left);
-    let fits = match o.rekey.and_then(|id| sa.children.get(&id)).map(|old| &old.agreed) {
+    let fits = match o.rekey.and_then(|id| sa.child(id)).map(|old| &old.agreed) {
         // The same pieces are the same policies.
         Some(old) if (&old.local_ts, &old.remote_ts) == (local, remote) => true,
         Some(old) => left > 0 && fits(pairs(&old.local_ts, &old.remote_ts)),
         None => {
-            let ours = narrow::resolve(&o.config.local_ts, sa.local.ip());
-            fits(pairs(&ours, &narrow::resolve(&o.config.remote_ts, sa.remote.ip())))
+            let ours = narrow::resolve(&o.config.local_ts, sa.local().ip());
+            fits(pairs(&ours, &narrow::resolve(&o.config.remote_ts, sa.remote().ip())))
         }
     };
     let asked = || Pair { local: local.clone(), remote: remote.clone() };
@@ -183,13 +183,13 @@ fn still_allowed(cx: &Context<'_>, sa: &IkeSa, o: &Offered) -> Result<(), Diagno
 fn unacceptable(sa: &IkeSa, asked: &Selectors<'_>, rekey: Option<ChildId>) -> Diagnosis {
     let pair = |local: &[_], remote: &[_]| Pair { local: local.to_vec(), remote: remote.to_vec() };
     let wanted = pair(asked.tsr, asked.tsi);
-    if let Some(old) = rekey.and_then(|id| sa.children.get(&id)) {
+    if let Some(old) = rekey.and_then(|id| sa.child(id)) {
         let in_use = pair(&old.agreed.local_ts, &old.agreed.remote_ts);
         return Reason::Narrows { asked: wanted, child: old.name(), in_use }.into();
     }
-    let configured = sa.conn.children.iter().map(|c| {
-        let local = narrow::resolve(&c.local_ts, sa.local.ip());
-        (c.name.clone(), Pair { local, remote: narrow::resolve(&c.remote_ts, sa.remote.ip()) })
+    let configured = sa.conn().children.iter().map(|c| {
+        let local = narrow::resolve(&c.local_ts, sa.local().ip());
+        (c.name.clone(), Pair { local, remote: narrow::resolve(&c.remote_ts, sa.remote().ip()) })
     });
     Reason::Unacceptable { asked: wanted, configured: configured.collect() }.into()
 }
@@ -219,7 +219,7 @@ fn consider(
     };
     // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10):
     // the IKE_SA's makes the keys.
-    if let Some(suite) = sa.suite.filter(|s| !first && !negotiate::nonce_fits(s.prf, &nonce)) {
+    if let Some(suite) = sa.suite().filter(|s| !first && !negotiate::nonce_fits(s.prf, &nonce)) {
         return Err(KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf }.into());
     }
     refuse_another(cx, sa, rekey)?;
@@ -227,7 +227,7 @@ fn consider(
     let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
     let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
     let asked = Selectors { tsi, tsr, transport, pieces: cx.pieces_left(sa) };
-    let configs = match rekey.and_then(|id| sa.children.get(&id)) {
+    let configs = match rekey.and_then(|id| sa.child(id)) {
         // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2):
         // a proposal that holds the old selectors gives the old selectors, another one nothing.
         Some(old) => asked
@@ -255,7 +255,7 @@ fn consider(
     let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
     let (mut refusal, mut of_ah) = (None, false);
     let mut chosen = None;
-    let carried = negotiate::carried(sa.nat.encap());
+    let carried = negotiate::carried(sa.nat().encap());
     for candidate in configs {
         match negotiate::select_child(&candidate.config.proposals, offered, carried, rule) {
             Ok(selected) => {
@@ -269,7 +269,7 @@ fn consider(
         }
     }
     let Some((Candidate { config, mode, seen }, selected)) = chosen else {
-        if sa.nat.encap() && (of_ah || negotiate::any_ah(offered)) {
+        if sa.nat().encap() && (of_ah || negotiate::any_ah(offered)) {
             cx.log_why(Level::Error, sa, "", &KeyExchange::AhThroughNat.into());
         }
         return Err(refusal.unwrap_or(KeyExchange::AhThroughNat).into());
@@ -347,7 +347,7 @@ fn accept(
     nonce_and_ke: Vec<Payload>,
 ) -> Result<(ChildId, Vec<Payload>), Diagnosis> {
     let (protocol, suite) = (o.agreed.protocol, o.agreed.suite);
-    let keys = sa.keys.as_ref().and_then(|k| k.child(protocol, &suite, shared, &o.ni, &o.nr));
+    let keys = sa.keys().and_then(|k| k.child(protocol, &suite, shared, &o.ni, &o.nr));
     let Some(keys) = keys else {
         return Err(KeyExchange::NoProposal {
             received: vec![o.answer.clone()],
@@ -358,7 +358,7 @@ fn accept(
         .into());
     };
     let (id, spi_in) = cx.new_child();
-    let reqid = o.rekey.and_then(|old| sa.children.get(&old)).map(|c| c.reqid);
+    let reqid = o.rekey.and_then(|old| sa.child(old)).map(|c| c.reqid);
     let mut payloads = Vec::new();
     if o.agreed.cpi_out.is_some() {
         o.agreed.cpi_in = cx.new_cpi(id);
@@ -438,7 +438,7 @@ fn say_why(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
         }
         Diagnosis::KeyExchange(KeyExchange::ChildLimit { .. }) => {
             // Once for each IKE_SA, however often it is asked for.
-            if !std::mem::replace(&mut sa.told_full, true) {
+            if !std::mem::replace(&mut sa.signs_mut().told_full, true) {
                 cx.log_why(Level::Warn, sa, "refusing another CHILD_SA", why);
             }
             return;
@@ -458,7 +458,7 @@ fn say_why(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
 pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     // "If a peer receives a request to [create or rekey a Child SA] when it is currently rekeying
     // [or closing] the IKE SA, it SHOULD reply with TEMPORARY_FAILURE" (RFC 7296 section 2.25.2).
-    if sa.state != IkeState::Established {
+    if sa.state() != IkeState::Established {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     if payloads.iter().any(|p| matches!(p, Payload::Ke(_))) && cx.computes_enough(sa) {

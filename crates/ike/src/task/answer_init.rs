@@ -52,11 +52,12 @@ fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
     let Some((private, public)) = pair else {
         return cx.close(sa, Close::Failed("no key pair could be made".to_owned()));
     };
-    let Some(init) = sa.init.as_mut() else { return };
+    let Some(init) = sa.init_mut() else { return };
     (init.private, init.public) = (Some(private), public);
     init.answered = Some(cx.now());
     cx.own(init, false);
-    let payloads = response(init, sa.spi_i, sa.spi_r, (sa.local, sa.remote), sa.nat.fake);
+    let Some(init) = sa.init() else { return };
+    let payloads = response(init, sa.spi_i(), sa.spi_r(), (sa.local(), sa.remote()), sa.nat().fake);
     cx.respond(sa, &payloads);
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn response(
 /// Asks for the shared secret, when IKE_AUTH comes. False when it has been asked for before: then
 /// it was no good.
 pub(crate) fn agree(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
-    let Some(init) = sa.init.as_mut() else { return false };
+    let Some(init) = sa.init_mut() else { return false };
     let Some(private) = init.private.take() else { return false };
     let (ke, peer_public) = (init.ke, init.peer_public.clone());
     cx.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerInit::NeedsSharedSecret);

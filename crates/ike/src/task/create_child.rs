@@ -79,7 +79,7 @@ impl Exchange for CreateChild {
 /// What is proposed for a child, with this SPI of ours: nothing, when all of it is AH and a NAT is
 /// between.
 fn proposals(sa: &IkeSa, config: &ChildConfig, spi: Spi, rule: KeRule) -> Vec<Proposal> {
-    let carried = negotiate::carried(sa.nat.encap());
+    let carried = negotiate::carried(sa.nat().encap());
     let all = config.proposals.iter().filter(|p| carried.contains(&p.protocol));
     negotiate::offer(all, &spi.0.to_be_bytes(), rule)
 }
@@ -119,7 +119,7 @@ pub(crate) fn prepare(
         new.cpi_in = if new.config.ipcomp { cx.new_cpi(new.id) } else { None };
         new.proposals = proposals(sa, &new.config, new.spi_in, rule);
     }
-    let wanted = match new.rekey.and_then(|id| sa.children.get(&id)) {
+    let wanted = match new.rekey.and_then(|id| sa.child(id)) {
         // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing
         // what is protected. The mode in use is asked for again.
         Some(old) => {
@@ -127,8 +127,8 @@ pub(crate) fn prepare(
             old.agreed.mode
         }
         None => {
-            new.local_ts = narrow::resolve(&new.config.local_ts, sa.local.ip());
-            new.remote_ts = narrow::resolve(&new.config.remote_ts, sa.remote.ip());
+            new.local_ts = narrow::resolve(&new.config.local_ts, sa.local().ip());
+            new.remote_ts = narrow::resolve(&new.config.remote_ts, sa.remote().ip());
             new.config.mode
         }
     };
@@ -161,20 +161,20 @@ pub(crate) fn sa_and_ts(new: &NewChild, nonce_and_ke: Vec<Payload>) -> Vec<Paylo
 }
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>) {
-    if sa.state != IkeState::Established {
+    if sa.state() != IkeState::Established {
         let why = "the IKE_SA is being closed";
         return cx.fail_task(Task::Child(new), why);
     }
     let stands = |c: &crate::child::Child| {
         c.config.name == new.config.name && matches!(c.state, ChildState::Installed | ChildState::Rekeying)
     };
-    if new.rekey.is_none() && sa.children.values().any(stands) {
+    if new.rekey.is_none() && sa.children().any(stands) {
         // Asked for more than once while the IKE_SA was on its way.
         return cx.done(new.ticket, Ok(()));
     }
     let mut in_use = None;
     if let Some(old) = new.rekey {
-        match sa.children.get_mut(&old) {
+        match sa.child_mut(old) {
             Some(old)
                 if old.redundant_to.is_none()
                     && (old.state == ChildState::Installed
@@ -217,7 +217,7 @@ fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>, pair: 
 fn send(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>) {
     let mut payloads = Vec::new();
     if let Some(old) = new.rekey {
-        let Some(old) = sa.children.get(&old) else {
+        let Some(old) = sa.child(old) else {
             return cx.fail_task(Task::Child(new), "the CHILD_SA is gone");
         };
         // "The SPI field ... is that which the exchange initiator would expect in inbound packets"
@@ -271,7 +271,7 @@ fn read_answer(
         return Err(KeyExchange::MissingPayload { message, needs: "SA, TSi and TSr" }.into());
     };
     let short = |suite: &IkeSuite| rule != KeRule::Ignore && !negotiate::nonce_fits(suite.prf, &nonce);
-    if let Some(suite) = sa.suite.filter(short) {
+    if let Some(suite) = sa.suite().filter(short) {
         return Err(KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf }.into());
     }
     let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, answer, rule) else {
@@ -295,7 +295,7 @@ fn read_answer(
     let (local, remote) = match mode {
         // The ends, wherever they are by now.
         Mode::Transport => {
-            (transport::at(&new.local_ts, sa.local.ip()), transport::at(&new.remote_ts, sa.remote.ip()))
+            (transport::at(&new.local_ts, sa.local().ip()), transport::at(&new.remote_ts, sa.remote().ip()))
         }
         Mode::Tunnel => (new.local_ts.clone(), new.remote_ts.clone()),
     };
@@ -409,7 +409,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChil
 
 /// The peer's answer is a CHILD_SA that we will not have: it is told so.
 fn reject(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
-    sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
+    sa.work_mut().push_first(Task::DeleteChild(DeleteChild::of_unborn(&new)));
     fail(cx, sa, new, why);
 }
 
@@ -418,7 +418,7 @@ fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
         return rekey_child::failed(cx, sa, new, why);
     }
     cx.log(Level::Error, sa, format!("establishing CHILD_SA {} failed: {why}", new.config.name));
-    cx.ended(&sa.conn.name, Some(&new.config.name), why);
+    cx.ended(&sa.conn().name, Some(&new.config.name), why);
     cx.fail_task(Task::Child(new), why);
 }
 
@@ -444,7 +444,7 @@ fn finish(
     shared: Option<&Secret>,
 ) {
     let (protocol, suite) = (answer.agreed.protocol, answer.agreed.suite);
-    let keys = sa.keys.as_ref().and_then(|k| k.child(protocol, &suite, shared, &new.nonce, &answer.nonce));
+    let keys = sa.keys().and_then(|k| k.child(protocol, &suite, shared, &new.nonce, &answer.nonce));
     let Some(keys) = keys else {
         return reject(cx, sa, new, "the suite agreed on is not supported");
     };
@@ -507,9 +507,9 @@ pub(crate) fn finish_first(
             let why = why.sentence();
             cx.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
             if !told {
-                sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
+                sa.work_mut().push_first(Task::DeleteChild(DeleteChild::of_unborn(&new)));
             }
-            cx.ended(&sa.conn.name, Some(&new.config.name), &why);
+            cx.ended(&sa.conn().name, Some(&new.config.name), &why);
             cx.fail_task(Task::Child(new), &why);
         }
     }

@@ -34,21 +34,21 @@ fn payloads(spis: &[(ProtocolId, Spi)]) -> Vec<Payload> {
 // ---- our requests ----
 
 pub(crate) fn build_child(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: DeleteChild) {
-    task.ids.retain(|id| sa.children.contains_key(id));
+    task.ids.retain(|id| sa.has_child(*id));
     // The peer has rekeyed a child and may not have our answer yet, which makes the new one: it
     // would not know what we mean, and have that child for itself when the answer comes.
     let unknown = task.ids.iter().find(|id| {
-        let successor = sa.children.values().any(|c| c.replaced_by == Some(**id));
+        let successor = sa.children().any(|c| c.replaced_by == Some(**id));
         let held = |c: &Child| c.pending_out.is_some() && c.replaced_by.is_none();
-        successor && sa.children.get(*id).is_some_and(held)
+        successor && sa.child(**id).is_some_and(held)
     });
-    if let Some(child) = unknown.copied().and_then(|id| sa.children.get_mut(&id)) {
+    if let Some(child) = unknown.copied().and_then(|id| sa.child_mut(id)) {
         return child.to_close.push(task);
     }
     let mut spis = task.spis.clone();
     let mut lines = Vec::new();
     for id in &task.ids {
-        if let Some(child) = sa.children.get_mut(id) {
+        if let Some(child) = sa.child_mut(*id) {
             child.state = ChildState::Deleting;
             spis.push((child.agreed.protocol, child.spi_in));
             lines.push(format!(
@@ -81,12 +81,12 @@ pub(crate) fn process_child(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteCh
 
 pub(crate) fn build_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
     // "Deleting": nothing new begins on it. One that was replaced is told by its state already.
-    if sa.state != IkeState::Rekeyed {
-        sa.state = IkeState::Deleting;
+    if sa.state() != IkeState::Rekeyed {
+        sa.set_state(IkeState::Deleting);
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
         cx.log(Level::Info, sa, line);
     }
-    if sa.roam.no_path {
+    if sa.is_blocked() {
         // Nothing gets to the peer, and there may never be a way again.
         return process_ike(cx, sa, task);
     }
@@ -97,7 +97,7 @@ pub(crate) fn build_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
 /// The peer has deleted the IKE_SA as well, or cannot be told.
 pub(crate) fn process_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
     cx.log(Level::Info, sa, "IKE_SA deleted");
-    let how = if sa.announced { Close::ByUs } else { Close::Replaced };
+    let how = if sa.is_announced() { Close::ByUs } else { Close::Replaced };
     cx.close(sa, how);
     cx.obeyed(task.ticket);
 }
@@ -107,7 +107,7 @@ pub(crate) fn process_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke)
 /// Any INFORMATIONAL request.
 pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     let deletes = || payloads.iter().filter_map(|p| if let Payload::Delete(d) = p { Some(d) } else { None });
-    let after_auth = sa.half_open.is_some() && sa.answering.is_some_and(|a| a.mid == 2);
+    let after_auth = sa.half_open().is_some() && sa.work().answering().is_some_and(|a| a.mid == 2);
     let error = notifies(payloads).map(|n| n.kind).find(|kind| match *kind {
         NotifyType::AUTHENTICATION_FAILED | NotifyType::INVALID_SYNTAX => true,
         kind => after_auth && auth::is_fatal(kind),
@@ -142,8 +142,8 @@ fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
     // "If a peer receives a request to close an IKE SA that it is currently rekeying, it SHOULD
     // reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2). If the
     // peer's own rekeying came meanwhile, it has settled on that one.
-    if let Some(Active { task: Task::RekeyIke(_), .. }) = &sa.active
-        && let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.take()
+    if let Some(Active { task: Task::RekeyIke(_), .. }) = sa.work().active()
+        && let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work_mut().take_active()
     {
         cx.free_ike_spi(ours.spi);
         match &ours.collision {
@@ -155,10 +155,10 @@ fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
             _ => cx.done(ours.ticket, Err("the peer deleted the IKE_SA".to_owned())),
         }
     }
-    match sa.state {
+    match sa.state() {
         IkeState::Rekeyed => cx.close(sa, Close::Replaced),
         // It was on its way to being adopted, or redundant.
-        _ if !sa.announced => cx.close(sa, Close::Replaced),
+        _ if !sa.is_announced() => cx.close(sa, Close::Replaced),
         IkeState::Deleting => cx.close(sa, Close::ByUs),
         _ => {
             let line = format!("received DELETE for IKE_SA {}", sa.name());
@@ -171,13 +171,13 @@ fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
 /// The peer closes one child. Our half of it for the answer, unless we are deleting it ourselves.
 fn answer_child(cx: &mut Context<'_>, sa: &mut IkeSa, protocol: ProtocolId, spi: Spi) -> Option<Spi> {
     let id = sa.child_by_spi_out(protocol, spi)?;
-    let child = sa.children.get(&id)?;
+    let child = sa.child(id)?;
     let (ours, replaced_by, announced) = (child.spi_in, child.replaced_by, child.announced);
     let config = child.config.clone();
     let line = format!("received DELETE for {protocol} CHILD_SA with SPI {spi} ({})", child.name());
     cx.log(Level::Info, sa, line);
 
-    let deleting = match &sa.active {
+    let deleting = match sa.work().active() {
         Some(Active { task: Task::DeleteChild(d), .. }) => d.ids.contains(&id),
         _ => false,
     };
@@ -203,7 +203,7 @@ fn answer_child(cx: &mut Context<'_>, sa: &mut IkeSa, protocol: ProtocolId, spi:
     if let Some(new) = rekeying {
         new.old_gone = true;
         let theirs = new.collision.as_ref().map(|c| c.child);
-        if let Some(theirs) = theirs.filter(|t| sa.children.contains_key(t)) {
+        if let Some(theirs) = theirs.filter(|t| sa.has_child(*t)) {
             cx.replace_child(sa, id, theirs);
             cx.activate(sa, theirs);
             cx.remove_child(sa, id);
@@ -220,12 +220,12 @@ fn answer_child(cx: &mut Context<'_>, sa: &mut IkeSa, protocol: ProtocolId, spi:
 
 /// `close_action` of a child that the peer has closed.
 pub(crate) fn closed_by_peer(cx: &mut Context<'_>, sa: &mut IkeSa, config: Arc<ChildConfig>) {
-    cx.ended(&sa.conn.name, Some(&config.name), "the peer deleted the CHILD_SA");
+    cx.ended(&sa.conn().name, Some(&config.name), "the peer deleted the CHILD_SA");
     match config.close_action {
         ChildAction::Start => {
-            sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, None))));
+            sa.work_mut().push(Task::Child(Box::new(NewChild::new(config, None, None))));
         }
-        other => cx.act(&sa.conn.name.clone(), &config.name, other),
+        other => cx.act(&sa.conn().name.clone(), &config.name, other),
     }
 }
 
@@ -234,11 +234,11 @@ pub(crate) fn closed_by_peer(cx: &mut Context<'_>, sa: &mut IkeSa, config: Arc<C
 fn hand_back(cx: &mut Context<'_>, sa: &mut IkeSa, id: ChildId) -> bool {
     let closing = |sa: &IkeSa, id: ChildId| {
         let queued = |t: &Task| matches!(t, Task::DeleteChild(d) if d.ids.contains(&id));
-        sa.queue.iter().any(queued) || sa.active.as_ref().is_some_and(|a| queued(&a.task))
+        sa.work().queued().any(queued) || sa.work().active().is_some_and(|a| queued(&a.task))
     };
-    let rival = sa.children.values().find(|c| c.redundant_to == Some(id) && !closing(sa, c.id)).map(|c| c.id);
+    let rival = sa.children().find(|c| c.redundant_to == Some(id) && !closing(sa, c.id)).map(|c| c.id);
     if let Some(rival) = rival {
-        for before in sa.children.values_mut().filter(|c| c.replaced_by == Some(id)) {
+        for before in sa.children_mut().filter(|c| c.replaced_by == Some(id)) {
             before.replaced_by = Some(rival);
         }
         cx.log(Level::Info, sa, "the peer keeps its own child of the rekey collision");
@@ -246,12 +246,12 @@ fn hand_back(cx: &mut Context<'_>, sa: &mut IkeSa, id: ChildId) -> bool {
         cx.remove_child(sa, id);
         return true;
     }
-    let before = sa.children.values().find(|c| {
+    let before = sa.children().find(|c| {
         c.replaced_by == Some(id) && c.state == ChildState::Rekeyed && c.out_installed && !closing(sa, c.id)
     });
     let Some(before) = before.map(|c| c.id) else { return false };
     cx.remove_child(sa, id);
-    if let Some(child) = sa.children.get_mut(&before) {
+    if let Some(child) = sa.child_mut(before) {
         (child.state, child.replaced_by) = (ChildState::Installed, None);
         let line = format!("the peer has closed the successor of CHILD_SA {}, which goes on", child.name());
         cx.log(Level::Warn, sa, line);
@@ -265,10 +265,5 @@ fn hand_back(cx: &mut Context<'_>, sa: &mut IkeSa, id: ChildId) -> bool {
 
 /// Our rekeying of this child that is under way.
 fn in_rekeying(sa: &mut IkeSa, id: ChildId) -> Option<&mut NewChild> {
-    if let Some(Active { task: Task::Child(new), .. }) = &mut sa.active
-        && new.rekey == Some(id)
-    {
-        return Some(new);
-    }
-    sa.wait.as_mut().and_then(|w| w.exchange.child_mut()).filter(|new| new.rekey == Some(id))
+    sa.rekeying_mut(id)
 }

@@ -16,15 +16,17 @@ use ironswan_keying::limits::{NAT_KEEPALIVE, PROBE_ANSWER};
 
 /// Sets the timer for the next NAT-keepalive, if there is a NAT in front of us.
 pub(crate) fn rearm_keepalive(cx: &mut Context<'_>, sa: &IkeSa) {
-    if sa.nat.local && !sa.roam.no_path {
-        cx.set_timer(Timer::Keepalive(sa.id), cx.now() + NAT_KEEPALIVE);
+    if sa.nat().local && !sa.is_blocked() {
+        cx.set_timer(Timer::Keepalive(sa.id()), cx.now() + NAT_KEEPALIVE);
     }
 }
 
 /// Keeps the mapping in the NAT in front of us. ESP that was sent meanwhile would do as well; that
 /// one octet more costs less than to ask for it.
 pub(crate) fn keepalive(cx: &mut Context<'_>, sa: &IkeSa) {
-    if matches!(sa.state, IkeState::Established | IkeState::Rekeying) && sa.local.port() == cx.ports().natt {
+    if matches!(sa.state(), IkeState::Established | IkeState::Rekeying)
+        && sa.local().port() == cx.ports().natt
+    {
         cx.transmit_keepalive(sa);
         rearm_keepalive(cx, sa);
     }
@@ -39,53 +41,54 @@ fn silence(delay: Duration) -> Duration {
 /// `dpd_delay`, and up to a tenth of it earlier, so that thousands of peers who came up at once are
 /// not asked at once for ever after.
 pub(crate) fn rearm(cx: &mut Context<'_>, sa: &IkeSa) {
-    let delay = sa.conn.dpd_delay;
-    if !delay.is_zero() && !sa.roam.no_path {
-        let at = sa.last_in + cx.less_jitter(delay, delay / 10);
-        cx.set_timer(Timer::Liveness(sa.id), at);
+    let delay = sa.conn().dpd_delay;
+    if !delay.is_zero() && !sa.is_blocked() {
+        let at = sa.signs().last_in + cx.less_jitter(delay, delay / 10);
+        cx.set_timer(Timer::Liveness(sa.id()), at);
     }
 }
 
 /// The timer has fired.
 pub(crate) fn check(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    let delay = sa.conn.dpd_delay;
-    if sa.roam.no_path || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+    let delay = sa.conn().dpd_delay;
+    if sa.is_blocked() || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
         return;
     }
-    if !sa.roam.probe {
+    if !sa.roam().probe {
         if delay.is_zero() {
             return;
         }
-        if sa.last_in + silence(delay) > cx.now() {
+        if sa.signs().last_in + silence(delay) > cx.now() {
             return rearm(cx, sa);
         }
     }
     if !delay.is_zero() {
-        cx.set_timer(Timer::Liveness(sa.id), cx.now() + delay);
+        cx.set_timer(Timer::Liveness(sa.id()), cx.now() + delay);
     }
-    if sa.active.is_some() {
+    if sa.work().active().is_some() {
         // Its retransmissions will tell.
         return;
     }
-    let spis: Vec<Spi> = sa.children.values().map(|c| c.spi_in).collect();
-    if spis.is_empty() || sa.usage_asked {
-        (sa.usage_asked, sa.roam.probe) = (false, false);
+    let spis: Vec<Spi> = sa.children().map(|c| c.spi_in).collect();
+    if spis.is_empty() || sa.signs().usage_asked {
+        (sa.signs_mut().usage_asked, sa.roam_mut().probe) = (false, false);
         return queue(sa);
     }
-    sa.usage_asked = true;
-    cx.ask(Pending::Usage(sa.id), Request::Usage { spis });
+    sa.signs_mut().usage_asked = true;
+    cx.ask(Pending::Usage(sa.id()), Request::Usage { spis });
 }
 
 /// The engine has said when ESP arrived last.
 pub(crate) fn judge(cx: &mut Context<'_>, sa: &mut IkeSa, last_inbound: Option<Instant>) {
-    if !std::mem::take(&mut sa.usage_asked) {
+    if !std::mem::take(&mut sa.signs_mut().usage_asked) {
         return;
     }
-    let seen = last_inbound.unwrap_or(sa.last_in).max(sa.last_in);
+    let seen = last_inbound.unwrap_or(sa.signs().last_in).max(sa.signs().last_in);
     // After a change of addresses or routes, only what was heard since then counts.
-    let enough = if std::mem::take(&mut sa.roam.probe) { PROBE_ANSWER } else { silence(sa.conn.dpd_delay) };
+    let enough =
+        if std::mem::take(&mut sa.roam_mut().probe) { PROBE_ANSWER } else { silence(sa.conn().dpd_delay) };
     if seen + enough > cx.now() {
-        sa.last_in = seen;
+        sa.signs_mut().last_in = seen;
         rearm(cx, sa);
     } else {
         queue(sa);
@@ -94,13 +97,13 @@ pub(crate) fn judge(cx: &mut Context<'_>, sa: &mut IkeSa, last_inbound: Option<I
 
 /// Asks for a sign of life next.
 pub(crate) fn queue(sa: &mut IkeSa) {
-    if !sa.queue.iter().any(|t| matches!(t, Task::Liveness)) {
-        sa.queue.push_back(Task::Liveness);
+    if !sa.work().queued().any(|t| matches!(t, Task::Liveness)) {
+        sa.work_mut().push(Task::Liveness);
     }
 }
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    if !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+    if !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
         return;
     }
     cx.log(Level::Debug, sa, "sending DPD request");

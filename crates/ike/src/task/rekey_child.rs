@@ -37,7 +37,7 @@ pub(crate) fn finish(
     keys: ChildKeys,
 ) {
     let Some(old) = new.rekey else { return };
-    let collision = new.collision.as_ref().filter(|c| sa.children.contains_key(&c.child));
+    let collision = new.collision.as_ref().filter(|c| sa.has_child(c.child));
     let lost = collision.filter(|c| {
         // When the peer has closed the old one already it has settled on its own.
         new.old_gone || has_lowest([&new.nonce, &answer.nonce], [&c.ni, &c.nr])
@@ -50,7 +50,7 @@ pub(crate) fn finish(
         let theirs = c.child;
         cx.log(Level::Info, sa, line);
         // Nothing was installed for it, and the peer will not send on it before we do.
-        sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
+        sa.work_mut().push_first(Task::DeleteChild(DeleteChild::of_unborn(&new)));
         if !new.old_gone {
             cx.replace_child(sa, old, theirs);
             await_delete(cx, old);
@@ -59,18 +59,18 @@ pub(crate) fn finish(
         return cx.done(new.ticket, Ok(()));
     }
     let theirs = collision.map(|c| c.child);
-    let reqid = sa.children.get(&old).map(|c| c.reqid);
+    let reqid = sa.child(old).map(|c| c.reqid);
     let id = new.id;
     cx.install(sa, sas(&new, answer, keys, reqid));
-    if sa.children.contains_key(&old) {
+    if sa.has_child(old) {
         cx.replace_child(sa, old, id);
-        sa.queue.push_front(Task::DeleteChild(DeleteChild::of(vec![old], None)));
+        sa.work_mut().push_first(Task::DeleteChild(DeleteChild::of(vec![old], None)));
     } else {
         cx.announce_child(sa, id);
     }
     if let Some(theirs) = theirs {
         cx.log(Level::Info, sa, "CHILD_SA rekey collision won, the peer deletes its redundant child");
-        if let Some(child) = sa.children.get_mut(&theirs) {
+        if let Some(child) = sa.child_mut(theirs) {
             child.redundant_to = Some(id);
         }
         cx.set_timer(Timer::Redundant(theirs), cx.now() + REDUNDANT_DELETE);
@@ -84,7 +84,7 @@ pub(crate) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, 
     if kind == NotifyType::CHILD_SA_NOT_FOUND && !collided(sa, &new) {
         let Some(old) = new.rekey else { return };
         cx.abandon(&new);
-        match sa.children.get(&old) {
+        match sa.child(old) {
             // "SHOULD silently delete the Child SA ... and ... MUST send a request to create a new
             // Child SA from scratch" (RFC 7296 section 2.25).
             Some(child) if child.replaced_by.is_none() => {
@@ -92,7 +92,7 @@ pub(crate) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, 
                 cx.log(Level::Warn, sa, "the peer does not have the CHILD_SA, establishing a new one");
                 cx.remove_child(sa, old);
                 let fresh = NewChild::new(config, None, new.ticket);
-                sa.queue.push_back(Task::Child(Box::new(fresh)));
+                sa.work_mut().push(Task::Child(Box::new(fresh)));
             }
             _ => {
                 if new.old_gone {
@@ -116,7 +116,7 @@ fn await_delete(cx: &mut Context<'_>, old: ChildId) {
 }
 
 fn collided(sa: &IkeSa, new: &NewChild) -> bool {
-    new.collision.as_ref().is_some_and(|c| sa.children.contains_key(&c.child))
+    new.collision.as_ref().is_some_and(|c| sa.has_child(c.child))
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
@@ -131,7 +131,7 @@ pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, w
         }
         return cx.done(new.ticket, Ok(()));
     }
-    if let Some(child) = sa.children.get_mut(&old)
+    if let Some(child) = sa.child_mut(old)
         && child.state == ChildState::Rekeying
     {
         child.state = ChildState::Installed;
@@ -150,8 +150,8 @@ pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, w
 /// refuses.
 pub(crate) fn admit(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) -> Result<ChildId, Notify> {
     let found = n.child_spi().and_then(|spi| sa.child_by_spi_out(n.protocol, Spi(spi)));
-    let Some(child) = found.and_then(|id| sa.children.get(&id)) else {
-        if matches!(&sa.active, Some(a) if matches!(a.task, Task::Child(_))) {
+    let Some(child) = found.and_then(|id| sa.child(id)) else {
+        if matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Child(_))) {
             // Its request has overtaken its response to ours, which makes that child.
             return Err(Notify::new(NotifyType::TEMPORARY_FAILURE, []));
         }
@@ -166,7 +166,7 @@ pub(crate) fn admit(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) -> Result<
     // While our own rekeying is in flight the peer has one of its own, which is not rekeyed before
     // it is settled which of the two stays.
     let unsettled = sa.rekeying().is_some_and(|ours| {
-        let theirs = ours.collision.as_ref().map(|c| c.child).filter(|id| sa.children.contains_key(id));
+        let theirs = ours.collision.as_ref().map(|c| c.child).filter(|id| sa.has_child(*id));
         theirs.is_some_and(|theirs| theirs == child.id || ours.rekey == Some(child.id))
     });
     if !stands || unsettled || predecessors(sa, child.id) >= PREDECESSORS {
@@ -177,7 +177,7 @@ pub(crate) fn admit(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) -> Result<
 
 /// How many generations before this child the peer has rekeyed and not yet deleted.
 fn predecessors(sa: &IkeSa, id: ChildId) -> usize {
-    let before = |id: &ChildId| sa.children.values().find(|c| c.replaced_by == Some(*id)).map(|c| c.id);
+    let before = |id: &ChildId| sa.children().find(|c| c.replaced_by == Some(*id)).map(|c| c.id);
     std::iter::successors(Some(id), before).skip(1).take(PREDECESSORS).count()
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn answered(
 ) {
     if sa.rekeys_child(old) {
         cx.log(Level::Info, sa, "CHILD_SA rekey collision detected");
-        if let Some(active) = sa.active.as_mut()
+        if let Some(active) = sa.work_mut().active_mut()
             && let Task::Child(ours) = &mut active.task
         {
             ours.collision = Some(ChildCollision { child: new, ni, nr });

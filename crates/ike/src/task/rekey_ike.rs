@@ -122,16 +122,7 @@ fn successor(cx: &mut Context<'_>, old: &IkeSa, new: Made) -> Box<IkeSa> {
     let Made { id, suite, keys, spis, initiator } = new;
     // It is `Created` until it has the children. "the new IKE SA ... message counters are reset to
     // zero" (RFC 7296 section 2.18 by way of 2.2).
-    Box::new(IkeSa {
-        suite: Some(suite),
-        keys: Some(keys),
-        local_id: old.local_id.clone(),
-        remote_id: old.remote_id.clone(),
-        nat: old.nat,
-        established: Some(cx.now()),
-        automatic: old.automatic,
-        ..IkeSa::new(id, old.conn.clone(), initiator, spis, (old.local, old.remote), cx.now())
-    })
+    Box::new(IkeSa::succeed(old, (id, initiator), spis, (suite, keys), cx.now()))
 }
 
 /// Keys of the successor; `initiator` is our role in the rekeying.
@@ -143,31 +134,31 @@ fn derive(
     (spi_i, spi_r): (u64, u64),
     initiator: bool,
 ) -> Option<IkeKeys> {
-    let seed = SkeySeed::rekeyed(old.keys.as_ref()?, ni, nr, shared);
+    let seed = SkeySeed::rekeyed(old.keys().as_ref()?, ni, nr, shared);
     seed.expand(suite, ni, nr, spi_i, spi_r, initiator)
 }
 
 // ---- initiator ----
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>) {
-    if sa.state != IkeState::Established {
+    if sa.state() != IkeState::Established {
         return cx.done(task.ticket, Err("the IKE_SA is being replaced or closed already".to_owned()));
     }
-    sa.state = IkeState::Rekeying;
+    sa.set_state(IkeState::Rekeying);
     if task.spi == 0 {
         (task.new, task.spi) = cx.new_ike();
         task.nonce = cx.random(NONCE_LEN);
     }
     // The method in use leads: some peers cannot be sent back with INVALID_KE_PAYLOAD here.
-    let in_use = sa.suite.map(|s| s.ke);
+    let in_use = sa.suite().map(|s| s.ke);
     offer(sa, &mut task, in_use);
-    let line = format!("initiating IKE_SA {}[{}] rekeying", sa.conn.name, task.new.0);
+    let line = format!("initiating IKE_SA {}[{}] rekeying", sa.conn().name, task.new.0);
     cx.log(Level::Info, sa, line);
     cx.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
 }
 
 fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
-    task.proposals = negotiate::offer(&sa.conn.proposals, &task.spi.to_be_bytes(), KeRule::Prefer(first));
+    task.proposals = negotiate::offer(&sa.conn().proposals, &task.spi.to_be_bytes(), KeRule::Prefer(first));
     task.ke = negotiate::first_ke(&task.proposals).unwrap_or(KeId::NONE);
 }
 
@@ -260,8 +251,8 @@ fn have_shared(
             // Ours is redundant, and we created it: we delete it. The peer deletes the old one.
             let theirs = c.new;
             cx.log(Level::Info, sa, "IKE_SA rekey collision lost, deleting redundant IKE_SA");
-            new.queue.push_back(Task::DeleteIke(DeleteIke::default()));
-            new.state = IkeState::Rekeyed;
+            new.work_mut().push(Task::DeleteIke(DeleteIke::default()));
+            new.set_state(IkeState::Rekeyed);
             cx.effect(Effect::Adopt(new));
             cx.bequeath(sa, theirs);
             linger(cx, sa);
@@ -273,7 +264,7 @@ fn have_shared(
             }
             cx.effect(Effect::Adopt(new));
             cx.bequeath(sa, id);
-            sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+            sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
         }
     }
     cx.obeyed(task.ticket);
@@ -282,7 +273,7 @@ fn have_shared(
 /// The peer owes the DELETE of the old IKE_SA; it is not waited for longer than a peer retransmits.
 fn linger(cx: &mut Context<'_>, sa: &IkeSa) {
     let patience = cx.patience();
-    cx.set_timer(Timer::Linger(sa.id), cx.now() + patience);
+    cx.set_timer(Timer::Linger(sa.id()), cx.now() + patience);
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
@@ -294,10 +285,10 @@ fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &str) {
         linger(cx, sa);
         return cx.obeyed(task.ticket);
     }
-    if sa.state == IkeState::Rekeying {
-        sa.state = IkeState::Established;
+    if sa.state() == IkeState::Rekeying {
+        sa.set_state(IkeState::Established);
         let pause = cx.soon();
-        cx.set_timer(Timer::RekeyIke(sa.id), cx.now() + pause);
+        cx.set_timer(Timer::RekeyIke(sa.id()), cx.now() + pause);
         let line = format!("IKE_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
         cx.log(Level::Warn, sa, line);
     }
@@ -310,16 +301,16 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
     // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
     // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
-    let busy = sa.active.as_ref().is_some_and(|a| a.task.follows_children())
-        || sa.children.values().any(|c| c.state == ChildState::Deleting);
-    if busy || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+    let busy = sa.work().active().is_some_and(|a| a.task.follows_children())
+        || sa.children().any(|c| c.state == ChildState::Deleting);
+    if busy || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     if cx.computes_enough(sa) {
         cx.counters().kex_put_off += 1;
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
-    if let Some(Active { task: Task::RekeyIke(ours), .. }) = &sa.active
+    if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work().active()
         && ours.collision.is_some()
     {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
@@ -337,7 +328,7 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         let (message, needs) = ("request to rekey the IKE_SA", "SA, nonce and KE");
         return cx.refuse_syntax(sa, KeyExchange::MissingPayload { message, needs });
     };
-    let selected = match negotiate::select_ike(&sa.conn.proposals, offered, Some(ke.group)) {
+    let selected = match negotiate::select_ike(&sa.conn().proposals, offered, Some(ke.group)) {
         Ok(selected) => selected,
         Err(no) => {
             cx.counters().no_proposal += 1;
@@ -416,7 +407,7 @@ fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, share
             Payload::Ke(Ke { group: o.suite.ke, data: o.public.clone() }),
         ],
     );
-    if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.as_mut() {
+    if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work_mut().active_mut() {
         ours.collision = Some(IkeCollision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
         // If the old one ends before it is settled which survives, nobody comes back to it.
         let at = cx.now() + cx.patience() + REDUNDANT_DELETE;

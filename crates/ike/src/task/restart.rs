@@ -17,17 +17,16 @@ use ironswan_wire::iana::NotifyType;
 
 use super::state::{NewChild, Task};
 use crate::endpoint::{Close, Context, Effect};
-use crate::event::{ChildId, IkeState, Level};
+use crate::event::{ChildId, Level};
 use crate::negotiate;
-use crate::sa::{Active, IkeSa, NatState};
+use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
-use crate::window::Window;
 use ironswan_keying::limits::{FORGED_REPEAT, FORGED_VERDICT, RESTARTS};
 
 /// An error came as a response.
 pub(super) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, kind: NotifyType) {
     let hurry = in_a_hurry(sa);
-    let Some(init) = sa.init.as_mut().filter(|init| init.refusal.is_none()) else { return };
+    let Some(init) = sa.init_mut().filter(|init| init.refusal.is_none()) else { return };
     init.refusal = Some((cx.now(), format!("received {kind} notify error (not authenticated)")));
     let proposed = match kind {
         NotifyType::NO_PROPOSAL_CHOSEN => format!(", proposed was {}", negotiate::list(&init.proposals)),
@@ -38,27 +37,27 @@ pub(super) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, kind: NotifyType) {
     );
     cx.log(Level::Error, sa, line);
     if hurry {
-        cx.set_timer(Timer::Retransmit(sa.id), cx.now() + FORGED_REPEAT);
+        cx.set_timer(Timer::Retransmit(sa.id()), cx.now() + FORGED_REPEAT);
     }
 }
 
 /// Somebody waits for the result, or other addresses of the peer wait for their turn.
 fn in_a_hurry(sa: &IkeSa) -> bool {
     let child = |t: &Task| matches!(t, Task::Child(n) if n.ticket.is_some());
-    sa.ticket.is_some() || sa.choices > 1 || sa.queue.iter().any(child)
+    sa.attempt().ticket.is_some() || sa.attempt().choices > 1 || sa.work().queued().any(child)
 }
 
 /// The timer of a request without an answer has fired. True when that has been dealt with; else its
 /// bytes are sent again by the usual schedule.
 pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
-    let in_init = matches!(&sa.active, Some(a) if matches!(a.task, Task::Init));
-    let in_auth = matches!(&sa.active, Some(a) if matches!(a.task, Task::Auth(_)));
-    let hurry = in_a_hurry(sa);
-    let Some(init) = sa.init.as_mut() else { return false };
-    if in_auth && init.contested && sa.restarts < RESTARTS {
+    let in_init = matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Init));
+    let in_auth = matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Auth(_)));
+    let (hurry, restarts) = (in_a_hurry(sa), sa.attempt().restarts);
+    let Some(init) = sa.init_mut() else { return false };
+    if in_auth && init.contested && restarts < RESTARTS {
         // If the first one was the peer's own, it may have established what we leave.
         cx.say_deleted(sa);
-        if let Some(Active { task: Task::Auth(child), .. }) = sa.active.take() {
+        if let Some(Active { task: Task::Auth(child), .. }) = sa.work_mut().take_active() {
             start_again(cx, sa, child, "nobody answers to the keys of the first of two responses");
         }
         return true;
@@ -68,7 +67,7 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     }
     if let Some(cookie) = init.doubtful_cookie.take() {
         init.cookie = Some(cookie);
-        sa.active = None;
+        sa.work_mut().take_active();
         super::sa_init::send(cx, sa);
         return true;
     }
@@ -77,12 +76,12 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
             if cx.now().saturating_duration_since(*since) >= FORGED_VERDICT {
                 let why = why.clone();
                 cx.close(sa, Close::Failed(why));
-            } else if let Some(active) = sa.active.as_mut() {
+            } else if let Some(active) = sa.work_mut().active_mut() {
                 active.tries += 1;
                 let bytes = active.bytes.clone();
                 cx.counters().retransmits_out += 1;
-                cx.transmit_of(sa, sa.local, sa.remote, &bytes);
-                cx.set_timer(Timer::Retransmit(sa.id), cx.now() + FORGED_REPEAT);
+                cx.transmit_of(sa, sa.local(), sa.remote(), &bytes);
+                cx.set_timer(Timer::Retransmit(sa.id()), cx.now() + FORGED_REPEAT);
             }
             true
         }
@@ -93,8 +92,8 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
 /// IKE_AUTH has been sent. Where another response had come by then, the peer has less time than
 /// usual to answer: the first response may be the forged one.
 pub(super) fn hurry_auth(cx: &mut Context<'_>, sa: &IkeSa) {
-    let contested = sa.init.as_ref().is_some_and(|init| init.contested);
-    let timer = Timer::Retransmit(sa.id);
+    let contested = sa.init().is_some_and(|init| init.contested);
+    let timer = Timer::Retransmit(sa.id());
     // Without a way to the peer nothing has been sent, and no timer is set.
     if contested && sa.may_be_up_there() && cx.has_timer(timer) {
         cx.set_timer(timer, cx.now() + FORGED_REPEAT);
@@ -109,10 +108,10 @@ pub(super) fn doubted(
     child: Option<Box<NewChild>>,
     refused: bool,
 ) -> Option<Option<Box<NewChild>>> {
-    let (contested, cookie) = sa.init.as_ref().map_or((false, false), |i| (i.contested, i.cookie.is_some()));
-    if contested && sa.restarts < RESTARTS {
+    let (contested, cookie) = sa.init().map_or((false, false), |i| (i.contested, i.cookie.is_some()));
+    if contested && sa.attempt().restarts < RESTARTS {
         start_again(cx, sa, child, "two different responses came, and the first is not the peer's");
-    } else if refused && cookie && sa.restarts == 0 {
+    } else if refused && cookie && sa.attempt().restarts == 0 {
         start_again(cx, sa, child, "the request for a cookie may have been a forgery");
     } else {
         return Some(child);
@@ -123,7 +122,7 @@ pub(super) fn doubted(
 /// The shared secret could not be computed from the peer's public value. True when another attempt
 /// is made.
 pub(super) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
-    let again = sa.restarts < RESTARTS;
+    let again = sa.attempt().restarts < RESTARTS;
     if again {
         start_again(cx, sa, None, "the public value in the response is not acceptable");
     }
@@ -132,27 +131,25 @@ pub(super) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
 
 /// Begins this attempt again: as if nothing had been sent, and for the same who wait for it.
 fn start_again(cx: &mut Context<'_>, sa: &mut IkeSa, child: Option<Box<NewChild>>, why: &str) {
-    sa.restarts += 1;
-    cx.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({} of {RESTARTS}): {why}", sa.restarts));
-    cx.cancel_timer(Timer::Retransmit(sa.id));
+    let nth = sa.attempt().restarts + 1;
+    cx.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({nth} of {RESTARTS}): {why}"));
+    cx.cancel_timer(Timer::Retransmit(sa.id()));
     if let Some(mut child) = child {
         cx.abandon(&child);
         (child.id, child.cpi_in) = (ChildId(0), None);
-        sa.queue.push_front(Task::Child(child));
+        sa.work_mut().push_first(Task::Child(child));
     }
-    if let Some(init) = sa.init.take() {
+    if let Some(init) = sa.take_init() {
         cx.disown(&init, true);
     }
-    if let Some(race) = sa.race {
+    if let Some(race) = sa.attempt().race {
         cx.effect(Effect::KeepOwn { race });
     }
-    cx.free_ike_spi(sa.spi_i);
-    (sa.spi_i, sa.spi_r) = (cx.new_ike_spi(sa.id), 0);
-    sa.init = Some(Box::default());
-    (sa.keys, sa.suite, sa.active, sa.iv) = (None, None, None, 0);
-    (sa.window, sa.nat, sa.state) = (Window::default(), NatState::default(), IkeState::Created);
-    sa.local.set_port(cx.ports().of(&sa.conn));
-    sa.remote.set_port(sa.conn.remote_port);
-    sa.backlog.clear();
-    sa.queue.push_front(Task::Init);
+    cx.free_ike_spi(sa.spi_i());
+    let spi = cx.new_ike_spi(sa.id());
+    sa.start_over(spi);
+    let (local, remote) = (cx.ports().of(sa.conn()), sa.conn().remote_port);
+    sa.path().set_local_port(local);
+    sa.path().set_remote_port(remote);
+    sa.work_mut().push_first(Task::Init);
 }

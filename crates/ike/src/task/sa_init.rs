@@ -59,14 +59,14 @@ impl Exchange for InitiateInit {
 
 /// Begins: a key pair for the first method that is configured.
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    let proposals = negotiate::offer(&sa.conn.proposals, &[], KeRule::Prefer(None));
+    let proposals = negotiate::offer(&sa.conn().proposals, &[], KeRule::Prefer(None));
     let ke = negotiate::first_ke(&proposals).unwrap_or(KeId::NONE);
     let ni = cx.random(NONCE_LEN);
-    let here = (sa.local, sa.remote);
-    let init = sa.init.get_or_insert_default();
+    let here = (sa.local(), sa.remote());
+    sa.set_state(IkeState::Connecting);
+    let init = sa.begin_init();
     // What it has kept of an attempt before is made known again when it is sent.
     cx.disown(init, true);
-    sa.state = IkeState::Connecting;
     (init.refusal, init.doubtful_cookie, init.contested) = (None, None, false);
     init.earlier.clear();
     if init.private.is_some() && init.proposals == proposals {
@@ -85,7 +85,7 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
 }
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
-    let (Some((private, public)), Some(init)) = (pair, sa.init.as_mut()) else {
+    let (Some((private, public)), Some(init)) = (pair, sa.init_mut()) else {
         return cx.close(sa, Close::Failed("no key pair could be made".to_owned()));
     };
     (init.private, init.public) = (Some(private), public);
@@ -94,7 +94,7 @@ fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
 
 /// Sends the request, also again with a cookie or another method: it is message 0 each time.
 pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    let Some(init) = sa.init.as_ref() else { return };
+    let Some(init) = sa.init() else { return };
     cx.own(init, true);
     let mut payloads = Vec::new();
     if let Some(cookie) = &init.cookie {
@@ -105,8 +105,8 @@ pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
     payloads.push(Payload::Sa(init.proposals.clone()));
     payloads.push(Payload::Ke(Ke { group: init.ke, data: init.public.clone() }));
     payloads.push(Payload::Nonce(Nonce(init.ni.clone())));
-    payloads.extend(natd::payloads(sa.spi_i, 0, sa.local, sa.remote, sa.conn.encap));
-    if sa.conn.has_signatures() {
+    payloads.extend(natd::payloads(sa.spi_i(), 0, sa.local(), sa.remote(), sa.conn().encap));
+    if sa.conn().has_signatures() {
         payloads.push(signature::announcement());
     }
     cx.send_request(sa, ExchangeType::IKE_SA_INIT, Task::Init, &payloads);
@@ -114,8 +114,8 @@ pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
 
 /// A response, which anyone may have written who has seen the request.
 pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: &Datagram) {
-    let in_flight = matches!(&sa.active, Some(a) if matches!(a.task, Task::Init));
-    if header.message_id != 0 || !sa.initiator || d.remote.ip() != sa.remote.ip() {
+    let in_flight = matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Init));
+    if header.message_id != 0 || !sa.is_initiator() || d.remote.ip() != sa.remote().ip() {
         cx.counters().out_of_order += 1;
         return;
     }
@@ -128,7 +128,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
         return;
     };
     let payloads = &message.payloads;
-    let Some(init) = sa.init.as_mut() else { return };
+    let (restarts, tries) = (sa.attempt().restarts, sa.work().active().map(|a| a.tries));
+    let Some(init) = sa.init_mut() else { return };
 
     if let Some(n) = find_notify(payloads, NotifyType::COOKIE) {
         // "The data associated with this notification MUST be between 1 and 64 octets in length".
@@ -138,20 +139,20 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
         }
         // The answer to another copy of the request without one: a responder that refuses the
         // cookie under way says so again when that is sent again.
-        if init.cookie.is_some() && sa.active.as_ref().is_some_and(|a| a.tries == 0) {
+        if init.cookie.is_some() && tries == Some(0) {
             cx.counters().out_of_order += 1;
             return;
         }
         init.rounds += 1;
-        if sa.restarts > 0 && init.cookie.is_none() {
+        if restarts > 0 && init.cookie.is_none() {
             // Perhaps a forgery has been the reason for the new start: first see what else comes.
             init.doubtful_cookie = Some(n.data.clone());
-            cx.set_timer(Timer::Retransmit(sa.id), cx.now() + FORGED_REPEAT);
+            cx.set_timer(Timer::Retransmit(sa.id()), cx.now() + FORGED_REPEAT);
             return;
         }
         init.cookie = Some(n.data.clone());
         cx.log(Level::Info, sa, "received COOKIE notify, sending the request again with it");
-        sa.active = None;
+        sa.work_mut().take_active();
         return send(cx, sa);
     }
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
@@ -168,8 +169,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
                 init.earlier.push(Earlier { ke: init.ke, private: init.private.take(), public, request });
                 init.ke = ke;
                 cx.log(Level::Info, sa, line);
-                cx.cancel_timer(Timer::Retransmit(sa.id));
-                sa.active = None;
+                cx.cancel_timer(Timer::Retransmit(sa.id()));
+                sa.work_mut().take_active();
                 cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
             }
             _ => cx.counters().invalid += 1,
@@ -224,30 +225,29 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
     init.verifies_ed25519 = signature::announced(payloads);
     let private = init.private.take().unwrap_or_default();
-    sa.spi_r = header.responder_spi;
-    sa.suite = Some(suite);
-    sa.active = None;
-    cx.cancel_timer(Timer::Retransmit(sa.id));
-    sa.window.response_seen();
+    sa.crypt().agree(header.responder_spi, suite);
+    sa.work_mut().answered();
+    cx.cancel_timer(Timer::Retransmit(sa.id()));
 
-    let nat = natd::detect(payloads, sa.spi_i, sa.spi_r, d.local, d.remote);
-    sa.nat = NatState { local: nat.local, remote: nat.remote, fake: sa.conn.encap && nat.supported };
+    let nat = natd::detect(payloads, sa.spi_i(), sa.spi_r(), d.local, d.remote);
+    let fake = sa.conn().encap && nat.supported;
+    sa.path().set_nat(NatState { local: nat.local, remote: nat.remote, fake });
     if nat.local {
         cx.log(Level::Info, sa, "local host is behind NAT, sending keep alives");
     }
     if nat.remote {
         cx.log(Level::Info, sa, "remote host is behind NAT");
     }
-    if sa.nat.encap() {
+    if sa.nat().encap() {
         // "the initiator ... MUST ... use UDP port 4500 for all further traffic" (RFC 7296 section
         // 2.23).
-        if sa.local.port() == cx.ports().ike {
-            sa.local.set_port(cx.ports().natt);
+        if sa.local().port() == cx.ports().ike {
+            sa.path().set_local_port(cx.ports().natt);
         }
         // The peer's ports may be others than ours; where they are ours, both are.
-        match sa.remote.port() {
-            IKE_PORT => sa.remote.set_port(NATT_PORT),
-            port if port == cx.ports().ike => sa.remote.set_port(cx.ports().natt),
+        match sa.remote().port() {
+            IKE_PORT => sa.path().set_remote_port(NATT_PORT),
+            port if port == cx.ports().ike => sa.path().set_remote_port(cx.ports().natt),
             _ => {}
         }
     }
@@ -268,7 +268,7 @@ fn acceptable(header: &Header, suite: &IkeSuite, ke: &Ke, nonce: &Nonce) -> bool
 /// A response after one that was taken. When it could have been taken as well, one of the two is
 /// forged.
 fn another(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: &Datagram) {
-    let Some(init) = sa.init.as_mut().filter(|i| !i.response.is_empty() && i.response != d.bytes) else {
+    let Some(init) = sa.init_mut().filter(|i| !i.response.is_empty() && i.response != d.bytes) else {
         return;
     };
     let Ok(message) = Message::parse(&d.bytes) else { return };
@@ -298,22 +298,23 @@ fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) {
         let why = "the peer's key exchange value is not acceptable".to_owned();
         return cx.close(sa, Close::Failed(why));
     }
-    sa.queue.push_front(Task::Auth(None));
+    sa.work_mut().push_first(Task::Auth(None));
 }
 
 /// SKEYSEED and everything from it. False when there is no shared secret.
 pub(super) fn derive(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) -> bool {
-    let (Some(shared), Some(suite), Some(init)) = (shared, sa.suite, sa.init.as_ref()) else { return false };
-    sa.keys = SkeySeed::initial(&suite, &init.ni, &init.nr, &shared)
-        .and_then(|seed| seed.expand(&suite, &init.ni, &init.nr, sa.spi_i, sa.spi_r, sa.initiator));
+    let (Some(shared), Some(suite), Some(init)) = (shared, sa.suite(), sa.init()) else { return false };
+    let keys = SkeySeed::initial(&suite, &init.ni, &init.nr, &shared)
+        .and_then(|seed| seed.expand(&suite, &init.ni, &init.nr, sa.spi_i(), sa.spi_r(), sa.is_initiator()));
+    sa.crypt().set_keys(keys);
     log_keys(cx, sa);
-    sa.keys.is_some()
+    sa.keys().is_some()
 }
 
 /// Gives the keys to the key log, or forgets that copy.
 pub(crate) fn log_keys(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    let keys = sa.keys.as_mut().and_then(|k| k.log.take());
-    if let (Some(keys), Some(suite), true) = (keys, sa.suite, cx.logs_keys()) {
-        cx.emit(Event::KeyLog(KeyLog::Ike { spi_i: sa.spi_i, spi_r: sa.spi_r, suite, keys }));
+    let keys = sa.crypt().take_key_log();
+    if let (Some(keys), Some(suite), true) = (keys, sa.suite(), cx.logs_keys()) {
+        cx.emit(Event::KeyLog(KeyLog::Ike { spi_i: sa.spi_i(), spi_r: sa.spi_r(), suite, keys }));
     }
 }

@@ -78,10 +78,10 @@ impl Exchange for Verifying {
 
 /// Makes AUTH, then the request.
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    let Some(prf) = sa.keys.as_ref().map(|keys| keys.prf) else { return };
+    let Some(prf) = sa.keys().map(|keys| keys.prf) else { return };
     match prover(cx, sa, prf, &expected_peer(sa)) {
         Ok(prover) => {
-            let Some(octets) = our_octets(sa, &Id::new(sa.local_id.clone())) else { return };
+            let Some(octets) = our_octets(sa, &Id::new(sa.local_id().clone())) else { return };
             let step = prover.prove(octets);
             proved(cx, sa, prover, step);
         }
@@ -94,7 +94,7 @@ fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, prover: Box<dyn Prover>, step: S
         Step::Done(auth) => send(cx, sa, prover.name(), auth),
         Step::Ask(request) => cx.wait_for(sa, request, Proving { prover }),
         Step::Failed(_) => {
-            let why = Authentication::CannotSign { ours: sa.local_id.clone() };
+            let why = Authentication::CannotSign { ours: sa.local_id().clone() };
             fail(cx, sa, &why.into());
         }
     }
@@ -107,31 +107,31 @@ fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
 }
 
 fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
-    let mut payloads = vec![Payload::IdI(Id::new(sa.local_id.clone()))];
+    let mut payloads = vec![Payload::IdI(Id::new(sa.local_id().clone()))];
     // "This notification asserts that this IKE SA is the only IKE SA currently active between the
     // authenticated identities" (RFC 7296 section 2.4).
     if cx.others().is_initial_contact(sa, cx.policy()) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
     }
-    if let IdPattern::Exact(id) = &sa.conn.remote_id {
+    if let IdPattern::Exact(id) = &sa.conn().remote_id {
         payloads.push(Payload::IdR(Id::new(id.clone())));
     }
     payloads.push(Payload::Auth(auth));
-    let line = format!("authentication of '{}' (myself) with {method}", sa.local_id);
+    let line = format!("authentication of '{}' (myself) with {method}", sa.local_id());
     cx.log(Level::Info, sa, line);
 
     // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an
     // IKE_AUTH without child.
-    let offered = sa.init.as_ref().is_some_and(|init| init.childless);
+    let offered = sa.init().is_some_and(|init| init.childless);
     let (mut child, mut refused) = (None, Vec::new());
-    let alone = match sa.conn.childless {
+    let alone = match sa.conn().childless {
         Childless::Force => true,
         Childless::Prefer => offered,
         Childless::Allow | Childless::Never => false,
     };
     while child.is_none() && !alone {
-        let first = sa.queue.iter().position(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
-        let Some(Task::Child(mut new)) = first.and_then(|at| sa.queue.remove(at)) else { break };
+        let first = sa.work_mut().take_first(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
+        let Some(Task::Child(mut new)) = first else { break };
         // The first child has the IKE_SA's own key exchange.
         match create_child::prepare(cx, sa, &mut new, KeRule::Ignore) {
             Ok(()) => child = Some(new),
@@ -144,9 +144,11 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
     }
     match (&child, refused.last()) {
         // Nobody asked for an IKE_SA without any child.
-        (None, Some((_, why))) if sa.ticket.is_none() => {
+        (None, Some((_, why))) if sa.attempt().ticket.is_none() => {
             let why = why.to_string();
-            sa.queue.extend(refused.into_iter().map(|(new, _)| Task::Child(new)));
+            for (new, _) in refused {
+                sa.work_mut().push(Task::Child(new));
+            }
             return cx.close(sa, Close::Failed(why));
         }
         (Some(new), _) => {
@@ -159,8 +161,8 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
     for (new, why) in refused {
         cx.fail_task(Task::Child(new), &why.to_string());
     }
-    if child.is_none() && (!offered || sa.conn.childless == Childless::Never) {
-        let by_peer = sa.conn.childless != Childless::Never;
+    if child.is_none() && (!offered || sa.conn().childless == Childless::Never) {
+        let by_peer = sa.conn().childless != Childless::Never;
         return fail(cx, sa, &Authentication::ChildNeeded { by_peer }.into());
     }
     cx.send_request(sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
@@ -179,13 +181,13 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
             _ => {}
         }
     }
-    let prf = sa.keys.as_ref().map(|keys| keys.prf);
+    let prf = sa.keys().map(|keys| keys.prf);
     let (Some(idr), Some(auth), Some(prf)) = (idr, auth, prf) else {
         return refused(cx, sa, &payloads);
     };
     let peer = idr.identity.clone();
-    let verifier = if !sa.conn.remote_id.matches(&peer) {
-        let required = sa.conn.remote_id.clone();
+    let verifier = if !sa.conn().remote_id.matches(&peer) {
+        let required = sa.conn().remote_id.clone();
         Err(Authentication::OtherPeer { peer: peer.clone(), required }.into())
     } else if cx.claims_to_be_us(sa, &peer) {
         Err(Authentication::OurIdentity { peer: peer.clone() }.into())
@@ -203,8 +205,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
 
 /// The request is not in flight any more. Gives its child.
 fn conclude(sa: &mut IkeSa) -> Option<Box<NewChild>> {
-    sa.window.response_seen();
-    match sa.active.take() {
+    match sa.work_mut().answered() {
         Some(Active { task: Task::Auth(child), .. }) => child,
         _ => None,
     }
@@ -236,14 +237,14 @@ fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
 /// The peer does not accept our proof.
 fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
     let expected = expected_peer(sa);
-    let key = match &sa.conn.local_auth {
+    let key = match &sa.conn().local_auth {
         Method::Psk => {
-            let key = cx.policy().shared_key(&sa.local_id, &expected);
+            let key = cx.policy().shared_key(sa.local_id(), &expected);
             format!("shared key '{}'", key.map_or_else(String::new, |k| k.name))
         }
         Method::Pubkey(_) => "our Ed25519 key".to_owned(),
     };
-    Authentication::Rejected { ours: sa.local_id.clone(), expected, key }
+    Authentication::Rejected { ours: sa.local_id().clone(), expected, key }
 }
 
 fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying, step: Step<()>) {
@@ -284,7 +285,7 @@ fn authorise(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying) {
         put_back(sa, child);
         return fail(cx, sa, &KeyExchange::peer_error(kind).into());
     }
-    sa.remote_id = Some(peer.clone());
+    sa.set_remote_id(peer.clone());
     let (peer, payloads) = (x.peer, x.payloads);
     let then = Box::new(move |cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosis>| {
         establish(cx, sa, admitted, &payloads);
@@ -300,7 +301,7 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosi
         cx.say_deleted(sa);
         return fail(cx, sa, &why);
     }
-    let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
+    let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
     cx.establish(sa);
     if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
         new.nonce = ni;
@@ -312,6 +313,6 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosi
 /// for the end of the attempt.
 fn put_back(sa: &mut IkeSa, child: Option<Box<NewChild>>) {
     if let Some(child) = child {
-        sa.queue.push_front(Task::Child(child));
+        sa.work_mut().push_first(Task::Child(child));
     }
 }

@@ -56,9 +56,9 @@ pub(crate) fn is_fatal(kind: NotifyType) -> bool {
 
 /// Whom we expect to meet, for finding the key before the peer has said who it is.
 fn expected_peer(sa: &IkeSa) -> Identity {
-    match &sa.conn.remote_id {
+    match &sa.conn().remote_id {
         IdPattern::Exact(id) => id.clone(),
-        _ => Identity::from_addr(sa.remote.ip()),
+        _ => Identity::from_addr(sa.remote().ip()),
     }
 }
 
@@ -76,15 +76,15 @@ fn prover(
     prf: &'static dyn Prf,
     peer: &Identity,
 ) -> Result<Box<dyn Prover>, Diagnosis> {
-    match &sa.conn.local_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, &sa.local_id, peer)?))),
+    match &sa.conn().local_auth {
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa.local_id(), peer)?))),
         Auth::Pubkey(public) => {
-            let Some(key) = cx.policy().private_key(public, &sa.local_id) else {
-                let (local, named) = (sa.local_id.to_string(), !public.is_empty());
+            let Some(key) = cx.policy().private_key(public, sa.local_id()) else {
+                let (local, named) = (sa.local_id().to_string(), !public.is_empty());
                 return Err(Configuration::NoPrivateKey { local, named }.into());
             };
             // "the Identity hash MUST be announced" by whoever is to verify (RFC 8420 section 2).
-            match sa.init.as_ref().and_then(|init| init.verifies_ed25519) {
+            match sa.init().and_then(|init| init.verifies_ed25519) {
                 Some(true) => Ok(Box::new(Signer::new(key.clone()))),
                 announced => Err(Authentication::NotVerified { announced: announced.is_some() }.into()),
             }
@@ -99,23 +99,25 @@ fn verifier(
     prf: &'static dyn Prf,
     peer: &Identity,
 ) -> Result<Box<dyn Verifier>, Diagnosis> {
-    match &sa.conn.remote_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, &sa.local_id, peer)?))),
+    match &sa.conn().remote_auth {
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa.local_id(), peer)?))),
         Auth::Pubkey(public) => Ok(Box::new(Keys::new(public.clone()))),
     }
 }
 
 /// The octets that AUTH of our side covers.
 fn our_octets(sa: &IkeSa, id: &Id) -> Option<Vec<u8>> {
-    let (keys, init) = (sa.keys.as_ref()?, sa.init.as_ref()?);
-    let (message, nonce) = if sa.initiator { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
+    let (keys, init) = (sa.keys()?, sa.init()?);
+    let (message, nonce) =
+        if sa.is_initiator() { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
     Some(signed_octets(keys.prf, message, nonce, &keys.p_ours, &id.body()))
 }
 
 /// The octets that AUTH of the peer may cover.
 fn their_octets(sa: &IkeSa, id: &Id) -> Vec<Vec<u8>> {
-    let (Some(keys), Some(init)) = (sa.keys.as_ref(), sa.init.as_ref()) else { return Vec::new() };
-    let (message, nonce) = if sa.initiator { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
+    let (Some(keys), Some(init)) = (sa.keys(), sa.init()) else { return Vec::new() };
+    let (message, nonce) =
+        if sa.is_initiator() { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
     [message, &init.twin]
         .into_iter()
         .filter(|message| !message.is_empty())
@@ -126,6 +128,6 @@ fn their_octets(sa: &IkeSa, id: &Id) -> Vec<Vec<u8>> {
 /// The peer has not proved who it is.
 fn no_proof(sa: &IkeSa, peer: &Identity, auth: &AuthPayload, fault: Option<ProofFault>) -> Diagnosis {
     let fault = fault.unwrap_or(ProofFault::Short(auth.data.len()));
-    let (peer, ours) = (peer.clone(), sa.local_id.clone());
+    let (peer, ours) = (peer.clone(), sa.local_id().clone());
     Authentication::NoProof { peer, ours, method: auth.method, fault }.into()
 }

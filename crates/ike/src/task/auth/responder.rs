@@ -75,8 +75,8 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
 
 /// True when the IKE_SA has its connection as it is loaded now.
 fn is_loaded(cx: &Context<'_>, sa: &IkeSa) -> bool {
-    let loaded = cx.policy().connection(&sa.conn.name);
-    loaded.is_some_and(|conn| std::sync::Arc::ptr_eq(&conn, &sa.conn))
+    let loaded = cx.policy().connection(&sa.conn().name);
+    loaded.is_some_and(|conn| std::sync::Arc::ptr_eq(&conn, sa.conn()))
 }
 
 /// Finds the connection that the peer belongs to, and the methods and keys of both sides.
@@ -93,8 +93,8 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
         }
     }
     let message = "IKE_AUTH request";
-    let prf = sa.keys.as_ref().map(|keys| keys.prf);
-    let (Some(idi), Some(suite), Some(prf)) = (idi, sa.suite, prf) else {
+    let prf = sa.keys().map(|keys| keys.prf);
+    let (Some(idi), Some(suite), Some(prf)) = (idi, sa.suite(), prf) else {
         return Err(KeyExchange::MissingPayload { message, needs: "IDi" }.into());
     };
     // Requests "where the whole message is malformed ... MUST be rejected in their entirety, and
@@ -105,7 +105,7 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
     }
     let peer = &idi.identity;
     let asked = idr.map(|p| &p.identity);
-    let (local, remote) = (sa.local.ip(), sa.remote.ip());
+    let (local, remote) = (sa.local().ip(), sa.remote().ip());
     let looking = format!(
         "looking for peer configs matching {local}[{}]...{remote}[{peer}]",
         asked.map_or_else(|| "%any".to_owned(), ToString::to_string)
@@ -113,7 +113,7 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
     let Some(conn) = cx.select_by_identity(local, remote, &suite, auth.map(|a| a.method), peer, asked) else {
         return Err(no_peer(cx, sa, peer, asked).into());
     };
-    if !std::sync::Arc::ptr_eq(&conn, &sa.conn) {
+    if !std::sync::Arc::ptr_eq(&conn, sa.conn()) {
         cx.move_to_conn(sa, conn);
     }
     if cx.claims_to_be_us(sa, peer) {
@@ -140,7 +140,7 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
 
 /// No connection is for this peer: the connections for its address, and why each does not fit.
 fn no_peer(cx: &Context<'_>, sa: &IkeSa, peer: &Identity, asked: Option<&Identity>) -> Authentication {
-    let (local, remote) = (sa.local.ip(), sa.remote.ip());
+    let (local, remote) = (sa.local().ip(), sa.remote().ip());
     let candidates = cx.policy().for_addresses(local, remote, CANDIDATES).into_iter().map(|c| {
         let ours = c.local_identity(local);
         let is_asked = |asked: &Identity| IdPattern::Exact(ours.clone()).matches(asked);
@@ -165,18 +165,18 @@ fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<()>)
 
 /// The peer is who it says: looks whether it may have what it asks for, and makes AUTH of our side.
 fn prove(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth) {
-    sa.remote_id = Some(x.id.identity.clone());
+    sa.set_remote_id(x.id.identity.clone());
     if let Err(why) = authorise(sa, &x) {
         return refuse(cx, sa, &why.into());
     }
-    let Some(octets) = our_octets(sa, &Id::new(sa.local_id.clone())) else { return };
+    let Some(octets) = our_octets(sa, &Id::new(sa.local_id().clone())) else { return };
     let step = x.prover.prove(octets);
     proved(cx, sa, AnswerAuth { proving: true, ..x }, step);
 }
 
 /// Compares the request with `childless`, before other IKE_SAs are given up for this one.
 fn authorise(sa: &IkeSa, x: &AnswerAuth) -> Result<(), Authentication> {
-    match (sa.conn.childless, x.with_child) {
+    match (sa.conn().childless, x.with_child) {
         (Childless::Never, false) | (Childless::Force, true) => {
             Err(Authentication::Childless { with_child: x.with_child })
         }
@@ -189,7 +189,7 @@ fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<Auth>)
         Step::Done(auth) => ask(cx, x, auth),
         Step::Ask(request) => cx.wait_for(sa, request, x),
         Step::Failed(_) => {
-            let why = Authentication::CannotSign { ours: sa.local_id.clone() };
+            let why = Authentication::CannotSign { ours: sa.local_id().clone() };
             refuse(cx, sa, &why.into());
         }
     }
@@ -213,14 +213,14 @@ fn ask(cx: &mut Context<'_>, x: AnswerAuth, auth: Auth) {
 fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
     let peer = &x.id.identity;
     cx.log(Level::Info, sa, x.looking.clone());
-    let line = format!("selected peer config '{}'", sa.conn.name);
+    let line = format!("selected peer config '{}'", sa.conn().name);
     cx.log(Level::Info, sa, line);
     let line = format!("authentication of '{peer}' with {} successful", x.verifier.name());
     cx.log(Level::Info, sa, line);
-    let line = format!("authentication of '{}' (myself) with {}", sa.local_id, x.prover.name());
+    let line = format!("authentication of '{}' (myself) with {}", sa.local_id(), x.prover.name());
     cx.log(Level::Info, sa, line);
-    let mut response = vec![Payload::IdR(Id::new(sa.local_id.clone())), Payload::Auth(auth)];
-    let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
+    let mut response = vec![Payload::IdR(Id::new(sa.local_id().clone())), Payload::Auth(auth)];
+    let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
     cx.establish(sa);
     if let (true, Some((ni, nr))) = (x.with_child, nonces)
         && let Err(why) = answer_child::answer_first(cx, sa, &x.payloads, ni, nr, &mut response)
@@ -239,12 +239,12 @@ fn refuse(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     };
     cx.counters().auth_failed += u64::from(unproved);
     // A key exchange is all that an attempt costs its sender.
-    if cx.may_write(sa.remote.ip(), About::Authentication) {
-        let context = format!("refused IKE_SA {} of {}", sa.name(), sa.remote);
+    if cx.may_write(sa.remote().ip(), About::Authentication) {
+        let context = format!("refused IKE_SA {} of {}", sa.name(), sa.remote());
         cx.log_why(Level::Error, sa, &context, why);
     }
     cx.respond_why(sa, why);
     cx.bury(sa);
-    sa.state = IkeState::Deleting;
+    sa.set_state(IkeState::Deleting);
     cx.close(sa, Close::Failed(why.sentence()));
 }

@@ -1,0 +1,88 @@
+//! The children of an IKE_SA.
+
+use std::collections::BTreeMap;
+
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::sadb::Spi;
+
+use super::IkeSa;
+use super::work::Active;
+use crate::child::Child;
+use crate::event::ChildId;
+use crate::task::{NewChild, Task};
+
+impl IkeSa {
+    /// Its children.
+    pub(crate) fn children(&self) -> impl ExactSizeIterator<Item = &Child> {
+        self.children.values()
+    }
+
+    /// Its children, to be changed.
+    pub(crate) fn children_mut(&mut self) -> impl Iterator<Item = &mut Child> {
+        self.children.values_mut()
+    }
+
+    pub(crate) fn has_child(&self, id: ChildId) -> bool {
+        self.children.contains_key(&id)
+    }
+
+    pub(crate) fn child(&self, id: ChildId) -> Option<&Child> {
+        self.children.get(&id)
+    }
+
+    pub(crate) fn child_mut(&mut self, id: ChildId) -> Option<&mut Child> {
+        self.children.get_mut(&id)
+    }
+
+    pub(crate) fn add_child(&mut self, child: Child) {
+        self.children.insert(child.id, child);
+    }
+
+    /// Takes over children of another IKE_SA.
+    pub(crate) fn take_children(&mut self, children: BTreeMap<ChildId, Child>) {
+        self.children.extend(children);
+    }
+
+    pub(crate) fn take_child(&mut self, id: ChildId) -> Option<Child> {
+        self.children.remove(&id)
+    }
+
+    /// The child of ESP or AH (whose SPIs are different number spaces) that sends with this SPI.
+    pub(crate) fn child_by_spi_out(&self, protocol: ProtocolId, spi: Spi) -> Option<ChildId> {
+        self.children.values().find(|c| (c.agreed.protocol, c.spi_out) == (protocol, spi)).map(|c| c.id)
+    }
+
+    /// True when a child sends with this SPI, of whichever protocol: the name of an outbound SA
+    /// (`SaRef`) has none.
+    pub(crate) fn sends_with(&self, spi: Spi) -> bool {
+        self.children.values().any(|c| c.spi_out == spi)
+    }
+
+    /// Our rekeying of a child that is in flight.
+    pub(crate) fn rekeying(&self) -> Option<&NewChild> {
+        match self.work.active() {
+            Some(Active { task: Task::Child(n), .. }) if n.rekey.is_some() => Some(n),
+            _ => None,
+        }
+    }
+
+    /// Our rekeying of this child that is in flight or waits for work outside.
+    pub(crate) fn rekeying_mut(&mut self, id: ChildId) -> Option<&mut NewChild> {
+        let active = match self.work.active_mut() {
+            Some(Active { task: Task::Child(new), .. }) => Some(&mut **new),
+            _ => None,
+        };
+        let waiting = self.wait.as_mut().and_then(|wait| wait.exchange.child_mut());
+        active.into_iter().chain(waiting).find(|new| new.rekey == Some(id))
+    }
+
+    /// True when our request in flight is for rekeying this child.
+    pub(crate) fn rekeys_child(&self, id: ChildId) -> bool {
+        self.rekeying().is_some_and(|n| n.rekey == Some(id))
+    }
+
+    /// What the peer has made of this child while our rekeying of it is in flight.
+    pub(crate) fn collision_over(&self, id: ChildId) -> Option<ChildId> {
+        self.rekeying().filter(|n| n.rekey == Some(id))?.collision.as_ref().map(|c| c.child)
+    }
+}

@@ -1,0 +1,517 @@
+//! One IKE_SA: what it knows and nothing that it does. What only the first exchanges need is in
+//! [`Init`], which is dropped once the peer is authenticated.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `begin` | the ways in which an IKE_SA begins |
+//! | `children` | its children |
+//! | `crypt` | SPIs and keys |
+//! | `path` | addresses, and the NAT between them |
+//! | `work` | tasks and messages |
+
+mod begin;
+mod children;
+mod crypt;
+mod path;
+mod work;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ironswan_crypto::rng::Rng;
+use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::id::Identity;
+use ironswan_wire::ike::{Header, Payload};
+use ironswan_wire::proposal::IkeSuite;
+
+use crate::child::Child;
+use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
+pub(crate) use crate::init::{Earlier, Init};
+use crate::keymat::IkeKeys;
+use crate::task::{Exchange, Task};
+pub(crate) use begin::Half;
+pub(crate) use crypt::{Crypt, OpenError};
+use ironswan_keying::Connection;
+use ironswan_keying::tunnels::AttemptId;
+pub(crate) use path::{NatState, Path};
+pub(crate) use work::{Active, Answering, Datagram, Work};
+
+/// The exchange that waits for work outside, and the request for that work.
+pub(crate) struct Wait {
+    pub id: RequestId,
+    pub exchange: Box<dyn Exchange>,
+}
+
+/// State of one IKE_SA while addresses or routes change.
+#[derive(Default)]
+pub(crate) struct Roam {
+    /// Ask the peer for a sign of life whatever `dpd_delay` says.
+    pub probe: bool,
+    /// This one, once it is up, takes over from that one.
+    pub replaces: Option<IkeId>,
+    /// The address of the peer to try first, if it has this one.
+    pub prefer: Option<IpAddr>,
+    /// Another one is on its way that will take over from this one.
+    pub leaving: bool,
+    /// That one is to another address of the peer, because there was no way to this one's.
+    pub elsewhere: bool,
+    /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an
+    /// address that is not ours.
+    pub misplaced: bool,
+}
+
+/// An attempt of policy, as far as it has come with this IKE_SA.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    /// The attempt of policy that made it; `None` for a responder, and for attempts at further
+    /// addresses.
+    pub start: Option<AttemptId>,
+    /// Number of this try of `keyingtries`, from 1.
+    pub number: u32,
+    /// Number of times that this attempt has begun again from the start, as somebody may have
+    /// interfered.
+    pub restarts: u32,
+    /// Comes from an action and not from a command, so an error is a reason to try again.
+    pub automatic: bool,
+    /// Waits for the IKE_SA to be established (an initiation without child).
+    pub ticket: Option<Ticket>,
+    /// Number of addresses that the peer may have; the number of the attempt says which it is. 0
+    /// until known.
+    pub choices: u32,
+    /// Other addresses of the peer are asked besides; by the first of the attempts.
+    pub race: Option<IkeId>,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Self { start: None, number: 1, restarts: 0, automatic: false, ticket: None, choices: 0, race: None }
+    }
+}
+
+/// Signs of life of the peer, and what has been said about it.
+#[derive(Debug)]
+pub(crate) struct Signs {
+    /// The last authenticated message from the peer.
+    pub last_in: Instant,
+    /// Usage has been asked for and not answered.
+    pub usage_asked: bool,
+    /// The peer answers TEMPORARY_FAILURE: since when without anything else, and when last.
+    pub busy_peer: Option<(Instant, Instant)>,
+    /// The log has a line that the peer has too many children.
+    pub told_full: bool,
+}
+
+/// One IKE_SA.
+pub(crate) struct IkeSa {
+    id: IkeId,
+    conn: Arc<Connection>,
+    /// We are the initiator of this IKE_SA (of its IKE_SA_INIT, or of the rekeying that made it).
+    initiator: bool,
+    local_id: Identity,
+    /// The authenticated peer, or whom we expect.
+    remote_id: Option<Identity>,
+    state: IkeState,
+    created: Instant,
+    established: Option<Instant>,
+    /// IkeUp has been told.
+    announced: bool,
+    /// Its lifetime is over, so it is deleted though nobody has asked for that.
+    over_time: bool,
+    /// To be removed.
+    dead: bool,
+    path: Path,
+    crypt: Crypt,
+    work: Work,
+    /// The exchange that waits for work outside.
+    wait: Option<Wait>,
+    children: BTreeMap<ChildId, Child>,
+    init: Option<Box<Init>>,
+    /// The key under which the half-open table knows us.
+    half_open: Option<(u64, SocketAddr)>,
+    attempt: Attempt,
+    roam: Roam,
+    signs: Signs,
+    /// The IKE_SA that replaced this one.
+    successor: Option<IkeId>,
+    /// The IKE_SA that this one replaced.
+    predecessor: Option<IkeId>,
+}
+
+impl IkeSa {
+    /// An IKE_SA of this connection that nothing has happened on yet.
+    pub(crate) fn new(
+        id: IkeId,
+        conn: Arc<Connection>,
+        initiator: bool,
+        (spi_i, spi_r): (u64, u64),
+        (local, remote): (SocketAddr, SocketAddr),
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            initiator,
+            local_id: conn.local_identity(local.ip()),
+            remote_id: None,
+            state: IkeState::Created,
+            created: now,
+            established: None,
+            announced: false,
+            over_time: false,
+            dead: false,
+            path: Path::new(local, remote),
+            crypt: Crypt::new(spi_i, spi_r),
+            work: Work::default(),
+            wait: None,
+            children: BTreeMap::new(),
+            init: None,
+            half_open: None,
+            attempt: Attempt::default(),
+            roam: Roam::default(),
+            signs: Signs { last_in: now, usage_asked: false, busy_peer: None, told_full: false },
+            successor: None,
+            predecessor: None,
+            conn,
+        }
+    }
+
+    // ---- who it is ----
+
+    pub(crate) fn id(&self) -> IkeId {
+        self.id
+    }
+
+    pub(crate) fn conn(&self) -> &Arc<Connection> {
+        &self.conn
+    }
+
+    /// We are the initiator of this IKE_SA (of its IKE_SA_INIT, or of the rekeying that made it).
+    pub(crate) fn is_initiator(&self) -> bool {
+        self.initiator
+    }
+
+    pub(crate) fn local_id(&self) -> &Identity {
+        &self.local_id
+    }
+
+    /// The authenticated peer, or whom we expect.
+    pub(crate) fn remote_id(&self) -> Option<&Identity> {
+        self.remote_id.as_ref()
+    }
+
+    /// The peer has proved to be this one.
+    pub(crate) fn set_remote_id(&mut self, peer: Identity) {
+        self.remote_id = Some(peer);
+    }
+
+    /// The connection has been loaded anew, and the peer has agreed to nothing that has changed.
+    /// Returns the connection before.
+    pub(crate) fn adopt_conn(&mut self, conn: Arc<Connection>) -> Arc<Connection> {
+        std::mem::replace(&mut self.conn, conn)
+    }
+
+    /// The peer belongs to another connection than its address suggested.
+    pub(crate) fn move_to_conn(&mut self, conn: Arc<Connection>) {
+        self.local_id = conn.local_identity(self.local().ip());
+        self.conn = conn;
+    }
+
+    // ---- its life ----
+
+    pub(crate) fn state(&self) -> IkeState {
+        self.state
+    }
+
+    pub(crate) fn set_state(&mut self, state: IkeState) {
+        self.state = state;
+    }
+
+    pub(crate) fn created(&self) -> Instant {
+        self.created
+    }
+
+    /// When the peer was authenticated, or the rekeying was done.
+    pub(crate) fn established(&self) -> Option<Instant> {
+        self.established
+    }
+
+    /// The peer is authenticated.
+    pub(crate) fn establish(&mut self, now: Instant) {
+        (self.state, self.announced) = (IkeState::Established, true);
+        (self.established, self.signs.last_in) = (Some(now), now);
+    }
+
+    /// IkeUp has been told.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announced
+    }
+
+    /// It has taken over from another IKE_SA.
+    pub(crate) fn take_over_from(&mut self, old: IkeId) {
+        (self.state, self.announced) = (IkeState::Established, true);
+        self.predecessor = Some(old);
+    }
+
+    /// Another IKE_SA takes over: gives its children and tasks.
+    pub(crate) fn hand_over(&mut self, heir: IkeId) -> (BTreeMap<ChildId, Child>, VecDeque<Task>) {
+        self.successor = Some(heir);
+        (self.state, self.announced) = (IkeState::Rekeyed, false);
+        (std::mem::take(&mut self.children), self.work.take_queue())
+    }
+
+    /// Nobody has taken over: takes back what it handed over.
+    pub(crate) fn take_back(&mut self, children: BTreeMap<ChildId, Child>, tasks: VecDeque<Task>) {
+        self.announced = true;
+        self.children = children;
+        tasks.into_iter().for_each(|task| self.work.push(task));
+    }
+
+    /// The IKE_SA that replaced this one.
+    pub(crate) fn successor(&self) -> Option<IkeId> {
+        self.successor
+    }
+
+    /// The IKE_SA that this one replaced.
+    pub(crate) fn predecessor(&self) -> Option<IkeId> {
+        self.predecessor
+    }
+
+    /// Its lifetime is over.
+    pub(crate) fn is_over_time(&self) -> bool {
+        self.over_time
+    }
+
+    /// Its lifetime is over, so it is deleted though nobody has asked for that.
+    pub(crate) fn set_over_time(&mut self) {
+        self.over_time = true;
+    }
+
+    /// To be removed.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// It is to be removed. Returns true when that was known before.
+    pub(crate) fn die(&mut self) -> bool {
+        std::mem::replace(&mut self.dead, true)
+    }
+
+    // ---- its parts ----
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.path.local()
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.path.remote()
+    }
+
+    pub(crate) fn nat(&self) -> NatState {
+        self.path.nat()
+    }
+
+    /// There is no way to the peer now.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.path.is_blocked()
+    }
+
+    /// Addresses, to be changed.
+    pub(crate) fn path(&mut self) -> &mut Path {
+        &mut self.path
+    }
+
+    /// We send to the peer from this address.
+    pub(crate) fn set_source(&mut self, local: IpAddr) {
+        self.path.set_local_ip(local);
+        self.local_id = self.conn.local_identity(local);
+    }
+
+    pub(crate) fn spi_i(&self) -> u64 {
+        self.crypt.spi_i()
+    }
+
+    /// 0 until the responder has answered.
+    pub(crate) fn spi_r(&self) -> u64 {
+        self.crypt.spi_r()
+    }
+
+    pub(crate) fn suite(&self) -> Option<IkeSuite> {
+        self.crypt.suite()
+    }
+
+    pub(crate) fn keys(&self) -> Option<&IkeKeys> {
+        self.crypt.keys()
+    }
+
+    /// SPIs and keys, to be changed.
+    pub(crate) fn crypt(&mut self) -> &mut Crypt {
+        &mut self.crypt
+    }
+
+    /// Tasks and messages.
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Tasks and messages, to be changed.
+    pub(crate) fn work_mut(&mut self) -> &mut Work {
+        &mut self.work
+    }
+
+    /// The exchange that waits for work outside.
+    pub(crate) fn waiting(&self) -> Option<&Wait> {
+        self.wait.as_ref()
+    }
+
+    /// An exchange waits for work outside.
+    pub(crate) fn wait_for(&mut self, wait: Wait) {
+        self.wait = Some(wait);
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn take_wait(&mut self) -> Option<Wait> {
+        self.wait.take()
+    }
+
+    /// The answer to this request has come: the exchange that waited for it goes on.
+    pub(crate) fn take_wait_for(&mut self, id: RequestId) -> Option<Wait> {
+        self.wait.take_if(|wait| wait.id == id)
+    }
+
+    /// No request is in flight and nothing is waited for.
+    pub(crate) fn is_free(&self) -> bool {
+        self.work.active().is_none() && self.wait.is_none()
+    }
+
+    /// Nothing is in flight, waited for or queued.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_free() && self.work.queued().next().is_none()
+    }
+
+    pub(crate) fn init(&self) -> Option<&Init> {
+        self.init.as_deref()
+    }
+
+    pub(crate) fn init_mut(&mut self) -> Option<&mut Init> {
+        self.init.as_deref_mut()
+    }
+
+    /// The values of the first two exchanges; fresh ones when there are none.
+    pub(crate) fn begin_init(&mut self) -> &mut Init {
+        self.init.get_or_insert_default()
+    }
+
+    /// The values of the first two exchanges are not needed any more here.
+    pub(crate) fn take_init(&mut self) -> Option<Box<Init>> {
+        self.init.take()
+    }
+
+    /// Begins anew with this SPI, as if no message had been sent: tasks and whoever waits stay.
+    pub(crate) fn start_over(&mut self, spi_i: u64) {
+        self.crypt = Crypt::new(spi_i, 0);
+        self.init = Some(Box::default());
+        self.work.start_over();
+        self.path.set_nat(NatState::default());
+        self.state = IkeState::Created;
+        self.attempt.restarts += 1;
+    }
+
+    /// The key under which the half-open table knows it.
+    pub(crate) fn half_open(&self) -> Option<(u64, SocketAddr)> {
+        self.half_open
+    }
+
+    /// The half-open table forgets it.
+    pub(crate) fn take_half_open(&mut self) -> Option<(u64, SocketAddr)> {
+        self.half_open.take()
+    }
+
+    /// The attempt of policy that made it.
+    pub(crate) fn attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+
+    /// The attempt, to be changed.
+    pub(crate) fn attempt_mut(&mut self) -> &mut Attempt {
+        &mut self.attempt
+    }
+
+    /// Its state while addresses change.
+    pub(crate) fn roam(&self) -> &Roam {
+        &self.roam
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn roam_mut(&mut self) -> &mut Roam {
+        &mut self.roam
+    }
+
+    /// Signs of life of the peer.
+    pub(crate) fn signs(&self) -> &Signs {
+        &self.signs
+    }
+
+    /// Signs of life, to be changed.
+    pub(crate) fn signs_mut(&mut self) -> &mut Signs {
+        &mut self.signs
+    }
+
+    // ---- questions ----
+    /// Our SPI.
+    pub(crate) fn our_spi(&self) -> u64 {
+        if self.initiator { self.crypt.spi_i() } else { self.crypt.spi_r() }
+    }
+
+    /// The peer is authenticated and the IKE_SA usable: CREATE_CHILD_SA and INFORMATIONAL make
+    /// sense.
+    pub(crate) fn is_up(&self) -> bool {
+        self.established.is_some()
+    }
+
+    /// An attempt of ours that the peer may have established without our knowing it: our IKE_AUTH
+    /// is in flight.
+    pub(crate) fn may_be_up_there(&self) -> bool {
+        matches!(self.work.active(), Some(Active { task: Task::Auth(_), .. }))
+    }
+
+    /// May carry new CHILD_SAs, now or once it is up.
+    pub(crate) fn usable(&self) -> bool {
+        !self.dead
+            && !self.roam.leaving
+            && match self.state {
+                IkeState::Established | IkeState::Rekeying => true,
+                IkeState::Created | IkeState::Connecting => self.initiator && !self.is_up(),
+                IkeState::Rekeyed | IkeState::Deleting => false,
+            }
+    }
+
+    /// `net[1]`, as charon names it.
+    pub(crate) fn name(&self) -> String {
+        format!("{}[{}]", self.conn.name, self.id.0)
+    }
+
+    /// The header of a message that we send.
+    pub(crate) fn header(&self, exchange: ExchangeType, response: bool, mid: u32) -> Header {
+        self.crypt.header(self.initiator, exchange, response, mid)
+    }
+
+    /// Seals payloads into a message. `None` only when something does not fit its field on the
+    /// wire, or without keys.
+    pub(crate) fn seal(&mut self, rng: &mut dyn Rng, header: &Header, inner: &[Payload]) -> Option<Vec<u8>> {
+        self.crypt.seal(rng, header, inner)
+    }
+
+    /// Opens a message: authenticates it first, and reads the payloads inside then.
+    pub(crate) fn open(&self, bytes: &[u8]) -> Result<Vec<Payload>, OpenError> {
+        self.crypt.open(bytes)
+    }
+
+    /// `192.0.2.1[g1.example]...192.0.2.2[g2.example]`.
+    pub(crate) fn ends(&self) -> String {
+        let remote = self.remote_id.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);
+        format!("{}[{}]...{}[{remote}]", self.local().ip(), self.local_id, self.remote().ip())
+    }
+}

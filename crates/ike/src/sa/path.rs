@@ -1,0 +1,95 @@
+//! Addresses of both ends of one IKE_SA, and the NAT between them.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// NATs between the ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct NatState {
+    /// A NAT is in front of us.
+    pub local: bool,
+    /// The peer's NAT hash does not match: there is a NAT, or the peer forces UDP encapsulation.
+    pub remote: bool,
+    /// `encap = yes`: we send a wrong NAT hash to force UDP encapsulation.
+    pub fake: bool,
+}
+
+impl NatState {
+    /// ESP travels in UDP.
+    pub(crate) fn encap(self) -> bool {
+        self.local || self.remote || self.fake
+    }
+}
+
+/// Addresses and ports of both ends.
+pub(crate) struct Path {
+    local: SocketAddr,
+    remote: SocketAddr,
+    nat: NatState,
+    /// There is no way to the peer now: requests wait.
+    blocked: bool,
+}
+
+impl Path {
+    pub(super) fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self { local, remote, nat: NatState::default(), blocked: false }
+    }
+
+    pub(super) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    pub(super) fn nat(&self) -> NatState {
+        self.nat
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Our address is this one now.
+    pub(crate) fn set_local_ip(&mut self, ip: IpAddr) {
+        self.local.set_ip(ip);
+    }
+
+    /// The peer's address is this one now.
+    pub(crate) fn set_remote_ip(&mut self, ip: IpAddr) {
+        self.remote.set_ip(ip);
+    }
+
+    pub(crate) fn set_local_port(&mut self, port: u16) {
+        self.local.set_port(port);
+    }
+
+    pub(crate) fn set_remote_port(&mut self, port: u16) {
+        self.remote.set_port(port);
+    }
+
+    /// Takes over both ends of a datagram of the peer.
+    pub(crate) fn set_ends(&mut self, local: SocketAddr, remote: SocketAddr) {
+        (self.local, self.remote) = (local, remote);
+    }
+
+    /// The peer is at this address and port now. Returns the previous ones.
+    pub(crate) fn follow(&mut self, remote: SocketAddr) -> SocketAddr {
+        std::mem::replace(&mut self.remote, remote)
+    }
+
+    /// NAT detection has found this.
+    pub(crate) fn set_nat(&mut self, nat: NatState) {
+        self.nat = nat;
+    }
+
+    /// There is no way to the peer. Returns true when that was known before.
+    pub(crate) fn block(&mut self) -> bool {
+        std::mem::replace(&mut self.blocked, true)
+    }
+
+    /// There is a way to the peer. Returns true when there was none before.
+    pub(crate) fn unblock(&mut self) -> bool {
+        std::mem::take(&mut self.blocked)
+    }
+}
