@@ -264,7 +264,7 @@ fn crossed(a: &IkeSa, b: &IkeSa) -> bool {
     let before = |x: &IkeSa, y: &IkeSa| y.established().is_none_or(|t| x.created() <= t);
     let same_addrs = a.remote().ip() == b.remote().ip() && a.local().ip() == b.local().ip();
     a.is_initiator() != b.is_initiator()
-        && (same_addrs || (Arc::ptr_eq(&a.conn(), &b.conn()) && a.conn().is_for_one_peer()))
+        && (same_addrs || (Arc::ptr_eq(a.conn(), b.conn()) && a.conn().is_for_one_peer()))
         && before(a, b)
         && before(b, a)
 }
