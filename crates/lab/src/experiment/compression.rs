@@ -202,12 +202,12 @@ impl Work<'_> {
         let data = content.bytes(file(rate, self.window), SEED);
         let began = c.elapsed();
         let crossed = |s: &Stage<HostToHost>| s.topology.relay().map(|r| r.counts().there.shaper.bytes);
-        let (before, meter) = (crossed(&stage), stage.meter(c)?);
+        let (before, meter) = (crossed(stage), stage.meter(c)?);
         let at_most = self.window * 20 + Duration::from_secs(20);
         let (topology, alive) = stage.parts();
         let carried = carry(&topology.paths()[0], &data, at_most, alive)?;
         let used = stage.measured(meter)?;
-        let on_link = before.zip(crossed(&stage)).map_or(f64::NAN, |(b, a)| (a - b) as f64);
+        let on_link = before.zip(crossed(stage)).map_or(f64::NAN, |(b, a)| (a - b) as f64);
         let bytes = carried.bytes as f64;
         let mut measures = vec![
             ("kb_s", bytes / 1e3 / carried.seconds),
