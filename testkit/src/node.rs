@@ -23,7 +23,7 @@ pub struct Node {
     pub engine: Engine,
     /// Every line it logged, with its level.
     pub log: Vec<(Level, String)>,
-    /// The failures that it logged.
+    /// The failures that it logged, and those of commands.
     pub failures: Vec<Diagnosis>,
     /// Every event but log lines, engine commands and keys.
     pub events: Vec<Event>,
@@ -51,6 +51,8 @@ pub struct Node {
     pub held: Option<Vec<(RequestId, Request)>>,
     /// Routes to nowhere: `Request::Route` finds none.
     pub no_routes: bool,
+    /// The routing table cannot be asked.
+    pub routes_unknown: bool,
     /// Datagrams from an address that it does not have.
     pub unsendable: usize,
     /// Calls of the endpoint: requests answered, datagrams taken in, timers.
@@ -92,6 +94,7 @@ impl Node {
             no_keys: false,
             held: None,
             no_routes: false,
+            routes_unknown: false,
             unsendable: 0,
             calls: 0,
             keepalives: 0,
@@ -124,6 +127,8 @@ impl Node {
                         self.held.iter_mut().for_each(|held| held.retain(|(of, _)| *of != id))
                     }
                     Event::Done { ticket, result } => {
+                        self.failures.extend(result.clone().err());
+                        let result = result.map_err(|why| why.sentence());
                         assert!(self.done.insert(ticket, result).is_none(), "{ticket:?} done twice");
                     }
                     other => self.events.push(other),
@@ -180,6 +185,9 @@ impl Node {
                 request.compute().expect("a computation")
             }
             Request::Usage { .. } => Completion::Usage { last_inbound: self.last_esp },
+            Request::Route { .. } if self.routes_unknown => {
+                Completion::Failed { error: "no table today".to_owned() }
+            }
             Request::Route { .. } if self.no_routes => Completion::Route { local: None },
             Request::Route { remote } => Completion::Route {
                 local: self.addrs.iter().copied().find(|a| a.is_ipv4() == remote.is_ipv4()),

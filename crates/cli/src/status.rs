@@ -72,16 +72,29 @@ impl Troubles<'_> {
         self.machine.section("links")?.get_str(sa.get_str("local-host")?)
     }
 
-    /// ` for 12s: WHY; next try in 4s`, of a child or, with `None`, of an IKE_SA alone.
+    /// What is known of a tunnel that is down: a child or, with `None`, an IKE_SA alone.
+    fn of(&self, conn: &str, child: Option<&str>) -> Option<&Section> {
+        self.down.iter().find(|(n, s)| n == conn && s.get_str("child") == child).map(|(_, s)| s)
+    }
+
+    /// ` for 12s: WHY (NAME); next try in 4s`. NAME is that of the reason in the manual.
     fn why(&self, conn: &str, child: Option<&str>) -> Option<String> {
-        let (_, s) = self.down.iter().find(|(n, s)| n == conn && s.get_str("child") == child)?;
+        let s = self.of(conn, child)?;
+        let name = s.get_str("name").map(|name| format!(" ({name})")).unwrap_or_default();
         let next = match get(s, "next") {
             "trying" => "; being tried now".to_owned(),
             "retry" => format!("; next try in {}", seconds(s, "next-try")),
             "packet" => "; next try with the next packet for it".to_owned(),
             _ => "; not tried again by itself".to_owned(),
         };
-        Some(format!(" for {}: {}{next}", seconds(s, "since"), get(s, "why")))
+        Some(format!(" for {}: {}{name}{next}", seconds(s, "since"), get(s, "why")))
+    }
+
+    /// The line that says what to do about a tunnel that is down. Empty when there is nothing to
+    /// say.
+    fn remedy(&self, conn: &str, child: Option<&str>) -> String {
+        let remedy = self.of(conn, child).and_then(|s| s.get_str("remedy"));
+        remedy.map(|remedy| format!("    to do: {remedy}\n")).unwrap_or_default()
     }
 }
 
@@ -114,6 +127,7 @@ fn one_status(name: &str, conn: &Section, sas: &Named, troubles: &Troubles<'_>) 
         let why = troubles.why(name, None).unwrap_or_default();
         let ends = format!("{} -> {}", joined(conn, "local_addrs"), joined(conn, "remote_addrs"));
         out += &format!("\n{name}: down{why}, {ends}\n");
+        out += &troubles.remedy(name, None);
     }
     for (_, sa) in &mine {
         out += "\n";
@@ -134,6 +148,7 @@ fn one_status(name: &str, conn: &Section, sas: &Named, troubles: &Troubles<'_>) 
                 shunt => shunt.to_ascii_lowercase(),
             };
             out += &format!("  {child}: {state}, {} === {}\n", joined(s, "local-ts"), joined(s, "remote-ts"));
+            out += &troubles.remedy(name, Some(child));
         }
     }
     out
@@ -262,6 +277,10 @@ mod tests {
         }
         let got = text(why("retry").with("next-try", "240"));
         assert!(got.contains("peer not responding; next try in 4m, "), "{got}");
+        let got = text(why("nothing").with("name", "no-answer").with("remedy", "let UDP 500 through"));
+        let line = "  net: down for 12s: peer not responding (no-answer); not tried again by itself, \
+                    10.1.0.0/24 === 10.2.0.0/24\n    to do: let UDP 500 through\n  other: down";
+        assert!(got.contains(line), "{got}");
     }
 
     #[test]

@@ -211,7 +211,7 @@ pub enum Event {
         /// As returned by the command.
         ticket: Ticket,
         /// Result.
-        result: Result<(), String>,
+        result: Result<(), Diagnosis>,
     },
     /// The answer to this request is of no use any more. Who has not begun with it need not.
     Unwanted(RequestId),

@@ -1,5 +1,6 @@
 //! An IKE_SA while it is set up: what IKE_SA_INIT and IKE_AUTH need, and nothing after them.
 
+use ironswan_keying::Diagnosis;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -46,7 +47,7 @@ pub(crate) struct Init {
     /// sent.
     pub earlier: Vec<Earlier>,
     /// Initiator: the first error that came as a response, and when. Anyone may have sent it.
-    pub refusal: Option<(Instant, String)>,
+    pub refusal: Option<(Instant, Diagnosis)>,
     /// Initiator: a cookie that is not returned at once, as the one before may have been a forgery.
     pub doubtful_cookie: Option<Vec<u8>>,
     /// Initiator: another response came that would have been as good as the one that was taken.

@@ -12,7 +12,6 @@
 //! | AH | INTEG, ESN, KE for PFS |
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
-pub(crate) use ironswan_keying::diagnosis::list_proposals as list;
 use ironswan_keying::diagnosis::{Difference, KeyExchange, Nearest};
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};

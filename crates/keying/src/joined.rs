@@ -248,7 +248,7 @@ impl<P: Protocol> Joined<P> {
     ) -> Option<String> {
         conns.find_map(|conn| {
             let conn = conn.as_ref();
-            let why_down = || self.tunnels.why_down(conn, child).map(str::to_owned);
+            let why_down = || self.tunnels.why_down(conn, child).map(ToString::to_string);
             self.protocol.under_way(conn).or_else(why_down)
         })
     }

@@ -2,18 +2,20 @@
 #![allow(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
+use ironswan_keying::diagnosis::{KeyExchange, Path, Unanswered};
 use ironswan_keying::limits::{RETRY_ROUTED, STARTS_AT_ONCE};
 use ironswan_keying::tunnels::{Ended, Start, Tried};
 use ironswan_keying::{
-    ChildAction, Close, CommandError, Connection, IkeId, Joined, Limits, Next, Order, Policy, Protocol,
-    Report, Target, Ticket,
+    ChildAction, Close, CommandError, Connection, Diagnosis, IkeId, Joined, Limits, Next, Order, Policy,
+    Protocol, Report, Target, Ticket,
 };
 use ironswan_testkit::config;
+use ironswan_wire::iana::ExchangeType;
 
 const S: Duration = Duration::from_secs(1);
 
@@ -84,7 +86,7 @@ impl Protocol for Ten {
 
     fn initiate(&mut self, _: Instant, start: Start) -> Result<Ticket, CommandError> {
         match &self.says_no {
-            Some(no) => Err(CommandError::Refused(no.reason().to_owned())),
+            Some(no) => Err(CommandError::Refused(no.reason().to_string())),
             None => {
                 self.start(&start);
                 Ok(Ticket(start.id.0))
@@ -138,6 +140,13 @@ fn conn(name: &str, start_action: ChildAction) -> Connection {
     Connection { name: name.to_owned(), keyingtries: 0, ..conn }
 }
 
+/// The end of an attempt that nobody has answered.
+fn no_answer() -> Close {
+    let (local, remote) = (SocketAddr::from(([192, 0, 2, 1], 500)), SocketAddr::from(([192, 0, 2, 2], 500)));
+    let request = Unanswered { local, remote, exchange: ExchangeType::IKE_SA_INIT, sent: 6 };
+    Close::NoAnswer(Path::NoAnswer { request }.into())
+}
+
 /// Lets time pass until `end`.
 fn run<P: Protocol>(joined: &mut Joined<P>, now: &mut Instant, end: Instant) {
     while let Some(at) = joined.poll_timeout().filter(|at| *at <= end) {
@@ -150,10 +159,10 @@ fn run<P: Protocol>(joined: &mut Joined<P>, now: &mut Instant, end: Instant) {
 #[test]
 fn a_no_comes_back_as_the_next_attempt_and_a_yes_ends_the_trouble() {
     let (mut j, mut now) = (joined(Ten::new), Instant::now());
-    j.outputs().says_no = Some(Close::NoAnswer);
+    j.outputs().says_no = Some(no_answer());
     j.load_connection(now, conn("gw", ChildAction::Start));
     let down = j.down(now);
-    assert_eq!((down.len(), down[0].why.as_str()), (1, Close::NoAnswer.reason()));
+    assert_eq!((down.len(), &down[0].why), (1, &Some(no_answer().reason())));
     assert!(matches!(down[0].next, Next::In(_)), "{:?}", down[0].next);
     let end = now + 60 * S;
     run(&mut j, &mut now, end);
@@ -172,10 +181,10 @@ fn a_no_comes_back_as_the_next_attempt_and_a_yes_ends_the_trouble() {
 #[test]
 fn a_command_is_answered_at_once_and_overtakes_attempts_to_come() {
     let (mut j, now) = (joined(Ten::new), Instant::now());
-    j.outputs().says_no = Some(Close::NoAnswer);
+    j.outputs().says_no = Some(no_answer());
     j.load_connection(now, conn("gw", ChildAction::Start));
     assert!(j.poll_timeout().is_some());
-    let refused = Err(CommandError::Refused(Close::NoAnswer.reason().to_owned()));
+    let refused = Err(CommandError::Refused(no_answer().reason().to_string()));
     assert_eq!(j.initiate(now, Some("gw"), Some("net")), refused);
     assert_eq!(j.poll_timeout(), None, "the attempt to come is forgotten");
     j.outputs().says_no = None;
@@ -187,7 +196,7 @@ fn a_command_is_answered_at_once_and_overtakes_attempts_to_come() {
 #[test]
 fn terminating_a_connection_forgets_its_attempts_to_come_and_routes_bring_them_forward() {
     let (mut j, mut now) = (joined(Ten::new), Instant::now());
-    j.outputs().says_no = Some(Close::NoRoute("no route".to_owned()));
+    j.outputs().says_no = Some(Close::NoRoute(Path::NoRoute { remote: config::ip("192.0.2.2") }.into()));
     j.load_connection(now, conn("gw", ChildAction::Start));
     let end = now + 1_000 * S;
     run(&mut j, &mut now, end);
@@ -204,12 +213,13 @@ fn a_child_that_is_made_anew_counts_as_down_after_it_was_closed() {
     for (at_work, down) in [(vec!["net".to_owned()], 1), (Vec::new(), 0)] {
         let (mut j, now) = (joined(Ten::new), Instant::now());
         j.load_connection(now, conn("gw", ChildAction::None));
-        let of = |why: &str| (("gw".to_owned(), Some("net".to_owned())), why.to_owned());
-        let ((conn, child), why) = of("it ended");
+        let of = || ("gw".to_owned(), Some("net".to_owned()));
+        let ((conn, child), why) = (of(), Diagnosis::from(KeyExchange::PeerDeleted { child: true }));
+        let ended = why.to_string();
         j.call(now, |ten| ten.reports.push_back(Report::Failed { conn, child, why }));
-        assert_eq!(j.obstacle(["gw"].into_iter(), Some("net")).as_deref(), Some("it ended"));
+        assert_eq!(j.obstacle(["gw"].into_iter(), Some("net")), Some(ended));
         j.outputs().at_work = at_work;
-        let ((conn, child), _) = of("");
+        let (conn, child) = of();
         j.call(now, |ten| ten.reports.push_back(Report::Unwanted { conn, child }));
         assert_eq!(j.down(now).len(), down);
         let waits = (down > 0).then(|| "it is asked".to_owned());
@@ -220,7 +230,7 @@ fn a_child_that_is_made_anew_counts_as_down_after_it_was_closed() {
 #[test]
 fn after_the_shutdown_nothing_is_loaded_and_nothing_begins() {
     let (mut j, mut now) = (joined(Ten::new), Instant::now());
-    j.outputs().says_no = Some(Close::NoAnswer);
+    j.outputs().says_no = Some(no_answer());
     j.load_connection(now, conn("gw", ChildAction::Start));
     j.set_limits(Limits { ike_sa_max: 7, ..Limits::default() });
     assert_eq!(j.protocol().limits.as_ref().map(|limits| limits.ike_sa_max), Some(7));

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
+use ironswan_keying::diagnosis::{KeyExchange, NotDone, Path, Unanswered};
 use ironswan_keying::limits::{NAME_PERIOD, NAME_RETRY, RETRY_ROUTED, START_COUNTED, STARTS_AT_ONCE};
 use ironswan_keying::tunnels::{Close, Ended, IkeId, Order, Report, Start, Tried};
 use ironswan_keying::{
-    AddrSpec, ChildAction, ChildKind, CommandError, Connection, Down, Limits, Next, Policy, Ticket, Tunnels,
+    AddrSpec, ChildAction, ChildKind, CommandError, Connection, Diagnosis, Down, Limits, Next, Policy,
+    Ticket, Tunnels,
 };
 use ironswan_testkit::config;
+use ironswan_wire::iana::{ExchangeType, NotifyType};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -155,8 +158,21 @@ fn gw(start_action: ChildAction) -> Connection {
     conn
 }
 
+fn request() -> Unanswered {
+    let (local, remote) = ("192.0.2.1:500".parse().unwrap(), "192.0.2.2:500".parse().unwrap());
+    Unanswered { local, remote, exchange: ExchangeType::IKE_SA_INIT, sent: 6 }
+}
+
+fn unanswered() -> Close {
+    Close::NoAnswer(Path::NoAnswer { request: request() }.into())
+}
+
 fn no_answer() -> Says {
-    Says::No(Close::NoAnswer)
+    Says::No(unanswered())
+}
+
+fn refused() -> Diagnosis {
+    KeyExchange::peer_error(NotifyType::NO_PROPOSAL_CHOSEN).into()
 }
 
 #[test]
@@ -175,7 +191,7 @@ fn a_yes_brings_the_tunnel_up_and_nothing_is_down() {
 
 #[test]
 fn a_no_is_repeated_with_growing_pauses_and_the_reason_is_kept() {
-    let mut w = World::new(Says::No(Close::Failed("the peer says no".to_owned())));
+    let mut w = World::new(Says::No(Close::Failed(refused())));
     w.load(&gw(ChildAction::Start));
     w.run(3_600 * S);
     let at: Vec<Duration> = w.starts.iter().map(|(at, _)| *at).collect();
@@ -188,7 +204,7 @@ fn a_no_is_repeated_with_growing_pauses_and_the_reason_is_kept() {
     let numbers: Vec<u32> = w.starts.iter().map(|(_, start)| start.number).collect();
     assert_eq!(numbers, (1..=at.len() as u32).collect::<Vec<_>>());
     let down = w.down().expect("a tunnel that is down");
-    assert_eq!((down.why.as_str(), down.since), ("the peer says no", 3_600 * S));
+    assert_eq!((down.why, down.since), (Some(refused()), 3_600 * S));
     assert!(matches!(down.next, Next::In(time) if time <= 300 * S), "{:?}", down.next);
     // It comes up at last.
     w.says = Says::Yes;
@@ -216,7 +232,7 @@ fn what_is_tried_on_command_has_as_many_tries_as_are_configured() {
 
 #[test]
 fn a_no_to_a_command_is_final_and_no_answer_is_not() {
-    for (how, starts) in [(Close::Failed("no".to_owned()), 1), (Close::NoAnswer, 2)] {
+    for (how, starts) in [(Close::Failed(refused()), 1), (unanswered(), 2)] {
         let mut w = World::new(Says::No(how));
         w.load(&Connection { keyingtries: 2, ..gw(ChildAction::None) });
         let start = w.tunnels.command(None, Some("net")).expect("a known child");
@@ -262,7 +278,7 @@ fn so_many_are_under_way_at_once_while_nobody_answers() {
 
 #[test]
 fn the_end_of_an_ike_sa_does_what_the_configuration_says() {
-    let lost = || Close::Lost("the peer does not respond".to_owned());
+    let lost = || Close::Lost(Path::PeerDead { request: request() }.into());
     for (how, dpd, close, starts, traps) in [
         (lost(), ChildAction::Start, ChildAction::None, 1, 0),
         (lost(), ChildAction::Trap, ChildAction::Start, 0, 1),
@@ -278,12 +294,12 @@ fn the_end_of_an_ike_sa_does_what_the_configuration_says() {
         w.up();
         let conn = w.conn();
         w.ended(&conn, &how, &["net"], None);
-        let listed = w.down().map(|down| down.why);
+        let listed = w.down().and_then(|down| down.why);
         w.obey();
         let trapped = w.orders.iter().filter(|o| matches!(o, Order::Trap { .. })).count();
         assert_eq!((w.starts.len(), trapped), (starts, traps), "{how:?}");
         let trouble = !matches!(how, Close::ByUs | Close::Replaced);
-        assert_eq!(listed.as_deref(), trouble.then(|| how.reason()), "{how:?}");
+        assert_eq!(listed, trouble.then(|| how.reason()), "{how:?}");
         w.end();
     }
 }
@@ -299,7 +315,7 @@ fn a_tunnel_that_stands_on_another_sa_is_not_down() {
     assert_eq!(w.down(), None);
     w.ended(&conn, &Close::ByPeer, &["net"], None);
     assert_eq!(w.down().map(|down| (down.why, down.next)), {
-        Some(("the peer deleted the IKE_SA".to_owned(), Next::Nothing))
+        Some((Some(Close::ByPeer.reason()), Next::Nothing))
     });
     w.end();
 }
@@ -312,7 +328,7 @@ fn a_message_that_nobody_can_read_is_not_repeated_at_once() {
     w.load(&conn);
     w.up();
     let conn = w.conn();
-    w.ended(&conn, &Close::Syntax("invalid syntax".to_owned()), &["net"], None);
+    w.ended(&conn, &Close::Syntax(KeyExchange::PeerCannotRead { exchange: None }.into()), &["net"], None);
     w.obey();
     assert_eq!(w.starts.len(), 0);
     w.run(6 * S);
@@ -322,7 +338,7 @@ fn a_message_that_nobody_can_read_is_not_repeated_at_once() {
 
 #[test]
 fn attempts_without_a_route_are_made_when_routes_change() {
-    let mut w = World::new(Says::No(Close::NoRoute("no route".to_owned())));
+    let mut w = World::new(Says::No(Close::NoRoute(Path::NoRoute { remote: request().remote.ip() }.into())));
     w.load(&gw(ChildAction::Start));
     w.run(1_000 * S);
     let tries = w.starts.len();
@@ -352,7 +368,7 @@ fn a_reload_ends_attempts_of_a_child_that_is_gone_and_tells_who_waits() {
         panic!("{:?}", w.orders);
     };
     assert_eq!((old.children[0].name.as_str(), new.children[0].name.as_str()), ("net", "other"));
-    assert_eq!(why, "the child is not configured any more");
+    assert_eq!(*why, NotDone::ChildRemoved.into());
     w.run(60 * S);
     assert_eq!((w.starts.len(), w.down()), (0, None));
     w.end();

@@ -1,14 +1,14 @@
 //! Cases of the area key exchange.
 
 use ironswan_keying::diagnosis::KeyExchangeEntry as E;
-use ironswan_keying::{Diagnosis, Limits};
-use ironswan_testkit::config;
+use ironswan_keying::{Childless, Diagnosis, Limits};
+use ironswan_testkit::{World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
 use ironswan_wire::proposal::{Proposal, Transform};
 
-use crate::story::{MS, Pair, failures, ike_with, tried};
+use crate::story::{MS, Pair, S, a, b, failures, ike_with, tried};
 
 /// CREATE_CHILD_SA with this KE payload, where the children have X25519.
 fn with_ke(ke: Option<Ke>) -> Vec<Diagnosis> {
@@ -57,7 +57,7 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             let mut pair = Pair::up(|_| {});
             let (exchange, junk) = (ExchangeType::INFORMATIONAL, [0, 0, 0, 3]);
             let bytes = pair.f.raw(true, exchange, false, 2, PayloadType::NONCE, &junk);
-            pair.w.inject(crate::story::a(), crate::story::b(), bytes);
+            pair.w.inject(a(), b(), bytes);
             pair.w.run(10 * MS);
             failures(&pair.w)
         }
@@ -66,6 +66,79 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             let mut pair = Pair::up(|_| {});
             let refusal = [Payload::Notify(Notify::new(NotifyType::NO_ADDITIONAL_SAS, []))];
             pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &refusal)
+        }
+        E::PeerCannotRead => {
+            let error = [Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX, []))];
+            let mut pair = Pair::up(|_| {});
+            pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &error)
+        }
+        E::PeerBusy => {
+            let busy = [Payload::Notify(Notify::new(NotifyType::TEMPORARY_FAILURE, []))];
+            let mut pair = Pair::up(|_| {});
+            pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &busy);
+            // Node 0 asks again by itself, until it has had enough.
+            let asked = |w: &World| {
+                let requests = w.net.log.iter().filter(|(s, _)| s.node == 0 && !s.response);
+                requests.map(|(s, _)| s.mid).max().unwrap_or_default()
+            };
+            while pair.w.run_until(20 * S, |w| asked(w) > pair.mid) {
+                pair.mid = asked(&pair.w);
+                let bytes = pair.f.message(false, ExchangeType::CREATE_CHILD_SA, true, pair.mid, &busy);
+                pair.w.inject(b(), a(), bytes);
+            }
+            failures(&pair.w)
+        }
+        E::CannotSend => tried(|c| {
+            let transforms = (0..255).map(|n| Transform::Ke(KeId(1_000 + n)));
+            let long: Vec<_> = config::ike_proposal(&[KeId::CURVE_25519])
+                .transforms
+                .into_iter()
+                .chain(transforms.take(250))
+                .collect();
+            // Of 255 proposals each has another PRF first, so that none is like another.
+            c[0].proposals = (1..=255)
+                .map(|n| {
+                    let mut transforms = long.clone();
+                    transforms[1] = Transform::Prf(PrfId(2_000 + u16::from(n)));
+                    Proposal { number: n, transforms, ..config::ike_proposal(&[]) }
+                })
+                .collect();
+        }),
+        E::NotComputed => {
+            let mut w = World::pair(1, |_| {});
+            w.nodes[0].no_keys = true;
+            let _ = w.establish(0);
+            failures(&w)
+        }
+        E::PeerDeleted => {
+            let mut pair = Pair::up(|_| {});
+            pair.w.terminate(1, false);
+            pair.w.run(S);
+            failures(&pair.w)
+        }
+        E::PeerRestarted => {
+            let mut pair = Pair::up(|c| c[1].childless = Childless::Allow);
+            let conn = pair.w.nodes[0].connection("gw");
+            pair.w.restart(0, 77, conn);
+            // It comes back without the child, which stays down at node 1.
+            let now = pair.w.now();
+            pair.w.nodes[0].endpoint.initiate(now, Some("gw"), None).expect("an attempt");
+            pair.w.run(S);
+            failures(&pair.w)
+        }
+        E::LifetimeOver => {
+            let mut pair = Pair::up(|c| c[0].children[0].life_time = 60 * S);
+            pair.w.run(70 * S);
+            failures(&pair.w)
+        }
+        E::NotDone => {
+            let mut w = World::pair(1, |_| {});
+            w.net.mute.insert(1);
+            w.initiate(0);
+            w.run(S);
+            w.terminate(0, false);
+            w.run(S);
+            failures(&w)
         }
         E::ChildLimit => {
             let limits = Limits { child_sa_max: 1, ..Limits::default() };

@@ -4,6 +4,7 @@
 mod authentication;
 mod configuration;
 mod key_exchange;
+mod path;
 mod selectors;
 mod story;
 
@@ -18,6 +19,7 @@ fn happens(entry: Entry) -> Vec<Diagnosis> {
         Entry::KeyExchange(entry) => key_exchange::happens(entry),
         Entry::Authentication(entry) => authentication::happens(entry),
         Entry::Selectors(entry) => selectors::happens(entry),
+        Entry::Path(entry) => path::happens(entry),
         // The tests of the gateway make these happen, since this crate does not know it.
         Entry::DataPlane(_) | Entry::Guard(_) | Entry::Machine(_) => Vec::new(),
     }

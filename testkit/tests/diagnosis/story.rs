@@ -23,9 +23,12 @@ pub fn b() -> SocketAddr {
     "192.0.2.2:500".parse().expect("an address")
 }
 
-/// All failures that the gateways have logged.
+/// All failures that the gateways have logged or told whoever has asked for something, and the
+/// reasons of tunnels that are down.
 pub fn failures(w: &World) -> Vec<Diagnosis> {
-    w.nodes.iter().flat_map(|n| n.failures.clone()).collect()
+    let down =
+        |n: &Node| n.endpoint.down(w.now()).into_iter().filter_map(|down| down.why).collect::<Vec<_>>();
+    w.nodes.iter().flat_map(|n| [n.failures.clone(), down(n)].concat()).collect()
 }
 
 /// Node 0 initiates with these connections, which fails or not. All failures.
@@ -40,7 +43,8 @@ pub fn tried(tweak: impl FnOnce(&mut [Connection; 2])) -> Vec<Diagnosis> {
 pub struct Pair {
     pub w: World,
     pub f: Forger,
-    mid: u32,
+    /// Message ID of the next request, of either side.
+    pub mid: u32,
 }
 
 impl Pair {

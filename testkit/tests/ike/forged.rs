@@ -193,7 +193,7 @@ fn a_refusal_is_told_soon_to_who_waits_and_by_the_schedule_to_nobody() {
         c[0].children[0].start_action = ironswan_keying::ChildAction::Start;
     });
     w.run(10 * S);
-    assert!(w.nodes[0].logged("NO_PROPOSAL_CHOSEN notify error, proposed was"));
+    assert!(w.nodes[0].logged("proposed was IKE:"));
     let now = w.now();
     let mut conn = w.nodes[1].connection("gw");
     conn.proposals = vec![config::ike_proposal(&[KeId::ECP_384])];

@@ -386,7 +386,7 @@ fn ah_is_not_even_offered_through_a_nat() {
     let (esp, ah) = (config::esp_proposal(&[]), config::ah_proposal(&[]));
     // Alone: the attempt ends before the peer is bothered with IKE_AUTH.
     let mut w = behind_nat(6, std::slice::from_ref(&ah), std::slice::from_ref(&ah));
-    assert!(w.establish(0).unwrap_err().contains(WHY));
+    assert!(w.establish(0).unwrap_err().contains("AH cannot pass a NAT"));
     assert!(w.nodes[0].logged(WHY));
     assert!(!w.net.log.iter().any(|(s, _)| s.exchange == ExchangeType::IKE_AUTH));
     w.run(60 * S);

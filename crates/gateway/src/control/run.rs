@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ironswan_config::request::bad;
 use ironswan_ike::event::Level;
-use ironswan_keying::diagnosis::{Configuration, RequestFault};
-use ironswan_keying::{CommandError, Target};
+use ironswan_keying::diagnosis::{Configuration, NotDone, Path, RequestFault};
+use ironswan_keying::{CommandError, Diagnosis, Target};
 use ironswan_wire::vici::Section;
 use tokio::sync::oneshot;
 
@@ -76,7 +76,7 @@ impl Control {
             Some(End::Done(Err(why))) => {
                 // The endpoint asked for a source address, and there is none: the same fault, found
                 // earlier.
-                let unreachable = why.starts_with("no route to");
+                let unreachable = matches!(why, Diagnosis::Path(Path::NoRoute { .. }));
                 let answer = failure(format!("establishing {what} failed: {why}"));
                 if unreachable { answer.with("unreachable", true) } else { answer }
             }
@@ -112,7 +112,7 @@ impl Control {
         };
         match wait(client, timeout, end).await {
             None | Some(End::Done(Ok(()))) => counted(true, matches, Some(matches), None),
-            Some(End::Done(Err(why))) => counted(false, matches, Some(0), Some(why)),
+            Some(End::Done(Err(why))) => counted(false, matches, Some(0), Some(why.to_string())),
             Some(End::TimedOut | End::Unreachable(_)) => {
                 counted(false, matches, Some(0), Some(format!("not terminated after {timeout}ms")))
             }
@@ -141,7 +141,7 @@ impl Control {
         }
         match wait(client, timeout, end).await {
             None | Some(End::Done(Ok(()))) => counted(true, matches, None, None),
-            Some(End::Done(Err(why))) => counted(false, matches, None, Some(why)),
+            Some(End::Done(Err(why))) => counted(false, matches, None, Some(why.to_string())),
             Some(End::TimedOut | End::Unreachable(_)) => {
                 counted(false, matches, None, Some(format!("not rekeyed after {timeout}ms")))
             }
@@ -211,7 +211,7 @@ async fn wait(client: &Client, timeout: i64, end: oneshot::Receiver<Outcome>) ->
         }
     };
     Some(tokio::select! {
-        end = end => End::Done(end.unwrap_or_else(|_| Err("the daemon is stopping".to_owned()))),
+        end = end => End::Done(end.unwrap_or_else(|_| Err(NotDone::Stopping.into()))),
         () = limit => End::TimedOut,
         () = client.queue.closed() => End::TimedOut,
     })

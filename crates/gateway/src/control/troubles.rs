@@ -2,11 +2,14 @@
 //! before anything else.
 //!
 //! ```text
-//! list-trouble event   NAME { child = net  since = 12  why = ..  next = retry  next-try = 4 }
+//! list-trouble event   NAME { child = net  since = 12  why = ..  name = no-answer  fault = ..  remedy = ..
+//!                             next = retry  next-try = 4 }
 //! answer               machine = [ "forwarding is off: .." ]  links { 192.0.2.1 = "the link wan is down" }
 //! ```
 //! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA
-//! alone was asked for. `since` and `next-try` are seconds. `next` is `trying`, `retry` (with
+//! alone was asked for. `since` and `next-try` are seconds. `why` is the sentence of the last
+//! failure, and `name` (of the list of diagnoses), `fault` and `remedy` belong to it; before the
+//! first failure `why` says how far the attempt is. `next` is `trying`, `retry` (with
 //! `next-try`), `packet` or `nothing`. `machine` names what on this machine keeps the tunnels from
 //! carrying anything; `links` has the local addresses of IKE_SAs that no longer work, and why.
 
@@ -55,7 +58,14 @@ fn trouble(d: &Down) -> Section {
     if let Some(child) = &d.child {
         s.put("child", child.as_str());
     }
-    s.put("since", d.since.as_secs()).put("why", d.why.as_str());
+    s.put("since", d.since.as_secs()).put("why", d.reason());
+    if let Some(why) = &d.why {
+        s.put("name", why.entry().name()).put("fault", why.entry().fault().word());
+        let remedy = why.remedy();
+        if !remedy.is_empty() {
+            s.put("remedy", remedy);
+        }
+    }
     match d.next {
         Next::Trying => s.put("next", "trying"),
         Next::In(pause) => s.put("next", "retry").put("next-try", pause.as_secs()),

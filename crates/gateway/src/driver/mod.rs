@@ -29,7 +29,7 @@ use std::time::Instant;
 use ironswan_ike::Endpoint;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Ticket};
 use ironswan_io::{Error as IoError, clock};
-use ironswan_keying::{CommandError, Connection, Joined};
+use ironswan_keying::{CommandError, Connection, Diagnosis, Joined};
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef};
 use tokio::sync::{Notify, oneshot};
 
@@ -55,7 +55,7 @@ pub trait Observer {
 }
 
 /// How a command ended.
-pub type Outcome = Result<(), String>;
+pub type Outcome = Result<(), Diagnosis>;
 
 struct State {
     endpoint: Joined<Endpoint>,

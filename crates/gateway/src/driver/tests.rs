@@ -374,7 +374,8 @@ async fn an_attempt_for_which_the_route_is_not_understood_says_so() {
             let (a, _sent) = with_kernel(Box::new(Fake(table)), &text);
             let why = up(&a).await.unwrap_err();
             assert!(
-                why.contains("the route to 192.0.2.2 is not known") && why.contains("not understood"),
+                why.sentence().contains("the route to 192.0.2.2 is not known: ")
+                    && why.sentence().contains("not understood"),
                 "{why}"
             );
         })

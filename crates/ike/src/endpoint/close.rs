@@ -1,6 +1,7 @@
 //! The end of an IKE_SA: its children, its tasks, its place in every index. Policy says what
 //! follows.
 
+use ironswan_keying::diagnosis::{Diagnosis, NotDone};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,9 +49,9 @@ impl Endpoint {
         remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
         self.forget_identities(sa);
 
-        let reason = how.reason().to_owned();
+        let reason = how.reason();
         if let (Close::Failed(why) | Close::NoRoute(why), false, true) = (&how, was_up, sa.is_initiator()) {
-            self.log(Level::Error, sa, format!("establishing IKE_SA failed: {why}"));
+            self.log_end(sa, why);
         }
 
         let wanted = wanted(sa);
@@ -93,7 +94,7 @@ impl Endpoint {
 
     /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is
     /// told until it answers; whoever waits for the attempt is told at once why it ends.
-    pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
+    pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa, why: NotDone) {
         if sa.state() == IkeState::Rekeyed {
             // The DELETE is under way.
             return;
@@ -106,7 +107,8 @@ impl Endpoint {
         if !sa.may_be_up_there() {
             return self.close_ike(now, sa, Close::LetGo(why));
         }
-        self.leave_race(now, sa, &Close::LetGo(why));
+        self.leave_race(now, sa, &Close::LetGo(why.clone()));
+        let why = Diagnosis::from(why);
         self.on(now, sa, |cx, sa| cx.attempt_over(sa));
         for child in wanted(sa) {
             self.report(Report::Unwanted { conn: sa.conn().name.clone(), child });
@@ -114,9 +116,9 @@ impl Endpoint {
         let active = sa.work_mut().take_active().map(|a| a.task);
         let tasks = active.into_iter().chain(sa.work_mut().take_queue());
         let tasks = tasks.collect::<Vec<_>>();
-        self.aside(now, |cx| tasks.into_iter().for_each(|task| cx.fail_task(task, why)));
+        self.aside(now, |cx| tasks.into_iter().for_each(|task| cx.fail_task(task, &why)));
         let ticket = sa.attempt_mut().ticket.take();
-        self.done(ticket, Err(why.to_owned()));
+        self.done(ticket, Err(why));
         if let Some(old) = std::mem::take(sa.roam_mut()).replaces {
             self.todo.push_back(Todo::Stay(old));
         }
@@ -139,7 +141,7 @@ impl Endpoint {
 
 impl Context<'_> {
     /// The tasks of an IKE_SA that ends will not be done: whoever waits for them is told why.
-    fn drop_tasks(&mut self, sa: &mut IkeSa, why: &str) {
+    fn drop_tasks(&mut self, sa: &mut IkeSa, why: &Diagnosis) {
         let tasks = sa.work_mut().take_active().map(|a| a.task).into_iter();
         let wait = sa.take_wait();
         if let Some(wait) = &wait {
@@ -154,7 +156,7 @@ impl Context<'_> {
             self.fail_task(task, why);
         }
         let ticket = sa.attempt_mut().ticket.take();
-        self.done(ticket, Err(why.to_owned()));
+        self.done(ticket, Err(why.clone()));
     }
 
     /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no
@@ -177,8 +179,8 @@ impl Context<'_> {
     // ---- reports of tasks to policy ----
 
     /// A child, or an attempt to bring it up, has ended.
-    pub(crate) fn ended(&mut self, conn: &str, child: Option<&str>, why: &str) {
-        let (conn, child, why) = (conn.to_owned(), child.map(str::to_owned), why.to_owned());
+    pub(crate) fn ended(&mut self, conn: &str, child: Option<&str>, why: &Diagnosis) {
+        let (conn, child, why) = (conn.to_owned(), child.map(str::to_owned), why.clone());
         self.report(Report::Failed { conn, child, why });
     }
 

@@ -7,7 +7,7 @@ use super::lifecycle::{queue_rekey_ike, rekeys_ike};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task};
-use ironswan_keying::tunnels::TERMINATED;
+use ironswan_keying::diagnosis::NotDone;
 use ironswan_keying::{CommandError, Target};
 
 /// The children of an IKE_SA that a command is about.
@@ -50,7 +50,7 @@ impl Endpoint {
                     ep.done(Some(ticket), Ok(()));
                 }
                 None if !sa.is_up() => {
-                    ep.let_go(now, sa, TERMINATED);
+                    ep.let_go(now, sa, NotDone::Terminated);
                     ep.done(Some(ticket), Ok(()));
                 }
                 None => {
@@ -92,18 +92,16 @@ impl Endpoint {
                                 let new = NewChild::new(config, Some(kid), Some(ticket));
                                 sa.work_mut().push(Task::Child(Box::new(new)));
                             }
-                            None => {
-                                ep.done(Some(ticket), Err("CHILD_SA is being rekeyed already".to_owned()))
-                            }
+                            None => ep.done(Some(ticket), Err(NotDone::ChildRekeying.into())),
                         }
                     }
                 }
                 None if rekeys_ike(sa) => {
-                    ep.done(Some(ticket), Err("IKE_SA is being rekeyed already".to_owned()));
+                    ep.done(Some(ticket), Err(NotDone::IkeRekeying.into()));
                 }
                 None => {
                     if !queue_rekey_ike(sa, Some(ticket)) {
-                        ep.done(Some(ticket), Err("IKE_SA is not established".to_owned()));
+                        ep.done(Some(ticket), Err(NotDone::NotEstablished.into()));
                     }
                 }
             });

@@ -202,7 +202,7 @@ impl<'a> Context<'a> {
     }
 
     /// One of the ticket's things has ended.
-    pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), String>) {
+    pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), Diagnosis>) {
         self.outbox.extend(self.tickets.done(ticket, result));
     }
 

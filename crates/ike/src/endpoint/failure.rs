@@ -48,6 +48,14 @@ impl Context<'_> {
 }
 
 impl Endpoint {
+    /// Writes why an IKE_SA does not come up, in one line: its details have been written when it
+    /// failed.
+    pub(super) fn log_end(&mut self, sa: &IkeSa, why: &Diagnosis) {
+        let conn = (!sa.conn().name.is_empty()).then_some(sa.conn().name.as_str());
+        let context = "establishing IKE_SA failed";
+        self.outbox.extend(lines(Level::Error, conn, Some(sa.id()), context, why).take(1));
+    }
+
     /// Writes why something about no IKE_SA has failed.
     pub(super) fn note_why(&mut self, level: Level, conn: Option<&str>, context: &str, why: &Diagnosis) {
         self.outbox.extend(lines(level, conn, None, context, why));

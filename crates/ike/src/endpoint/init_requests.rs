@@ -260,7 +260,7 @@ impl Endpoint {
         self.work_on(now, id, |cx, sa| {
             let why: Diagnosis = Authentication::NotInTime { limit }.into();
             cx.log_why(Level::Debug, sa, "deleting half open IKE_SA", &why);
-            cx.close(sa, Close::Failed(why.sentence()));
+            cx.close(sa, Close::Failed(why));
         });
     }
 

@@ -11,7 +11,7 @@ use crate::event::{Completion, IkeId, Level, Request, RequestId};
 use crate::sa::{Attempt, IkeSa, Wait};
 use crate::task::{Exchange, NewChild, Task};
 use ironswan_keying::choices::{address, way};
-use ironswan_keying::diagnosis::Authentication;
+use ironswan_keying::diagnosis::{Authentication, NotDone, Path};
 use ironswan_keying::tunnels::Start;
 use ironswan_keying::{AddrSpec, ChildConfig, Connection, Diagnosis, Report};
 
@@ -56,17 +56,16 @@ impl Exchange for Begin {
 
 impl Endpoint {
     /// Looks whether a connection can be initiated now; the error is the reason why not.
-    pub(super) fn may_begin(&self, conn: &Connection) -> Result<(), String> {
+    pub(super) fn may_begin(&self, conn: &Connection) -> Result<(), Diagnosis> {
         if self.sas.len() >= self.limits().ike_sa_max {
             let (peer, max, setting) = (None, self.limits().ike_sa_max, "ike_sa_max");
-            let why: Diagnosis = Authentication::IkeLimit { peer, max, setting }.into();
-            return Err(why.to_string());
+            return Err(Authentication::IkeLimit { peer, max, setting }.into());
         }
         if conn.names_to_initiate().is_empty() && self.policy().hosts(&conn.remote_addrs).is_empty() {
-            return Err("unable to initiate to %any".to_owned());
+            return Err(NotDone::NoAddress.into());
         }
         match self.options.ports.foreign(conn) {
-            Some(why) => Err(why.to_string()),
+            Some(why) => Err(why.into()),
             None => Ok(()),
         }
     }
@@ -150,12 +149,12 @@ impl Context<'_> {
                 self.choose_remote(sa);
             }
             Completion::Failed { error } => {
-                let why = format!("the route to {} is not known: {error}", sa.remote().ip());
-                self.close(sa, Close::NoRoute(why));
+                let why = Path::RouteUnknown { remote: sa.remote().ip(), why: error };
+                self.close(sa, Close::NoRoute(why.into()));
             }
             _ => {
-                let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote().ip());
-                self.close(sa, Close::NoRoute(why));
+                let why = Path::NoRoute { remote: sa.remote().ip() };
+                self.close(sa, Close::NoRoute(why.into()));
             }
         }
     }
@@ -166,9 +165,8 @@ impl Context<'_> {
         let hosts = self.policy().hosts(&sa.conn().remote_addrs);
         sa.attempt_mut().choices = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         let Some(remote) = address::of_attempt(&hosts, sa.roam().prefer, sa.attempt().number) else {
-            let names = sa.conn().names_to_initiate().join(", ");
-            let why = format!("the peer's name ({names}) cannot be resolved; check it and the resolver");
-            return self.close(sa, Close::Failed(why));
+            let names = sa.conn().names_to_initiate();
+            return self.close(sa, Close::Failed(Path::NoName { names }.into()));
         };
         sa.path().set_remote_ip(remote);
         self.rival_later(sa);

@@ -5,6 +5,7 @@
 //! out on the first packet or on the DELETE of the old one. A rekeyed child: SaDelete out at once,
 //! SaDelete in some seconds later.
 
+use ironswan_keying::diagnosis::NotDone;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -354,7 +355,7 @@ impl Context<'_> {
         let mut child = sa.take_child(id)?;
         for close in child.to_close.drain(..).map(Task::DeleteChild) {
             match sa.is_dead() {
-                true => self.fail_task(close, "it is closed"),
+                true => self.fail_task(close, &NotDone::ChildGone.into()),
                 false => sa.work_mut().push(close),
             }
         }

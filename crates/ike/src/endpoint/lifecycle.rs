@@ -1,6 +1,7 @@
 //! The life of an IKE_SA: the queue of tasks, establishment, what goes on to its successor, and the
 //! commands that wait for it. How one begins is in `orders` and `initiate`, how it ends in `close`.
 
+use ironswan_keying::Diagnosis;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ impl Endpoint {
     }
 
     /// One of the ticket's things has ended.
-    pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), String>) {
+    pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), Diagnosis>) {
         self.outbox.extend(self.tickets.done(ticket, result));
     }
 
@@ -63,8 +64,8 @@ impl Endpoint {
 
 impl Context<'_> {
     /// A task will not be done.
-    pub(crate) fn fail_task(&mut self, task: Task, why: &str) {
-        let err = Err(why.to_owned());
+    pub(crate) fn fail_task(&mut self, task: Task, why: &Diagnosis) {
+        let err = Err(why.clone());
         match task {
             Task::Init | Task::Liveness => {}
             Task::Auth(child) => {

@@ -1,5 +1,6 @@
 //! SAs, traps and shunts follow what is loaded: policy finds the difference.
 
+use ironswan_keying::diagnosis::NotDone;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,10 +16,6 @@ use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, Task, liveness};
 use ironswan_keying::{ChildAction, ChildKind, Connection, Report};
-
-/// What those who wait for an attempt are told when a reload ends it.
-pub(super) const CHANGED: &str = "the connection has been changed";
-pub(super) const UNLOADED: &str = "the connection has been unloaded";
 
 impl Endpoint {
     /// Removes the policies of a trap or shunt.
@@ -70,7 +67,7 @@ impl Endpoint {
                 match new.child(&n.config.name) {
                     Some(config) => n.config = Arc::new(config.clone()),
                     None => {
-                        self.aside(now, |cx| cx.fail_task(task, "the child is not configured any more"));
+                        self.aside(now, |cx| cx.fail_task(task, &NotDone::ChildRemoved.into()));
                         continue;
                     }
                 }
@@ -86,13 +83,13 @@ impl Endpoint {
             if sa.is_up() {
                 sa.work_mut().push(Task::DeleteIke(DeleteIke::default()));
             } else {
-                self.give_up(now, sa, CHANGED);
+                self.give_up(now, sa, NotDone::Changed);
             }
         }
     }
 
     /// Ends an IKE_SA that is being set up by itself.
-    fn give_up(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
+    fn give_up(&mut self, now: Instant, sa: &mut IkeSa, why: NotDone) {
         if sa.is_initiator()
             && sa.attempt().automatic
             && matches!(sa.state(), IkeState::Created | IkeState::Connecting)
@@ -107,7 +104,7 @@ impl Endpoint {
         &mut self,
         now: Instant,
         sa: &mut IkeSa,
-        why: &'static str,
+        why: NotDone,
         begun: impl Fn(ChildAction) -> bool,
     ) {
         if !sa.is_up() {

@@ -7,16 +7,17 @@ use std::time::Instant;
 
 use super::kept::Kept;
 use super::lifecycle::names_in_work;
-use super::load::{CHANGED, UNLOADED};
 use super::todo::Todo;
 use super::{Endpoint, Pending};
 use crate::event::{ChildState, Event, IkeId, Level, Request, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{NewChild, Task};
 use crate::timer::Timer;
-use ironswan_keying::tunnels::{Start, TERMINATED};
+use ironswan_keying::diagnosis::NotDone;
+use ironswan_keying::tunnels::Start;
 use ironswan_keying::{
-    ChildAction, ChildConfig, ChildKind, CommandError, Connection, Limits, Order, Protocol, Report, Target,
+    ChildAction, ChildConfig, ChildKind, CommandError, Connection, Diagnosis, Limits, Order, Protocol,
+    Report, Target,
 };
 
 impl Protocol for Endpoint {
@@ -62,7 +63,7 @@ impl Protocol for Endpoint {
         self.run_todo(now);
         begun.map(|()| ticket).map_err(|why| {
             self.tickets.forget(ticket);
-            CommandError::Refused(why)
+            CommandError::Refused(why.to_string())
         })
     }
 
@@ -135,7 +136,7 @@ impl Endpoint {
                 Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
                 Todo::Stay(old) => self.stay(now, old),
                 Todo::Collapse(id) => self.collapse(now, id, false),
-                Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa, TERMINATED)),
+                Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa, NotDone::Terminated)),
             }
         }
     }
@@ -147,7 +148,7 @@ impl Endpoint {
                 if sa.conn().is_same_to_peer(new) {
                     ep.adopt(now, sa, new);
                 } else if Arc::ptr_eq(sa.conn(), old) {
-                    ep.close_begun(now, sa, CHANGED, |action| action != ChildAction::None);
+                    ep.close_begun(now, sa, NotDone::Changed, |action| action != ChildAction::None);
                 }
             });
         }
@@ -158,7 +159,7 @@ impl Endpoint {
         for id in self.ids_of_conn(&old.name) {
             self.with_sa(now, id, |ep, sa| {
                 if Arc::ptr_eq(sa.conn(), old) {
-                    ep.close_begun(now, sa, UNLOADED, |action| action == ChildAction::Start);
+                    ep.close_begun(now, sa, NotDone::Unloaded, |action| action == ChildAction::Start);
                 }
             });
         }
@@ -182,7 +183,7 @@ impl Endpoint {
                 begun = true;
                 continue;
             };
-            self.note(Level::Error, Some(&start.conn), why.clone());
+            self.note_why(Level::Error, Some(&start.conn), "", &why);
             self.report(Report::Refused { start: start.clone(), child: child.clone(), why: why.clone() });
             self.done(start.ticket, Err(why));
         }
@@ -198,19 +199,19 @@ impl Endpoint {
         start: &Start,
         child: Option<&str>,
         kept: &mut Option<Kept>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Diagnosis> {
         let Some(conn) = self.policy().connection(&start.conn) else {
-            return Err(format!("connection {} is not loaded", start.conn));
+            return Err(NotDone::NotLoaded(start.conn.clone()).into());
         };
         self.say_acquired(start, child);
         let config = match child {
             None => None,
             Some(name) => match conn.child(name) {
                 Some(c) if c.kind != ChildKind::Protect => {
-                    return Err(format!("child {name} is a shunt, there is nothing to negotiate"));
+                    return Err(NotDone::Shunt(name.to_owned()).into());
                 }
                 Some(c) => Some(Arc::new(c.clone())),
-                None => return Err(format!("connection {} has no child {name}", start.conn)),
+                None => return Err(NotDone::NoChild(start.conn.clone(), name.to_owned()).into()),
             },
         };
         let existing = self
@@ -251,7 +252,7 @@ impl Endpoint {
         match child {
             None if sa.is_up() => self.done(start.ticket, Ok(())),
             None if sa.attempt().ticket.is_none() => sa.attempt_mut().ticket = start.ticket,
-            None => self.done(start.ticket, Err("is being initiated already".to_owned())),
+            None => self.done(start.ticket, Err(NotDone::Initiating.into())),
             Some(config) => {
                 let stands = sa.children().any(|c| {
                     c.config == config

@@ -192,7 +192,7 @@ impl Context<'_> {
         self.respond_why(sa, &why);
         if header.exchange == ExchangeType::IKE_AUTH {
             self.bury(sa);
-            self.close(sa, Close::Failed(why.to_string()));
+            self.close(sa, Close::Failed(why));
         }
     }
 
@@ -206,7 +206,7 @@ impl Context<'_> {
         if sa.is_up() {
             self.log_why(Level::Error, sa, "the peer sent invalid syntax, both ends drop the IKE_SA", &why);
         }
-        self.close(sa, Close::Syntax(format!("the peer sent invalid syntax: {why}")));
+        self.close(sa, Close::Syntax(why));
     }
 
     fn response(&mut self, sa: &mut IkeSa, d: &Datagram) {
@@ -228,8 +228,9 @@ impl Context<'_> {
         let payloads = match opened {
             Ok(payloads) => payloads,
             Err(OpenError::Syntax(e)) => {
-                let why = format!("received invalid {} response: {e}", active.exchange);
-                self.log(Level::Error, sa, why.clone());
+                let message = format!("{} response", active.exchange);
+                let why: Diagnosis = KeyExchange::Unreadable { message, error: e }.into();
+                self.log_why(Level::Error, sa, "", &why);
                 // The peer cannot know that its answer was of no use.
                 self.say_deleted(sa);
                 let how = match sa.state() {
@@ -249,14 +250,14 @@ impl Context<'_> {
             && !matches!(active.task, Task::DeleteIke(_))
             && find_notify(&payloads, NotifyType::INVALID_SYNTAX).is_some()
         {
-            let why = format!("the peer cannot read our {} request (INVALID_SYNTAX)", active.exchange);
-            self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
+            let why: Diagnosis = KeyExchange::PeerCannotRead { exchange: Some(active.exchange) }.into();
+            self.log_why(Level::Error, sa, "both ends drop the IKE_SA", &why);
             sa.work_mut().sent(active);
             return self.close(sa, Close::Syntax(why));
         }
         if active.exchange == ExchangeType::CREATE_CHILD_SA && out_of_step(self.now, sa, &payloads) {
-            let why = "the peer has answered TEMPORARY_FAILURE for minutes".to_owned();
-            self.log(Level::Error, sa, why.clone());
+            let why: Diagnosis = KeyExchange::PeerBusy.into();
+            self.log_why(Level::Error, sa, "", &why);
             self.say_deleted(sa);
             sa.work_mut().sent(active);
             return self.close(sa, Close::Syntax(why));

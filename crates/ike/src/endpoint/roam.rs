@@ -13,6 +13,7 @@
 //! whoever can initiate. MOBIKE (RFC 4555) is not here. `receive` follows a peer that moves behind
 //! a NAT, and `unique` one that comes with a new IKE_SA.
 
+use ironswan_keying::diagnosis::Path;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
@@ -96,8 +97,8 @@ impl Endpoint {
                 if sa.work().queued().any(|t| matches!(t, Task::DeleteIke(_))) {
                     return cx.close(sa, Close::ByUs);
                 }
-                let why = "our address is gone, and the peer does not answer from another".to_owned();
-                cx.close(sa, Close::Lost(why));
+                let address = sa.local().ip();
+                cx.close(sa, Close::Lost(Path::AddressGone { address }.into()));
             }
         });
     }
@@ -147,8 +148,8 @@ impl Context<'_> {
             sa.path().unblock();
             self.send_again(sa);
         } else {
-            let why = format!("our address has changed from {ours} to {to}");
-            self.close(sa, Close::Rerouted(why));
+            let why = Path::AddressChanged { from: ours, to };
+            self.close(sa, Close::Rerouted(why.into()));
         }
     }
 

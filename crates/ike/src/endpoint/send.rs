@@ -1,5 +1,7 @@
 //! Making messages and putting them into the queue of datagrams.
 
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{KeyExchange, Unsent};
 use std::net::SocketAddr;
 
 use ironswan_crypto::kex;
@@ -40,9 +42,10 @@ impl Context<'_> {
         payloads: &[Payload],
     ) {
         let Some(mid) = sa.work().next_mid() else {
-            self.log(Level::Error, sa, "message IDs are used up, closing IKE_SA");
-            self.fail_task(task, "message IDs are used up");
-            self.close(sa, Close::Lost("message IDs are used up".to_owned()));
+            let why: Diagnosis = KeyExchange::CannotSend { why: Unsent::MessageIds }.into();
+            self.log_why(Level::Error, sa, "closing IKE_SA", &why);
+            self.fail_task(task, &why);
+            self.close(sa, Close::Lost(why));
             return;
         };
         let header = sa.header(exchange, false, mid);
@@ -52,12 +55,12 @@ impl Context<'_> {
             sa.seal(self.rng, &header, payloads)
         };
         let Some(bytes) = bytes else {
-            self.log(Level::Error, sa, format!("the {exchange} request does not fit into a message"));
-            let why = "the request does not fit into a message";
-            self.fail_task(task, why);
+            let why: Diagnosis = KeyExchange::CannotSend { why: Unsent::TooLong(exchange) }.into();
+            self.log_why(Level::Error, sa, "", &why);
+            self.fail_task(task, &why);
             if !sa.is_up() {
                 // Nothing would ever happen to it, and whoever wants the same would wait with it.
-                self.close(sa, Close::Failed(why.to_owned()));
+                self.close(sa, Close::Failed(why));
             }
             return;
         };

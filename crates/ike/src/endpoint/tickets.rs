@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::event::Event;
-use ironswan_keying::Ticket;
+use ironswan_keying::{Diagnosis, Ticket};
 
 /// A command that is not over.
 struct Waiting {
     remaining: usize,
-    error: Option<String>,
+    error: Option<Diagnosis>,
 }
 
 /// The commands that are not over, by ticket.
@@ -31,7 +31,7 @@ impl Tickets {
 
     /// One part of a command has ended. Returns the event that tells the result of the command when
     /// this was the last part: the first error, if there was one.
-    pub(super) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), String>) -> Option<Event> {
+    pub(super) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), Diagnosis>) -> Option<Event> {
         let ticket = ticket?;
         let waiting = self.waiting.get_mut(&ticket)?;
         waiting.remaining -= 1;

@@ -11,7 +11,7 @@ use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task, liveness, restart};
 use crate::timer::Timer;
-use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit};
+use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, Path, Unanswered};
 use ironswan_keying::{ChildAction, Diagnosis, Report};
 
 impl Endpoint {
@@ -66,7 +66,7 @@ impl Endpoint {
             let why: Diagnosis = Authentication::NotInTime { limit: HalfOpenLimit::Time }.into();
             let context = "deleting half open IKE_SA after timeout";
             self.on(now, sa, |cx, sa| cx.log_why(Level::Debug, sa, context, &why));
-            self.close_ike(now, sa, Close::Failed(why.sentence()));
+            self.close_ike(now, sa, Close::Failed(why));
         }
     }
 
@@ -139,7 +139,8 @@ impl Context<'_> {
             self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
             return;
         }
-        let tries = active.tries;
+        let (tries, exchange) = (active.tries, active.exchange);
+        let request = Unanswered { local, remote, exchange, sent: tries + 1 };
         self.counters.timeouts += 1;
         match sa.state() {
             // Only the DELETE of what is gone anyway was not answered.
@@ -150,7 +151,7 @@ impl Context<'_> {
         }
         self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
         if sa.is_up() {
-            self.close(sa, Close::Lost("the peer does not respond".to_owned()));
+            self.close(sa, Close::Lost(Path::PeerDead { request }.into()));
         } else if let Some((_, why)) = sa.init_mut().and_then(|init| init.refusal.take()) {
             self.close(sa, Close::Failed(why));
         } else {
@@ -158,8 +159,9 @@ impl Context<'_> {
                 // Perhaps only the way back is closed: each attempt would leave another one there.
                 self.say_deleted(sa);
             }
-            self.log(Level::Error, sa, "establishing IKE_SA failed, peer not responding");
-            self.close(sa, Close::NoAnswer);
+            let why: Diagnosis = Path::NoAnswer { request }.into();
+            self.log_why(Level::Error, sa, "", &why);
+            self.close(sa, Close::NoAnswer(why));
         }
     }
 

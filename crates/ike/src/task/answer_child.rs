@@ -185,7 +185,7 @@ fn unacceptable(sa: &IkeSa, asked: &Selectors<'_>, rekey: Option<ChildId>) -> Di
     let wanted = pair(asked.tsr, asked.tsi);
     if let Some(old) = rekey.and_then(|id| sa.child(id)) {
         let in_use = pair(&old.agreed.local_ts, &old.agreed.remote_ts);
-        return Reason::Narrows { asked: wanted, child: old.name(), in_use }.into();
+        return Reason::Narrows { asked: wanted, child: old.name(), in_use: Box::new(in_use) }.into();
     }
     let configured = sa.conn().children.iter().map(|c| {
         let local = narrow::resolve(&c.local_ts, sa.local().ip());

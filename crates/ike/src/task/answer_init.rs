@@ -1,6 +1,8 @@
 //! IKE_SA_INIT as responder: the exchange of a request that has been taken. How a request of anyone
 //! is judged stands in `endpoint::init_requests`, the initiator's part in `sa_init`.
 
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::KeyExchange;
 use std::net::SocketAddr;
 
 use ironswan_wire::iana::{KeId, NotifyType};
@@ -13,7 +15,7 @@ use super::sa_init::derive;
 use super::state::Task;
 use crate::auth::signature;
 use crate::endpoint::{Close, Context};
-use crate::event::{Completion, KeyPair, Request};
+use crate::event::{Completion, KeyPair, Level, Request};
 use crate::natd;
 use crate::sa::{IkeSa, Init};
 
@@ -50,7 +52,7 @@ pub(crate) fn begin(cx: &mut Context<'_>, sa: &mut IkeSa, ke: KeId) {
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
     let Some((private, public)) = pair else {
-        return cx.close(sa, Close::Failed("no key pair could be made".to_owned()));
+        return cx.close(sa, Close::Failed(KeyExchange::no_key_pair().into()));
     };
     let Some(init) = sa.init_mut() else { return };
     (init.private, init.public) = (Some(private), public);
@@ -102,7 +104,9 @@ pub(crate) fn agree(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
 
 fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) {
     if !derive(cx, sa, shared) {
-        let why = "the peer's key exchange value is not acceptable".to_owned();
+        let method = sa.suite().map_or(KeId::NONE, |suite| suite.ke);
+        let why: Diagnosis = KeyExchange::BadValue { method }.into();
+        cx.log_why(Level::Debug, sa, "deleting half open IKE_SA", &why);
         cx.close(sa, Close::Failed(why));
     }
 }

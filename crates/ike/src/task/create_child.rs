@@ -24,7 +24,7 @@ use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::diagnosis::{AnswerFault, KeyExchange, Pair, Selectors};
+use ironswan_keying::diagnosis::{AnswerFault, KeyExchange, NotDone, Pair, Selectors};
 use ironswan_keying::limits::KE_ROUNDS;
 use ironswan_keying::{ChildConfig, Diagnosis};
 
@@ -162,8 +162,7 @@ pub(crate) fn sa_and_ts(new: &NewChild, nonce_and_ke: Vec<Payload>) -> Vec<Paylo
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>) {
     if sa.state() != IkeState::Established {
-        let why = "the IKE_SA is being closed";
-        return cx.fail_task(Task::Child(new), why);
+        return cx.fail_task(Task::Child(new), &NotDone::Closing.into());
     }
     let stands = |c: &crate::child::Child| {
         c.config.name == new.config.name && matches!(c.state, ChildState::Installed | ChildState::Rekeying)
@@ -187,12 +186,12 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>
             Some(old) if old.replaced_by.or(old.redundant_to).is_some() => {
                 return cx.done(new.ticket, Ok(()));
             }
-            _ => return cx.fail_task(Task::Child(new), "the CHILD_SA is gone"),
+            _ => return cx.fail_task(Task::Child(new), &NotDone::ChildGone.into()),
         }
     }
     let first = new.ke.or(in_use);
     if let Err(why) = prepare(cx, sa, &mut new, KeRule::Prefer(first)) {
-        return fail(cx, sa, new, &why.to_string());
+        return fail(cx, sa, new, &why);
     }
     let verb = if new.rekey.is_some() { "rekeying" } else { "establishing" };
     let line = format!("{verb} CHILD_SA {}{{{}}}", new.config.name, new.id.0);
@@ -210,7 +209,7 @@ fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>, pair: 
             (new.private, new.public) = (Some(private), public);
             send(cx, sa, new);
         }
-        None => fail(cx, sa, new, "no key pair could be made"),
+        None => fail(cx, sa, new, &KeyExchange::no_key_pair().into()),
     }
 }
 
@@ -218,7 +217,7 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>) {
     let mut payloads = Vec::new();
     if let Some(old) = new.rekey {
         let Some(old) = sa.child(old) else {
-            return cx.fail_task(Task::Child(new), "the CHILD_SA is gone");
+            return cx.fail_task(Task::Child(new), &NotDone::ChildGone.into());
         };
         // "The SPI field ... is that which the exchange initiator would expect in inbound packets"
         // (section 1.3.3).
@@ -283,7 +282,7 @@ fn read_answer(
     let confirmed = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
     let bad = |fault| {
         let answered = Pair { local: tsi.clone(), remote: tsr.clone() };
-        Diagnosis::from(Selectors::BadAnswer { answered, asked: asked(new), fault })
+        Diagnosis::from(Selectors::BadAnswer { answered, asked: Box::new(asked(new)), fault })
     };
     let seen = match confirmed && new.mode == Mode::Transport {
         true => Some(transport::read(sa, tsi, tsr).ok_or_else(|| bad(AnswerFault::NotHosts))?),
@@ -378,7 +377,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChil
         }
         let why: Diagnosis = peer_error(&new, n.kind).into();
         cx.log_why(Level::Error, sa, "", &why);
-        return fail(cx, sa, new, &why.sentence());
+        return fail(cx, sa, new, &why);
     }
     match read_answer(sa, &new, payloads, KeRule::Prefer(None)) {
         Ok(answer) => match (answer.agreed.suite.ke, new.private.take()) {
@@ -391,7 +390,6 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChil
         Err(why) => {
             let error = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
             cx.log_why(Level::Error, sa, "", &why);
-            let why = why.sentence();
             match (new.rekey, error) {
                 (Some(_), Some(kind)) => rekey_child::refused(cx, sa, new, kind, &why),
                 (None, Some(NotifyType::TEMPORARY_FAILURE)) => {
@@ -408,16 +406,16 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChil
 }
 
 /// The peer's answer is a CHILD_SA that we will not have: it is told so.
-fn reject(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+fn reject(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosis) {
     sa.work_mut().push_first(Task::DeleteChild(DeleteChild::of_unborn(&new)));
     fail(cx, sa, new, why);
 }
 
-fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosis) {
     if new.rekey.is_some() {
         return rekey_child::failed(cx, sa, new, why);
     }
-    cx.log(Level::Error, sa, format!("establishing CHILD_SA {} failed: {why}", new.config.name));
+    cx.log_why(Level::Error, sa, &format!("establishing CHILD_SA {} failed", new.config.name), why);
     cx.ended(&sa.conn().name, Some(&new.config.name), why);
     cx.fail_task(Task::Child(new), why);
 }
@@ -431,7 +429,10 @@ fn have_shared(
 ) {
     match shared {
         Some(shared) => finish(cx, sa, new, answer, Some(&shared)),
-        None => reject(cx, sa, new, "the peer's key exchange value is not acceptable"),
+        None => {
+            let method = answer.agreed.suite.ke.unwrap_or(KeId::NONE);
+            reject(cx, sa, new, &KeyExchange::BadValue { method }.into());
+        }
     }
 }
 
@@ -446,7 +447,8 @@ fn finish(
     let (protocol, suite) = (answer.agreed.protocol, answer.agreed.suite);
     let keys = sa.keys().and_then(|k| k.child(protocol, &suite, shared, &new.nonce, &answer.nonce));
     let Some(keys) = keys else {
-        return reject(cx, sa, new, "the suite agreed on is not supported");
+        let what = "the suite agreed on is not supported".to_owned();
+        return reject(cx, sa, new, &KeyExchange::NotComputed { what }.into());
     };
     if new.mode == Mode::Transport && answer.agreed.mode == Mode::Tunnel {
         // "If the responder declines the request, the Child SA will be established in tunnel mode"
@@ -504,7 +506,6 @@ pub(crate) fn finish_first(
         Err(why) => {
             let told = notifies(payloads).any(|n| n.kind.is_error());
             cx.log_why(Level::Error, sa, "", &why);
-            let why = why.sentence();
             cx.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
             if !told {
                 sa.work_mut().push_first(Task::DeleteChild(DeleteChild::of_unborn(&new)));

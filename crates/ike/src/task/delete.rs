@@ -4,6 +4,8 @@
 //! A DELETE names the sender's inbound SPIs; the answer names the other halves of the pairs. When
 //! both sides delete the same child at once, the answers name nothing (section 1.4.1).
 
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Delete, notifies};
@@ -118,7 +120,8 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     if error == Some(NotifyType::INVALID_SYNTAX) {
         cx.respond(sa, &[]);
         cx.bury(sa);
-        let why = "the peer cannot read what we have sent (INVALID_SYNTAX)".to_owned();
+        let why: Diagnosis = KeyExchange::PeerCannotRead { exchange: None }.into();
+        cx.log_why(Level::Error, sa, "both ends drop the IKE_SA", &why);
         return cx.close(sa, Close::Syntax(why));
     }
     if error.is_some() || deletes().any(|d| d.protocol == ProtocolId::IKE) {
@@ -152,7 +155,7 @@ fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
                 cx.bequeath(sa, new);
                 cx.obeyed(ours.ticket);
             }
-            _ => cx.done(ours.ticket, Err("the peer deleted the IKE_SA".to_owned())),
+            _ => cx.done(ours.ticket, Err(KeyExchange::PeerDeleted { child: false }.into())),
         }
     }
     match sa.state() {
@@ -220,7 +223,7 @@ fn answer_child(cx: &mut Context<'_>, sa: &mut IkeSa, protocol: ProtocolId, spi:
 
 /// `close_action` of a child that the peer has closed.
 pub(crate) fn closed_by_peer(cx: &mut Context<'_>, sa: &mut IkeSa, config: Arc<ChildConfig>) {
-    cx.ended(&sa.conn().name, Some(&config.name), "the peer deleted the CHILD_SA");
+    cx.ended(&sa.conn().name, Some(&config.name), &KeyExchange::PeerDeleted { child: true }.into());
     match config.close_action {
         ChildAction::Start => {
             sa.work_mut().push(Task::Child(Box::new(NewChild::new(config, None, None))));

@@ -9,6 +9,7 @@
 //! used in the two exchanges SHOULD be closed by the endpoint that created it", and the endpoint
 //! that created the other one closes the old.
 
+use ironswan_keying::Diagnosis;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::sadb::Spi;
@@ -80,7 +81,13 @@ pub(crate) fn finish(
 }
 
 /// The peer refused.
-pub(crate) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, kind: NotifyType, why: &str) {
+pub(crate) fn refused(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    new: Box<NewChild>,
+    kind: NotifyType,
+    why: &Diagnosis,
+) {
     if kind == NotifyType::CHILD_SA_NOT_FOUND && !collided(sa, &new) {
         let Some(old) = new.rekey else { return };
         cx.abandon(&new);
@@ -120,7 +127,7 @@ fn collided(sa: &IkeSa, new: &NewChild) -> bool {
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
-pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosis) {
     cx.abandon(&new);
     let Some(old) = new.rekey else { return };
     if collided(sa, &new) {
@@ -137,13 +144,14 @@ pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, w
         child.state = ChildState::Installed;
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyChild(old), cx.now() + pause);
-        let line = format!("CHILD_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
+        let (why, secs) = (why.sentence(), pause.as_secs());
+        let line = format!("CHILD_SA rekeying failed ({why}), trying again in {secs} seconds");
         cx.log(Level::Warn, sa, line);
     }
     if new.old_gone {
         closed_by_peer(cx, sa, new.config.clone());
     }
-    cx.done(new.ticket, Err(why.to_owned()));
+    cx.done(new.ticket, Err(why.clone()));
 }
 
 /// The peer wants to rekey the child of this REKEY_SA. Which one it is, or the notification that

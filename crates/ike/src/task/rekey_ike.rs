@@ -28,7 +28,7 @@ use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::diagnosis::{KeyExchange, NotDone};
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
 
 /// What a good response says.
@@ -142,7 +142,7 @@ fn derive(
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>) {
     if sa.state() != IkeState::Established {
-        return cx.done(task.ticket, Err("the IKE_SA is being replaced or closed already".to_owned()));
+        return cx.done(task.ticket, Err(NotDone::Replacing.into()));
     }
     sa.set_state(IkeState::Rekeying);
     if task.spi == 0 {
@@ -164,7 +164,7 @@ fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>, pair: KeyPair) {
     let Some((private, public)) = pair else {
-        return failed(cx, sa, *task, "no key pair could be made");
+        return failed(cx, sa, *task, &KeyExchange::no_key_pair().into());
     };
     (task.private, task.public) = (Some(private), public);
     let payloads = [
@@ -184,7 +184,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
                 offer(sa, &mut task, Some(ke));
                 cx.wait_for_key(sa, ke, Rekeying::NeedsKeyPair(task));
             }
-            _ => failed(cx, sa, *task, "received INVALID_KE_PAYLOAD notify error"),
+            _ => failed(cx, sa, *task, &KeyExchange::peer_error(n.kind).into()),
         };
     }
     // As in `create_child`: with an error, nothing else counts.
@@ -195,7 +195,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         if n.kind == NotifyType::NO_ADDITIONAL_SAS && !settled {
             cx.renew(sa);
         }
-        return failed(cx, sa, *task, &why.sentence());
+        return failed(cx, sa, *task, &why);
     }
     let (mut answer, mut nonce, mut ke) = (None, None, None);
     for p in payloads {
@@ -207,13 +207,15 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         }
     }
     let (Some(answer), Some(nonce), Some(ke)) = (answer, nonce, ke) else {
-        return failed(cx, sa, *task, "the response lacks SA, nonce or KE");
+        let (message, needs) = ("response", "SA, nonce and KE");
+        return failed(cx, sa, *task, &KeyExchange::MissingPayload { message, needs }.into());
     };
     let chosen = negotiate::check_ike(&task.proposals, answer)
         .and_then(|(suite, spi)| Some((suite, u64::from_be_bytes(spi.try_into().ok()?))));
     match (chosen, task.private.take()) {
         (Some((suite, _)), _) if !negotiate::nonce_fits(suite.prf, nonce) => {
-            failed(cx, sa, *task, "the response has a nonce that is too short for the PRF");
+            let why = KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf };
+            failed(cx, sa, *task, &why.into());
         }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
@@ -224,7 +226,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
                 Rekeying::NeedsSharedSecret(task, answered),
             );
         }
-        _ => failed(cx, sa, *task, "the peer chose what was never offered"),
+        _ => failed(cx, sa, *task, &KeyExchange::NeverOffered { answer: answer.clone() }.into()),
     }
 }
 
@@ -239,7 +241,8 @@ fn have_shared(
     let nonces = (task.nonce.as_slice(), answered.nonce.as_slice());
     let keys = shared.and_then(|s| derive(sa, &answered.suite, &s, nonces, spis, true));
     let Some(keys) = keys else {
-        return failed(cx, sa, task, "the peer's key exchange value is not acceptable");
+        let method = answered.suite.ke;
+        return failed(cx, sa, task, &KeyExchange::BadValue { method }.into());
     };
     let id = task.new;
     let mut new = successor(cx, sa, Made { id, suite: answered.suite, keys, spis, initiator: true });
@@ -277,7 +280,7 @@ fn linger(cx: &mut Context<'_>, sa: &IkeSa) {
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
-fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &str) {
+fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
     cx.free_ike_spi(task.spi);
     let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| cx.others().stands(*id));
     if let Some(theirs) = theirs {
@@ -289,10 +292,11 @@ fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &str) {
         sa.set_state(IkeState::Established);
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyIke(sa.id()), cx.now() + pause);
-        let line = format!("IKE_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
+        let (why, secs) = (why.sentence(), pause.as_secs());
+        let line = format!("IKE_SA rekeying failed ({why}), trying again in {secs} seconds");
         cx.log(Level::Warn, sa, line);
     }
-    cx.done(task.ticket, Err(why.to_owned()));
+    cx.done(task.ticket, Err(why.clone()));
 }
 
 // ---- responder ----

@@ -13,12 +13,13 @@
 //! [`RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,
 //! and answers before the peer does, stops it.
 
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_wire::iana::NotifyType;
 
 use super::state::{NewChild, Task};
 use crate::endpoint::{Close, Context, Effect};
 use crate::event::{ChildId, Level};
-use crate::negotiate;
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::limits::{FORGED_REPEAT, FORGED_VERDICT, RESTARTS};
@@ -27,15 +28,13 @@ use ironswan_keying::limits::{FORGED_REPEAT, FORGED_VERDICT, RESTARTS};
 pub(super) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, kind: NotifyType) {
     let hurry = in_a_hurry(sa);
     let Some(init) = sa.init_mut().filter(|init| init.refusal.is_none()) else { return };
-    init.refusal = Some((cx.now(), format!("received {kind} notify error (not authenticated)")));
     let proposed = match kind {
-        NotifyType::NO_PROPOSAL_CHOSEN => format!(", proposed was {}", negotiate::list(&init.proposals)),
-        _ => String::new(),
+        NotifyType::NO_PROPOSAL_CHOSEN => init.proposals.clone(),
+        _ => Vec::new(),
     };
-    let line = format!(
-        "received {kind} notify error{proposed}; it is not authenticated, waiting for another response"
-    );
-    cx.log(Level::Error, sa, line);
+    let why: Diagnosis = KeyExchange::PeerError { kind, authentic: false, proposed, selectors: None }.into();
+    init.refusal = Some((cx.now(), why.clone()));
+    cx.log_why(Level::Error, sa, "waiting for another response", &why);
     if hurry {
         cx.set_timer(Timer::Retransmit(sa.id()), cx.now() + FORGED_REPEAT);
     }

@@ -12,6 +12,7 @@
 //! Nothing in this exchange is authenticated.
 
 use ironswan_crypto::kex;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
 use ironswan_wire::ike::{Header, Message, Payload};
@@ -86,7 +87,7 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
     let (Some((private, public)), Some(init)) = (pair, sa.init_mut()) else {
-        return cx.close(sa, Close::Failed("no key pair could be made".to_owned()));
+        return cx.close(sa, Close::Failed(KeyExchange::no_key_pair().into()));
     };
     (init.private, init.public) = (Some(private), public);
     send(cx, sa);
@@ -295,7 +296,8 @@ fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) {
         if restart::unusable(cx, sa) {
             return;
         }
-        let why = "the peer's key exchange value is not acceptable".to_owned();
+        let method = sa.suite().map_or(KeId::NONE, |suite| suite.ke);
+        let why = KeyExchange::BadValue { method }.into();
         return cx.close(sa, Close::Failed(why));
     }
     sa.work_mut().push_first(Task::Auth(None));

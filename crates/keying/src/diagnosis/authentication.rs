@@ -84,7 +84,7 @@ entries! {
         /// Our address.
         local: IpAddr,
         /// Identity of ours that the peer asks for. `None`: any.
-        asked: Option<Identity>,
+        asked: Option<Box<Identity>>,
         /// The peer's address.
         remote: IpAddr,
         /// Identity that the peer claims.

@@ -1,15 +1,64 @@
-//! Entries of the area key exchange: IKE_SA_INIT, CREATE_CHILD_SA, and the messages of every
-//! exchange.
+//! Entries of the area key exchange: IKE_SA_INIT, CREATE_CHILD_SA, the messages of every exchange,
+//! and the end of SAs.
 
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PrfId};
 use ironswan_wire::ike::ParseError;
-use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::Spi;
 
-use super::entry::{Words, entries, say};
-use super::negotiation::{Nearest, list_proposals, shorten};
+use super::entry::entries;
+use super::negotiation::Nearest;
 use super::selectors::Pair;
+
+/// Reason why a message of ours cannot be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unsent {
+    /// All message IDs of the IKE_SA are used up.
+    MessageIds,
+    /// The message does not fit into a datagram.
+    TooLong(ExchangeType),
+}
+
+/// Reason why something that was asked for is not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotDone {
+    /// An operator has ended the IKE_SA.
+    Terminated,
+    /// An operator has taken the attempt back before it has begun.
+    Cancelled,
+    /// The daemon ends.
+    Stopping,
+    /// A reload has changed the connection.
+    Changed,
+    /// A reload has removed the connection.
+    Unloaded,
+    /// A reload has removed the child.
+    ChildRemoved,
+    /// The IKE_SA has a successor.
+    Rekeyed,
+    /// The CHILD_SA has ended meanwhile.
+    ChildGone,
+    /// The IKE_SA is being closed.
+    Closing,
+    /// The IKE_SA is being replaced or closed.
+    Replacing,
+    /// The CHILD_SA is being rekeyed already.
+    ChildRekeying,
+    /// The IKE_SA is being rekeyed already.
+    IkeRekeying,
+    /// The IKE_SA is not established yet.
+    NotEstablished,
+    /// The IKE_SA is being initiated already.
+    Initiating,
+    /// No connection of this name is loaded.
+    NotLoaded(String),
+    /// This connection has no child of this name.
+    NoChild(String, String),
+    /// The child of this name is a shunt.
+    Shunt(String),
+    /// The connection names no address of the peer.
+    NoAddress,
+}
 
 entries! {
     /// Agreeing on algorithms and keys.
@@ -94,6 +143,44 @@ entries! {
         selectors: Option<Pair>,
     } = "peer-error" by NoAgreement;
 
+    /// The peer cannot read a message of ours.
+    PeerCannotRead {
+        /// Exchange of our request. `None`: the peer does not say which message it means.
+        exchange: Option<ExchangeType>,
+    } = "peer-cannot-read" by Bytes;
+    /// The peer has been busy for minutes.
+    PeerBusy = "peer-always-busy" by Peer;
+    /// A message of ours cannot be sent.
+    CannotSend {
+        /// Reason.
+        why: Unsent,
+    } = "cannot-send" by ThisMachine;
+    /// A key or a signature has not been computed.
+    NotComputed {
+        /// Sentence that says which, and why.
+        what: String,
+    } = "not-computed" by ThisMachine;
+
+    // ---- the end ----
+
+    /// The peer has deleted an SA.
+    PeerDeleted {
+        /// A CHILD_SA; else the IKE_SA.
+        child: bool,
+    } = "peer-deleted" by Peer;
+    /// The peer has lost the IKE_SA, and has come back.
+    PeerRestarted = "peer-restarted" by Peer;
+    /// The lifetime of an SA is over, and it could not be rekeyed before.
+    LifetimeOver {
+        /// A CHILD_SA; else the IKE_SA.
+        child: bool,
+    } = "lifetime-over" by NoAgreement;
+    /// Something was not done, because of a command, a reload, or something else under way.
+    NotDone {
+        /// Reason.
+        why: NotDone,
+    } = "not-done" by Configuration;
+
     // ---- limits ----
 
     /// The peer asks for more CHILD_SAs than it may have.
@@ -105,106 +192,4 @@ entries! {
         /// The setting that limits them.
         setting: &'static str,
     } = "child-sa-limit" by Configuration;
-}
-
-impl KeyExchange {
-    /// The peer has answered a protected request with this error.
-    pub fn peer_error(kind: NotifyType) -> Self {
-        Self::PeerError { kind, authentic: true, proposed: Vec::new(), selectors: None }
-    }
-
-    pub(super) fn notify(&self) -> Option<Notify> {
-        let (kind, data) = match self {
-            Self::PeerError { .. } | Self::NeverOffered { .. } => return None,
-            Self::NoProposal { .. } | Self::AhThroughNat => (NotifyType::NO_PROPOSAL_CHOSEN, Vec::new()),
-            Self::OtherMethod { wanted, .. } => {
-                (NotifyType::INVALID_KE_PAYLOAD, wanted.0.to_be_bytes().to_vec())
-            }
-            // The message can be read: that is no reason to end the IKE_SA.
-            Self::BadSpi { spi: Some(_) } => (NotifyType::NO_PROPOSAL_CHOSEN, Vec::new()),
-            Self::BadValue { .. }
-            | Self::ShortNonce { .. }
-            | Self::MissingPayload { .. }
-            | Self::BadSpi { spi: None } => (NotifyType::INVALID_SYNTAX, Vec::new()),
-            Self::Unreadable { error, .. } => (error.notify(), error.notify_data()),
-            Self::OutOfPlace { .. } => (NotifyType::INVALID_SYNTAX, Vec::new()),
-            Self::ChildLimit { .. } => (NotifyType::NO_ADDITIONAL_SAS, Vec::new()),
-        };
-        Some(Notify::new(kind, data))
-    }
-
-    pub(super) fn words(&self) -> Words {
-        match self {
-            Self::NoProposal { received, configured, nearest, unsupported } => {
-                let why = match (nearest, unsupported) {
-                    (Some(nearest), _) => nearest.to_string(),
-                    (None, Some(both)) => format!("{both} is configured but not supported here"),
-                    (None, None) => "no proposal for this protocol was received".to_owned(),
-                };
-                let mut details = vec![
-                    format!("received proposals: {}", list_proposals(received)),
-                    format!("configured proposals: {}", list_proposals(configured)),
-                ];
-                if let (Some(_), Some(both)) = (nearest, unsupported) {
-                    details.push(format!("{both} is configured but not supported here"));
-                }
-                let details = details.into_iter().map(shorten).collect();
-                let remedy = "configure an algorithm of each type that the other side has";
-                say(shorten(format!("no acceptable proposal found: {why}")), remedy).with(details)
-            }
-            Self::AhThroughNat => say(
-                "AH cannot pass a NAT (RFC 3948 encapsulates ESP only)",
-                "configure ESP (esp_proposals), or remove the NAT or encap = yes",
-            ),
-            Self::OtherMethod { received: Some(received), wanted } => {
-                say(format!("key exchange method {received} unacceptable, requesting {wanted}"), "")
-            }
-            Self::OtherMethod { received: None, wanted } => {
-                say(format!("key exchange method {wanted} is required"), "")
-            }
-            Self::BadValue { method } => {
-                say(format!("the peer's key exchange value for {method} is not acceptable"), "")
-            }
-            Self::ShortNonce { bytes, prf } => {
-                say(format!("a nonce of {bytes} bytes is too short for {prf}"), "")
-            }
-            Self::MissingPayload { message, needs } => {
-                say(format!("the peer's {message} lacks one of {needs}"), "")
-            }
-            Self::NeverOffered { answer } => {
-                let list = list_proposals(answer);
-                say(shorten(format!("the peer chose what was never offered: {list}")), "")
-            }
-            Self::BadSpi { spi: Some(spi) } => {
-                say(format!("the peer proposes SPI {spi}, which another CHILD_SA of it has"), "")
-            }
-            Self::BadSpi { spi: None } => say("the peer proposes an SPI that cannot be used", ""),
-            Self::Unreadable { message, error } => say(format!("received invalid {message}: {error}"), ""),
-            Self::OutOfPlace { exchange } => {
-                say(format!("the peer sends an {exchange} request, which has no place in this IKE_SA"), "")
-            }
-            Self::PeerError { kind, authentic, proposed, selectors } => {
-                let doubt = if *authentic { "" } else { " (not authenticated)" };
-                let details = match selectors {
-                    Some(pair) => Some(format!(
-                        "proposed were {} and traffic selectors {pair}",
-                        list_proposals(proposed)
-                    )),
-                    None if proposed.is_empty() => None,
-                    None => Some(format!("proposed was {}", list_proposals(proposed))),
-                };
-                let remedy = match *kind {
-                    NotifyType::NO_PROPOSAL_CHOSEN => "compare the proposals of both sides",
-                    NotifyType::TS_UNACCEPTABLE => "compare the traffic selectors of both sides",
-                    _ => "the peer's log says why",
-                };
-                let details = details.into_iter().map(shorten).collect();
-                say(format!("received {kind} notify error{doubt}"), remedy).with(details)
-            }
-            Self::ChildLimit { holder, children, setting } => say(
-                format!("{holder} has {children} CHILD_SAs already ({setting})"),
-                format!("raise {setting}, or let the peer use fewer children"),
-            ),
-        }
-    }
 }

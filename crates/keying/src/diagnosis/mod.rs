@@ -22,7 +22,9 @@
 //! | `data_plane` | entries of the data plane: SAs, device, offloads, `AF_XDP`, threads |
 //! | `entry` | fault, words, and the macro that makes the enums of an area |
 //! | `key_exchange` | entries of key exchange: proposals, key exchange values, messages |
+//! | `key_exchange_words` | their sentences, remedies and notifications |
 //! | `negotiation` | details of a negotiation: the nearest proposals, lists |
+//! | `path` | entries of the path to the peer |
 //! | `guard` | entries of the guard: nft, rules, table 220, ingress |
 //! | `machine` | entries of this machine: kernel, capabilities, threads, sockets |
 //! | `reading` | details of files, syntax and inheritance |
@@ -37,8 +39,10 @@ mod data_plane;
 mod entry;
 mod guard;
 mod key_exchange;
+mod key_exchange_words;
 mod machine;
 mod negotiation;
+mod path;
 mod reading;
 mod selectors;
 mod value;
@@ -51,9 +55,10 @@ pub use configuration::{Configuration, ConfigurationEntry};
 pub use data_plane::{DataPlane, DataPlaneEntry, DeviceChange, Offload, Sources};
 pub use entry::Fault;
 pub use guard::{Guard, GuardEntry};
-pub use key_exchange::{KeyExchange, KeyExchangeEntry};
+pub use key_exchange::{KeyExchange, KeyExchangeEntry, NotDone, Unsent};
 pub use machine::{Machine, MachineEntry, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
+pub use path::{Path, PathEntry, Unanswered};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry};
 pub use value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
@@ -73,6 +78,8 @@ pub enum Area {
     Authentication,
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors,
+    /// Reaching the peer.
+    Path,
     /// The data plane, which holds SAs and policies and moves packets.
     DataPlane,
     /// The guard, which keeps protected packets from travelling in clear.
@@ -89,6 +96,7 @@ impl Area {
             Self::KeyExchange => "key exchange",
             Self::Authentication => "authentication",
             Self::Selectors => "selectors",
+            Self::Path => "path",
             Self::DataPlane => "data plane",
             Self::Guard => "guard",
             Self::Machine => "this machine",
@@ -188,6 +196,8 @@ areas! {
     Authentication, AuthenticationEntry;
     /// Agreeing on the traffic that a CHILD_SA carries.
     Selectors, SelectorsEntry;
+    /// Reaching the peer.
+    Path, PathEntry;
     /// The data plane, which holds SAs and policies and moves packets.
     DataPlane, DataPlaneEntry;
     /// The guard, which keeps protected packets from travelling in clear.
@@ -229,6 +239,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_result_with_a_diagnosis_is_small() {
+        assert!(size_of::<Diagnosis>() <= 120, "{} bytes", size_of::<Diagnosis>());
+    }
 
     #[test]
     fn names_are_unique_and_in_kebab_case() {

@@ -56,7 +56,7 @@ entries! {
         /// Name of the CHILD_SA.
         child: String,
         /// Selectors of the CHILD_SA.
-        in_use: Pair,
+        in_use: Box<Pair>,
     } = "rekeying-narrows" by Peer;
     /// Two hosts behind one NAT ask for transport mode with the same traffic.
     SameHost {
@@ -70,7 +70,7 @@ entries! {
         /// Selectors of the answer.
         answered: Pair,
         /// Selectors that we have asked for.
-        asked: Pair,
+        asked: Box<Pair>,
         /// Reason.
         fault: AnswerFault,
     } = "bad-selectors-in-answer" by Peer;

@@ -17,12 +17,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::IkeId;
+use crate::diagnosis::{Diagnosis, KeyExchange, NotDone};
 use crate::{ChildAction, ChildConfig, Connection};
 
-/// Reason for callers who wait for something that an operator has ended.
-pub const TERMINATED: &str = "the IKE_SA was terminated";
-
-/// Why an IKE_SA ends. Texts have no full stop.
+/// Why an IKE_SA ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Close {
     /// The peer deleted it.
@@ -30,22 +28,22 @@ pub enum Close {
     /// We deleted it, because somebody asked for that.
     ByUs,
     /// The IKE_SA was not established, and nobody wants it any more.
-    LetGo(&'static str),
+    LetGo(NotDone),
     /// We deleted it, because its lifetime was over.
     OverTime,
     /// The IKE_SA was established, and the peer is dead or misbehaves.
-    Lost(String),
+    Lost(Diagnosis),
     /// The IKE_SA was established, and one side cannot read what the other has sent: both have
     /// dropped it.
-    Syntax(String),
+    Syntax(Diagnosis),
     /// The IKE_SA was not established, and will not be.
-    Failed(String),
+    Failed(Diagnosis),
     /// The IKE_SA was not established, and the peer does not answer.
-    NoAnswer,
+    NoAnswer(Diagnosis),
     /// The IKE_SA was not established, and there is no route to the peer.
-    NoRoute(String),
+    NoRoute(Diagnosis),
     /// The IKE_SA was not established, and our address is another now.
-    Rerouted(String),
+    Rerouted(Diagnosis),
     /// Another IKE_SA has taken over everything.
     Replaced,
     /// The peer has lost it and has come back.
@@ -53,27 +51,27 @@ pub enum Close {
 }
 
 impl Close {
-    /// The reason in words, without a full stop.
-    pub fn reason(&self) -> &str {
+    /// The reason, as everybody is told who has waited for the IKE_SA.
+    pub fn reason(&self) -> Diagnosis {
         match self {
-            Self::ByPeer => "the peer deleted the IKE_SA",
-            Self::ByUs => TERMINATED,
-            Self::LetGo(why) => why,
-            Self::OverTime => "the lifetime of the IKE_SA was over and it had not been rekeyed",
+            Self::ByPeer => KeyExchange::PeerDeleted { child: false }.into(),
+            Self::ByUs => NotDone::Terminated.into(),
+            Self::LetGo(why) => why.clone().into(),
+            Self::OverTime => KeyExchange::LifetimeOver { child: false }.into(),
             Self::Lost(why)
             | Self::Syntax(why)
             | Self::Failed(why)
+            | Self::NoAnswer(why)
             | Self::NoRoute(why)
-            | Self::Rerouted(why) => why,
-            Self::NoAnswer => "establishing IKE_SA failed, peer not responding",
-            Self::Replaced => "the IKE_SA was rekeyed",
-            Self::Forgotten => "the peer has lost the IKE_SA",
+            | Self::Rerouted(why) => why.clone(),
+            Self::Replaced => NotDone::Rekeyed.into(),
+            Self::Forgotten => KeyExchange::PeerRestarted.into(),
         }
     }
 
     /// The peer could not be had at the address that was tried, so that another address may help.
     pub fn is_failure(&self) -> bool {
-        matches!(self, Self::NoAnswer | Self::Failed(_) | Self::NoRoute(_))
+        matches!(self, Self::NoAnswer(_) | Self::Failed(_) | Self::NoRoute(_))
     }
 
     /// The action for a child that stood on the IKE_SA.
@@ -144,7 +142,7 @@ impl Tried {
         let tries = self.tries(conn);
         let more = tries == 0 || self.number < tries.saturating_mul(self.addresses.max(1));
         match end {
-            Close::NoAnswer => more,
+            Close::NoAnswer(_) => more,
             // Asking again repeats an answer that says no: only when nobody waits for the answer.
             Close::Failed(_) => more && (self.automatic || tries == 0),
             // The peer has not been asked at all.

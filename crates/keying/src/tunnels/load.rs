@@ -6,10 +6,8 @@ use ironswan_crypto::rng::Rng;
 
 use super::order::{AttemptId, CommandError, Order, STOPPING, Start};
 use super::{Due, Tunnels};
+use crate::diagnosis::NotDone;
 use crate::{ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, Policy, PrivateKey, SharedKey};
-
-/// Reason for callers who wait for an attempt that a command has overtaken or ended.
-const CANCELLED: &str = "cancelled";
 
 impl Tunnels {
     /// Loads a connection, or takes over the difference to the loaded one of the same name. Nothing
@@ -78,11 +76,11 @@ impl Tunnels {
         self.orders
             .retain(|order| !matches!(order, Order::Start(_) | Order::Resolve(_) | Order::Route { .. }));
         for start in self.pace.clear() {
-            self.cancelled(start, CANCELLED);
+            self.cancelled(start, NotDone::Cancelled);
         }
         let ids: Vec<AttemptId> = self.laters.iter().map(|later| later.start.id).collect();
         for id in ids {
-            self.cancel_later(id, CANCELLED);
+            self.cancel_later(id, NotDone::Cancelled);
         }
         let names: Vec<String> = self.loaded.read().connections().values().map(|c| c.name.clone()).collect();
         for name in names {
@@ -127,11 +125,11 @@ impl Tunnels {
     /// Forgets attempts to come of a connection.
     pub fn cancel(&mut self, conn: &str) {
         for start in self.pace.forget(conn) {
-            self.cancelled(start, CANCELLED);
+            self.cancelled(start, NotDone::Cancelled);
         }
         let ids: Vec<AttemptId> = self.laters.of(conn).map(|later| later.start.id).collect();
         for id in ids {
-            self.cancel_later(id, CANCELLED);
+            self.cancel_later(id, NotDone::Cancelled);
         }
     }
 
@@ -204,7 +202,7 @@ impl Tunnels {
             })
         };
         for start in self.pace.forget_loaded(&name, starts) {
-            self.cancelled(start, CANCELLED);
+            self.cancelled(start, NotDone::Cancelled);
         }
         self.orders.push_back(Order::Change { old: old.clone(), new: new.clone() });
         self.change_laters(&new, !same_peer);
@@ -224,7 +222,7 @@ impl Tunnels {
             let children = &mut later.start.children;
             children.retain(|c| c.as_ref().is_none_or(|c| new.child(c).is_some()));
             if children.is_empty() {
-                self.cancel_later(id, "the child is not configured any more");
+                self.cancel_later(id, NotDone::ChildRemoved);
             } else if now {
                 later.start.number = 1;
                 self.make(id);

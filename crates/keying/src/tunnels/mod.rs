@@ -41,9 +41,10 @@ mod trouble;
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use crate::diagnosis::NotDone;
 use crate::{Level, Limits, Policy, Shared, Timers};
 
-pub use close::{Close, Ended, TERMINATED, Tried};
+pub use close::{Close, Ended, Tried};
 pub use order::{AttemptId, CommandError, IkeId, Order, STOPPING, Start, Ticket};
 pub use report::Report;
 pub use trouble::{Down, Next};
@@ -108,7 +109,7 @@ impl Tunnels {
             .connection(&start.conn)
             .is_some_and(|conn| start.children.iter().flatten().all(|name| conn.child(name).is_some()));
         if !known {
-            self.cancelled(start, "the connection has been unloaded");
+            self.cancelled(start, NotDone::Unloaded);
             return self.orders.pop_front();
         }
         Some(Order::Start(start))
@@ -158,7 +159,7 @@ impl Tunnels {
     /// Begins an attempt now, or when its turn comes.
     fn begin(&mut self, start: Start) {
         if self.stopping {
-            self.cancelled(start, STOPPING);
+            self.cancelled(start, NotDone::Stopping);
         } else if pace::Pace::concerns(&start) {
             self.pace.push(start);
         } else {
@@ -181,13 +182,13 @@ impl Tunnels {
     }
 
     /// Says that an attempt will not be made.
-    fn cancelled(&mut self, start: Start, why: &str) {
+    fn cancelled(&mut self, start: Start, why: NotDone) {
         let Start { repeats, takes_over: stays, ticket, .. } = start;
-        self.orders.push_back(Order::Cancel { repeats, stays, ticket, why: why.to_owned() });
+        self.orders.push_back(Order::Cancel { repeats, stays, ticket, why: why.into() });
     }
 
     /// Forgets an attempt that waits for its time.
-    fn cancel_later(&mut self, id: AttemptId, why: &str) {
+    fn cancel_later(&mut self, id: AttemptId, why: NotDone) {
         self.timers.cancel(Due::Attempt(id));
         if let Some(later) = self.laters.remove(id) {
             self.cancelled(later.start, why);

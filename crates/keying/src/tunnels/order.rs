@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ironswan_wire::selector::PacketSelector;
 
-use crate::{Connection, Level};
+use crate::{Connection, Diagnosis, Level};
 
 /// Names a command of an operator that takes time; whoever gave the command waits for its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -89,7 +89,7 @@ pub enum Order {
         /// The command that waits for it.
         ticket: Option<Ticket>,
         /// The reason, without a full stop.
-        why: String,
+        why: Diagnosis,
     },
     /// An attempt of ours has ended, and no other will be made in its place.
     GivenUp {

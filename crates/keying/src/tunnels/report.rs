@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ironswan_wire::selector::PacketSelector;
 
 use super::{AttemptId, Ended, IkeId, Start, Ticket};
-use crate::{ChildAction, ChildConfig};
+use crate::{ChildAction, ChildConfig, Diagnosis};
 
 /// Report of a protocol. `conn` is a connection's name; a `child` of `None` is the IKE_SA alone.
 /// Texts have no full stop.
@@ -27,7 +27,7 @@ pub enum Report {
         /// One of its children.
         child: Option<String>,
         /// The reason.
-        why: String,
+        why: Diagnosis,
     },
     /// An attempt has come up or ended: the next one may begin.
     Over(AttemptId),
@@ -72,7 +72,7 @@ pub enum Report {
         /// Child.
         child: Option<String>,
         /// The reason.
-        why: String,
+        why: Diagnosis,
     },
     /// The lifetime of a child was over before it had been rekeyed.
     Expired {

@@ -8,8 +8,9 @@ use ironswan_wire::selector::PacketSelector;
 
 use super::later::Later;
 use super::{Close, Down, Due, Ended, IkeId, Next, Order, Report, Start, Ticket, Tried, Tunnels};
+use crate::diagnosis::KeyExchange;
 use crate::limits::{ADDRESSES_PER_NAME, RETRY_SOON};
-use crate::{ChildAction, ChildConfig, Level, Policy, jitter};
+use crate::{ChildAction, ChildConfig, Diagnosis, Level, Policy, jitter};
 
 impl Tunnels {
     /// Takes a report of a protocol. `at_work` says whether the protocol is bringing a child
@@ -82,7 +83,7 @@ impl Tunnels {
     // ---- tunnels ----
 
     /// A child, or an attempt to bring it up, has failed or ended for this reason.
-    fn failed(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
+    fn failed(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &Diagnosis) {
         if self.loaded.connection(conn).is_some_and(|c| child.is_none_or(|name| c.child(name).is_some())) {
             self.troubles.ended(now, conn, child, why);
         }
@@ -91,8 +92,8 @@ impl Tunnels {
     /// The lifetime of a child was over before it had been rekeyed. It is made anew if it should be
     /// up.
     fn expired(&mut self, now: Instant, conn: &str, child: &ChildConfig) {
-        let why = "its lifetime was over and it had not been rekeyed";
-        self.failed(now, conn, Some(&child.name), why);
+        let why = KeyExchange::LifetimeOver { child: true }.into();
+        self.failed(now, conn, Some(&child.name), &why);
         if child.start_action == ChildAction::Start {
             self.act(conn, &child.name, child.start_action);
         }
@@ -145,7 +146,7 @@ impl Tunnels {
                 Close::ByUs | Close::LetGo(_) => self.unwanted(name, child, || at_work(name, child)),
                 // The new one has, or is about to have, what this one had.
                 Close::Replaced | Close::Rerouted(_) => {}
-                _ => self.failed(now, name, child, end.reason()),
+                _ => self.failed(now, name, child, &end.reason()),
             }
         }
         let mut later = Vec::new();
@@ -184,7 +185,7 @@ impl Tunnels {
     ) {
         let addresses = tried.addresses.max(1);
         let rounds = tried.number.saturating_sub(1) / addresses;
-        let same_round = *end == Close::NoAnswer && !tried.number.is_multiple_of(addresses);
+        let same_round = matches!(end, Close::NoAnswer(_)) && !tried.number.is_multiple_of(addresses);
         let pause = match end {
             Close::Rerouted(_) => RETRY_SOON,
             // The next of the peer's addresses.
@@ -274,12 +275,13 @@ impl Tunnels {
                 None if trapped() => Next::Packet,
                 None => Next::Nothing,
             };
-            let why = trouble.why.clone().or(progress).unwrap_or_else(|| "waits for its turn".to_owned());
+            let why = trouble.why.clone();
             Down {
                 conn: conn.to_owned(),
                 child: child.clone(),
                 since: now.saturating_duration_since(trouble.since),
                 why,
+                progress,
                 next,
             }
         });
@@ -288,7 +290,7 @@ impl Tunnels {
 
     /// Why the last attempt for this tunnel, or the tunnel itself, ended; `None` when it is not
     /// down, or the first attempt is under way.
-    pub fn why_down(&self, conn: &str, child: Option<&str>) -> Option<&str> {
+    pub fn why_down(&self, conn: &str, child: Option<&str>) -> Option<&Diagnosis> {
         self.troubles.why(conn, child)
     }
 }

@@ -14,6 +14,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::Diagnosis;
+
 /// A tunnel that should be up and is not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Down {
@@ -23,10 +25,20 @@ pub struct Down {
     pub child: Option<String>,
     /// Time since it is down.
     pub since: Duration,
-    /// The reason, as far as it is known; without a full stop.
-    pub why: String,
+    /// Why the last attempt, or the SA itself, ended. `None` while the first attempt is under way.
+    pub why: Option<Diagnosis>,
+    /// How far the attempt under way is; without a full stop.
+    pub progress: Option<String>,
     /// The next try.
     pub next: Next,
+}
+
+impl Down {
+    /// The reason in words, without a full stop.
+    pub fn reason(&self) -> String {
+        let progress = || self.progress.clone().unwrap_or_else(|| "waits for its turn".to_owned());
+        self.why.as_ref().map_or_else(progress, Diagnosis::sentence)
+    }
 }
 
 /// The next try of a tunnel that is down.
@@ -46,7 +58,7 @@ pub enum Next {
 pub(super) struct Trouble {
     pub since: Instant,
     /// Why the last attempt, or the SA itself, ended. `None` while the first attempt is under way.
-    pub why: Option<String>,
+    pub why: Option<Diagnosis>,
 }
 
 /// A connection and a child of it; `None`: the connection's IKE_SA.
@@ -104,10 +116,10 @@ impl Troubles {
 
     /// The tunnel, or an attempt to bring it up, has ended. No trouble while it stands on another
     /// SA.
-    pub(super) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
+    pub(super) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &Diagnosis) {
         if !self.stands(conn, child) {
             let entry = self.down.entry(key(conn, child)).or_insert(Trouble { since: now, why: None });
-            entry.why = Some(why.to_owned());
+            entry.why = Some(why.clone());
         }
     }
 
@@ -124,8 +136,8 @@ impl Troubles {
     }
 
     /// The reason in the entry of this tunnel.
-    pub(super) fn why(&self, conn: &str, child: Option<&str>) -> Option<&str> {
-        self.down.get(&key(conn, child))?.why.as_deref()
+    pub(super) fn why(&self, conn: &str, child: Option<&str>) -> Option<&Diagnosis> {
+        self.down.get(&key(conn, child))?.why.as_ref()
     }
 
     /// Forgets this connection, or only those children of it that `keep` does not keep.

@@ -25,7 +25,7 @@ struct Proving {
 impl Exchange for Proving {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         if let Completion::Failed { error } = completion {
-            return cx.close(sa, Close::Failed(error));
+            return cx.close(sa, Close::Failed(KeyExchange::NotComputed { what: error }.into()));
         }
         let step = self.prover.resume(completion);
         proved(cx, sa, self.prover, step);
@@ -59,7 +59,7 @@ impl Exchange for Verifying {
             let child = conclude(sa);
             cx.say_deleted(sa);
             put_back(sa, child);
-            return cx.close(sa, Close::Failed(error));
+            return cx.close(sa, Close::Failed(KeyExchange::NotComputed { what: error }.into()));
         }
         let step = self.verifier.resume(completion);
         verified(cx, sa, *self, step);
@@ -103,7 +103,7 @@ fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, prover: Box<dyn Prover>, step: S
 /// Ends the attempt, and says why.
 fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     cx.log_why(Level::Error, sa, "", why);
-    cx.close(sa, Close::Failed(why.sentence()));
+    cx.close(sa, Close::Failed(why.clone()));
 }
 
 fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
@@ -145,7 +145,7 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
     match (&child, refused.last()) {
         // Nobody asked for an IKE_SA without any child.
         (None, Some((_, why))) if sa.attempt().ticket.is_none() => {
-            let why = why.to_string();
+            let why = why.clone();
             for (new, _) in refused {
                 sa.work_mut().push(Task::Child(new));
             }
@@ -159,7 +159,7 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
         _ => {}
     }
     for (new, why) in refused {
-        cx.fail_task(Task::Child(new), &why.to_string());
+        cx.fail_task(Task::Child(new), &why);
     }
     if child.is_none() && (!offered || sa.conn().childless == Childless::Never) {
         let by_peer = sa.conn().childless != Childless::Never;
@@ -231,7 +231,7 @@ fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     let refused = kind == Some(NotifyType::AUTHENTICATION_FAILED);
     let Some(child) = restart::doubted(cx, sa, child, refused) else { return };
     put_back(sa, child);
-    cx.close(sa, Close::Failed(why.sentence()));
+    cx.close(sa, Close::Failed(why.clone()));
 }
 
 /// The peer does not accept our proof.
@@ -271,7 +271,7 @@ fn unproved(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     );
     let Some(child) = restart::doubted(cx, sa, child, false) else { return };
     put_back(sa, child);
-    cx.close(sa, Close::Failed(why.sentence()));
+    cx.close(sa, Close::Failed(why.clone()));
 }
 
 /// The peer is authenticated: asks whether it gets the IKE_SA.

@@ -38,7 +38,7 @@ impl Exchange for AnswerAuth {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         if let Completion::Failed { error } = completion {
             // An honest peer asks again.
-            return cx.close(sa, Close::Failed(error));
+            return cx.close(sa, Close::Failed(KeyExchange::NotComputed { what: error }.into()));
         }
         if !is_loaded(cx, sa) {
             // The connection has been changed or unloaded meanwhile. A key that is not configured
@@ -152,7 +152,13 @@ fn no_peer(cx: &Context<'_>, sa: &IkeSa, peer: &Identity, asked: Option<&Identit
         Candidate { name: c.name.clone(), ours, peer: c.remote_id.clone(), misfit }
     });
     let candidates = candidates.collect();
-    Authentication::NoPeer { local, asked: asked.cloned(), remote, peer: peer.clone(), candidates }
+    Authentication::NoPeer {
+        local,
+        asked: asked.cloned().map(Box::new),
+        remote,
+        peer: peer.clone(),
+        candidates,
+    }
 }
 
 fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<()>) {
@@ -246,5 +252,5 @@ fn refuse(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     cx.respond_why(sa, why);
     cx.bury(sa);
     sa.set_state(IkeState::Deleting);
-    cx.close(sa, Close::Failed(why.sentence()));
+    cx.close(sa, Close::Failed(why.clone()));
 }

@@ -123,7 +123,7 @@ impl Pair {
             while let Some(event) = end.outputs().poll_event() {
                 busy = true;
                 if let Event::Done { result, .. } = event {
-                    result.map_err(|why| failed(&why))?;
+                    result.map_err(|why| failed(&why.to_string()))?;
                     self.done += 1;
                 }
             }

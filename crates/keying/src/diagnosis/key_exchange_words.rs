@@ -1,0 +1,182 @@
+//! Sentences and notifications of the entries of key exchange.
+
+use std::fmt;
+
+use ironswan_wire::iana::NotifyType;
+use ironswan_wire::ike::payload::Notify;
+
+use super::entry::{Words, say};
+use super::key_exchange::{KeyExchange, NotDone, Unsent};
+use super::negotiation::{list_proposals, shorten};
+
+impl KeyExchange {
+    /// No key pair could be made for a key exchange.
+    pub fn no_key_pair() -> Self {
+        Self::NotComputed { what: "no key pair could be made".to_owned() }
+    }
+
+    /// The peer has answered a protected request with this error.
+    pub fn peer_error(kind: NotifyType) -> Self {
+        Self::PeerError { kind, authentic: true, proposed: Vec::new(), selectors: None }
+    }
+
+    pub(super) fn notify(&self) -> Option<Notify> {
+        let (kind, data) = match self {
+            Self::PeerError { .. }
+            | Self::NeverOffered { .. }
+            | Self::PeerCannotRead { .. }
+            | Self::PeerBusy
+            | Self::CannotSend { .. }
+            | Self::NotComputed { .. }
+            | Self::PeerDeleted { .. }
+            | Self::PeerRestarted
+            | Self::LifetimeOver { .. }
+            | Self::NotDone { .. } => return None,
+            Self::NoProposal { .. } | Self::AhThroughNat => (NotifyType::NO_PROPOSAL_CHOSEN, Vec::new()),
+            Self::OtherMethod { wanted, .. } => {
+                (NotifyType::INVALID_KE_PAYLOAD, wanted.0.to_be_bytes().to_vec())
+            }
+            // The message can be read: that is no reason to end the IKE_SA.
+            Self::BadSpi { spi: Some(_) } => (NotifyType::NO_PROPOSAL_CHOSEN, Vec::new()),
+            Self::BadValue { .. }
+            | Self::ShortNonce { .. }
+            | Self::MissingPayload { .. }
+            | Self::BadSpi { spi: None } => (NotifyType::INVALID_SYNTAX, Vec::new()),
+            Self::Unreadable { error, .. } => (error.notify(), error.notify_data()),
+            Self::OutOfPlace { .. } => (NotifyType::INVALID_SYNTAX, Vec::new()),
+            Self::ChildLimit { .. } => (NotifyType::NO_ADDITIONAL_SAS, Vec::new()),
+        };
+        Some(Notify::new(kind, data))
+    }
+
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Self::NoProposal { received, configured, nearest, unsupported } => {
+                let why = match (nearest, unsupported) {
+                    (Some(nearest), _) => nearest.to_string(),
+                    (None, Some(both)) => format!("{both} is configured but not supported here"),
+                    (None, None) => "no proposal for this protocol was received".to_owned(),
+                };
+                let mut details = vec![
+                    format!("received proposals: {}", list_proposals(received)),
+                    format!("configured proposals: {}", list_proposals(configured)),
+                ];
+                if let (Some(_), Some(both)) = (nearest, unsupported) {
+                    details.push(format!("{both} is configured but not supported here"));
+                }
+                let details = details.into_iter().map(shorten).collect();
+                let remedy = "configure an algorithm of each type that the other side has";
+                say(shorten(format!("no acceptable proposal found: {why}")), remedy).with(details)
+            }
+            Self::AhThroughNat => say(
+                "AH cannot pass a NAT (RFC 3948 encapsulates ESP only)",
+                "configure ESP (esp_proposals), or remove the NAT or encap = yes",
+            ),
+            Self::OtherMethod { received: Some(received), wanted } => {
+                say(format!("key exchange method {received} unacceptable, requesting {wanted}"), "")
+            }
+            Self::OtherMethod { received: None, wanted } => {
+                say(format!("key exchange method {wanted} is required"), "")
+            }
+            Self::BadValue { method } => {
+                say(format!("the peer's key exchange value for {method} is not acceptable"), "")
+            }
+            Self::ShortNonce { bytes, prf } => {
+                say(format!("a nonce of {bytes} bytes is too short for {prf}"), "")
+            }
+            Self::MissingPayload { message, needs } => {
+                say(format!("the peer's {message} lacks one of {needs}"), "")
+            }
+            Self::NeverOffered { answer } => {
+                let list = list_proposals(answer);
+                say(shorten(format!("the peer chose what was never offered: {list}")), "")
+            }
+            Self::BadSpi { spi: Some(spi) } => {
+                say(format!("the peer proposes SPI {spi}, which another CHILD_SA of it has"), "")
+            }
+            Self::BadSpi { spi: None } => say("the peer proposes an SPI that cannot be used", ""),
+            Self::Unreadable { message, error } => say(format!("received invalid {message}: {error}"), ""),
+            Self::OutOfPlace { exchange } => {
+                say(format!("the peer sends an {exchange} request, which has no place in this IKE_SA"), "")
+            }
+            Self::PeerError { kind, authentic, proposed, selectors } => {
+                let doubt = if *authentic { "" } else { " (not authenticated)" };
+                let details = match selectors {
+                    Some(pair) => Some(format!(
+                        "proposed were {} and traffic selectors {pair}",
+                        list_proposals(proposed)
+                    )),
+                    None if proposed.is_empty() => None,
+                    None => Some(format!("proposed was {}", list_proposals(proposed))),
+                };
+                let remedy = match *kind {
+                    NotifyType::NO_PROPOSAL_CHOSEN => "compare the proposals of both sides",
+                    NotifyType::TS_UNACCEPTABLE => "compare the traffic selectors of both sides",
+                    _ => "the peer's log says why",
+                };
+                let details = details.into_iter().map(shorten).collect();
+                say(format!("received {kind} notify error{doubt}"), remedy).with(details)
+            }
+            Self::PeerCannotRead { exchange: Some(exchange) } => {
+                say(format!("the peer cannot read our {exchange} request (INVALID_SYNTAX)"), "")
+            }
+            Self::PeerCannotRead { exchange: None } => {
+                say("the peer cannot read what we have sent (INVALID_SYNTAX)", "")
+            }
+            Self::PeerBusy => say("the peer has answered TEMPORARY_FAILURE for minutes", ""),
+            Self::CannotSend { why: Unsent::MessageIds } => say("message IDs are used up", ""),
+            Self::CannotSend { why: Unsent::TooLong(exchange) } => say(
+                format!("the {exchange} request does not fit into a message"),
+                "configure fewer proposals, or fewer selectors for one child",
+            ),
+            Self::NotComputed { what } => say(what.clone(), ""),
+            Self::PeerDeleted { child: false } => say("the peer deleted the IKE_SA", ""),
+            Self::PeerDeleted { child: true } => say("the peer deleted the CHILD_SA", ""),
+            Self::PeerRestarted => say("the peer has lost the IKE_SA", ""),
+            Self::LifetimeOver { child: false } => {
+                say("the lifetime of the IKE_SA was over and it had not been rekeyed", "")
+            }
+            Self::LifetimeOver { child: true } => {
+                say("its lifetime was over and it had not been rekeyed", "")
+            }
+            Self::NotDone { why } => say(why.to_string(), ""),
+            Self::ChildLimit { holder, children, setting } => say(
+                format!("{holder} has {children} CHILD_SAs already ({setting})"),
+                format!("raise {setting}, or let the peer use fewer children"),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Terminated => "the IKE_SA was terminated",
+            Self::Cancelled => "cancelled",
+            Self::Stopping => crate::STOPPING,
+            Self::Changed => "the connection has been changed",
+            Self::Unloaded => "the connection has been unloaded",
+            Self::ChildRemoved => "the child is not configured any more",
+            Self::Rekeyed => "the IKE_SA was rekeyed",
+            Self::ChildGone => "the CHILD_SA is gone",
+            Self::Closing => "the IKE_SA is being closed",
+            Self::Replacing => "the IKE_SA is being replaced or closed already",
+            Self::ChildRekeying => "CHILD_SA is being rekeyed already",
+            Self::IkeRekeying => "IKE_SA is being rekeyed already",
+            Self::NotEstablished => "IKE_SA is not established",
+            Self::Initiating => "is being initiated already",
+            Self::NoAddress => "unable to initiate to %any",
+            Self::NotLoaded(conn) => return write!(f, "connection {conn} is not loaded"),
+            Self::NoChild(conn, child) => return write!(f, "connection {conn} has no child {child}"),
+            Self::Shunt(child) => {
+                return write!(f, "child {child} is a shunt, there is nothing to negotiate");
+            }
+        })
+    }
+}
+
+impl From<NotDone> for super::Diagnosis {
+    fn from(why: NotDone) -> Self {
+        KeyExchange::NotDone { why }.into()
+    }
+}

@@ -1,0 +1,110 @@
+//! Entries of the area path: the way of messages to the peer and back.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::ike::payload::Notify;
+
+use super::entry::{Words, entries, say};
+
+/// A request that nobody has answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unanswered {
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// Exchange of the request.
+    pub exchange: ExchangeType,
+    /// Number of times that the request was sent.
+    pub sent: u32,
+}
+
+impl std::fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { local, remote, exchange, sent } = self;
+        write!(f, "no answer to {exchange} from {local} to {remote}, sent {sent} times")
+    }
+}
+
+entries! {
+    /// Reaching the peer.
+    Path, PathEntry;
+
+    /// The peer does not answer when we initiate.
+    NoAnswer {
+        /// The request.
+        request: Unanswered,
+    } = "no-answer" by ThisMachine;
+    /// The peer of an established IKE_SA does not answer any more.
+    PeerDead {
+        /// The request.
+        request: Unanswered,
+    } = "peer-dead" by ThisMachine;
+    /// There is no route to the peer.
+    NoRoute {
+        /// The peer's address.
+        remote: IpAddr,
+    } = "no-route" by ThisMachine;
+    /// The routing table does not say how the peer is reached.
+    RouteUnknown {
+        /// The peer's address.
+        remote: IpAddr,
+        /// The operating system's own words.
+        why: String,
+    } = "route-unknown" by ThisMachine;
+    /// The peer's DNS name cannot be resolved.
+    NoName {
+        /// The names.
+        names: Vec<String>,
+    } = "name-unresolved" by ThisMachine;
+    /// Our address has changed while we were initiating.
+    AddressChanged {
+        /// The address from which we had begun.
+        from: IpAddr,
+        /// The new one.
+        to: IpAddr,
+    } = "address-changed" by ThisMachine;
+    /// Our address is gone, and the peer does not answer from another one.
+    AddressGone {
+        /// The address.
+        address: IpAddr,
+    } = "address-gone" by ThisMachine;
+}
+
+impl Path {
+    pub(super) fn notify(&self) -> Option<Notify> {
+        // Nobody is there to be told.
+        None
+    }
+
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Self::NoAnswer { request } => say(
+                format!("establishing IKE_SA failed, peer not responding: {request}"),
+                "let UDP 500 and 4500 through, and see whether the peer runs at this address",
+            ),
+            Self::PeerDead { request } => say(
+                format!("the peer does not respond: {request}"),
+                "see whether the peer runs, and what has changed on the way to it",
+            ),
+            Self::NoRoute { remote } => {
+                say(format!("no route to {remote}"), "add a route, or correct remote_addrs")
+            }
+            Self::RouteUnknown { remote, why } => {
+                say(format!("the route to {remote} is not known: {why}"), "")
+            }
+            Self::NoName { names } => say(
+                format!("the peer's name ({}) cannot be resolved", names.join(", ")),
+                "check it and the resolver",
+            ),
+            Self::AddressChanged { from, to } => {
+                say(format!("our address has changed from {from} to {to}"), "")
+            }
+            Self::AddressGone { address } => say(
+                format!("our address {address} is gone, and the peer does not answer from another"),
+                "let the peer's remote_addrs hold the new address",
+            ),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Cases of the area path.
+
+use ironswan_keying::diagnosis::PathEntry as E;
+use ironswan_keying::{AddrSpec, Diagnosis, Unique};
+use ironswan_testkit::{World, config};
+
+use crate::story::{Pair, S, failures};
+
+/// A road warrior at 192.0.2.1, which knows its addresses, and a hub that takes anyone.
+fn roaming(unique: Unique) -> World {
+    let mut w = World::pair(1, |c| {
+        c[0].local_addrs = vec![AddrSpec::Any];
+        c[1].remote_addrs = vec![AddrSpec::Any];
+        c[1].unique = unique;
+    });
+    w.network_changed(0);
+    w
+}
+
+/// Makes the entry happen, and returns every failure.
+pub fn happens(entry: E) -> Vec<Diagnosis> {
+    let mut w = match entry {
+        E::NoName => World::pair(1, |c| c[0].remote_addrs = vec![AddrSpec::Name("hub.example".to_owned())]),
+        E::AddressGone => roaming(Unique::Keep),
+        E::PeerDead => Pair::up(|_| {}).w,
+        _ => roaming(Unique::No),
+    };
+    match entry {
+        E::NoAnswer => {
+            w.net.mute.insert(1);
+            w.initiate(0);
+            w.run(200 * S);
+        }
+        E::PeerDead => {
+            w.net.mute.insert(1);
+            w.rekey_child(0);
+            w.run(200 * S);
+        }
+        E::NoRoute => {
+            w.nodes[0].no_routes = true;
+            let _ = w.establish(0);
+        }
+        E::RouteUnknown => {
+            w.nodes[0].routes_unknown = true;
+            let _ = w.establish(0);
+        }
+        E::NoName => {
+            let _ = w.establish(0);
+        }
+        E::AddressChanged => {
+            w.net.mute.insert(1);
+            w.initiate(0);
+            w.run(S);
+            w.readdress(0, vec![config::ip("198.51.100.20")]);
+            w.run(S);
+        }
+        E::AddressGone => {
+            // The hub keeps the IKE_SA from the old address, and takes none from the new one.
+            w.establish(0).expect("an IKE_SA");
+            w.readdress(0, vec![config::ip("198.51.100.20")]);
+            w.run(60 * S);
+        }
+    }
+    failures(&w)
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_named_with_addresses_and_ports() {
+    let found = happens(E::NoAnswer);
+    let told = "no answer to IKE_SA_INIT from 192.0.2.1:500 to 192.0.2.2:500, sent 6 times";
+    // The log says so, the command, and the list of tunnels that are down.
+    assert_eq!(found.iter().filter(|d| d.sentence().ends_with(told)).count(), 3, "{found:?}");
+}
