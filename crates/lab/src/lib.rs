@@ -56,6 +56,7 @@ pub mod process;
 pub mod record;
 pub mod relay;
 pub mod report;
+pub mod schema;
 pub mod stats;
 pub mod topology;
 

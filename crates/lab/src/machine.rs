@@ -3,20 +3,24 @@
 
 use std::fs;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, Remedy};
 use crate::process;
 
 /// The machine a run was made on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint {
     /// The processor's name.
+    #[schemars(length(min = 1))]
     pub cpu_model: String,
     /// Logical processors.
+    #[schemars(range(min = 1))]
     pub cpus: usize,
     /// Clock of the first processor, MHz, as the kernel shows it.
+    #[schemars(range(min = 0))]
     pub mhz: Option<f64>,
     /// Instruction sets that the crypto engines care about, of those present.
     pub cpu_flags: Vec<String>,
@@ -25,6 +29,7 @@ pub struct Fingerprint {
     /// Memory, KiB.
     pub memory_kib: Option<u64>,
     /// Kernel release and version.
+    #[schemars(length(min = 1))]
     pub kernel: String,
     /// The distribution.
     pub os: Option<String>,
@@ -33,6 +38,7 @@ pub struct Fingerprint {
     /// Frequency governor of the first processor, where there is one.
     pub governor: Option<String>,
     /// Load average over a minute when the run began.
+    #[schemars(range(min = 0))]
     pub load_average: Option<f64>,
 }
 

@@ -4,6 +4,7 @@
 //! order statistics: median, and for the spread the median absolute deviation, the interquartile
 //! range and the extremes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The quantile `q` (0..=1) of `values` by linear interpolation between order statistics; `None`
@@ -36,16 +37,19 @@ pub fn iqr(values: &[f64]) -> Option<f64> {
 }
 
 /// Median and spread of repeated measurements of one quantity, in the unit of that quantity.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     /// How many repeats.
+    #[schemars(range(min = 1))]
     pub n: usize,
     /// The median.
     pub median: f64,
     /// Median absolute deviation.
+    #[schemars(range(min = 0))]
     pub mad: f64,
     /// Interquartile range.
+    #[schemars(range(min = 0))]
     pub iqr: f64,
     /// The smallest.
     pub min: f64,

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use common::commands::{LAB, Scratch, ended, remains, start, stderr, stdout};
-use ironswan_lab::report::breaches;
+use ironswan_lab::schema::breaches;
 use serde_json::Value;
 
 /// A number in the range of its option that is of no use in this experiment is refused with the

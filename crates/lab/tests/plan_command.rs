@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use ironswan_lab::record::{Which, factors};
-use ironswan_lab::report::{Stored, breaches};
+use ironswan_lab::report::Stored;
+use ironswan_lab::schema::breaches;
 use serde_json::Value;
 
 /// Sound by its schema.

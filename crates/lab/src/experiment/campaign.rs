@@ -357,7 +357,7 @@ fn name_as_file(view: &mut View) {
 /// For builds with assertions: what `lab report` would refuse.
 fn flaws(record: &Record) -> Vec<String> {
     let json = serde_json::to_value(record).unwrap_or_default();
-    report::breaches(&json).into_iter().chain(record.faults()).collect()
+    crate::schema::breaches_of::<Record>(&json).into_iter().chain(record.faults()).collect()
 }
 
 fn measure(m: &(&str, &str, &str, &str, Better)) -> Measure {

@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use crate::interrupt;
 use crate::record::{Better, Columns, Derived, Factors, Plot, Record, Table, View, Which, factors};
-use crate::report::{Stored, breaches};
+use crate::report::Stored;
+use crate::schema::breaches;
 
 const ABOUT: About = About {
     name: "trial",

@@ -3,6 +3,7 @@
 //! A gateway's processors have `cores` seconds in a second. Of these a firewall and everything else
 //! leaves a share, and a safety factor is kept: `cores x share / safety` is what IPsec may use.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::mix::Mix;
@@ -10,6 +11,8 @@ use super::model::{Cost, Model, Path, Way};
 pub use super::schemas::ANSWER_SCHEMA;
 use super::suite::SuiteCost;
 use crate::error::LabError;
+use crate::machine::Fingerprint;
+use crate::schema::{TIME, never_negative};
 
 /// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a
 /// wire beside its packet.
@@ -104,7 +107,9 @@ impl Ask {
 }
 
 /// Processors that key exchange takes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Keys {
     /// Rekeyings, all the time.
     pub rekey_cores: f64,
@@ -113,7 +118,9 @@ pub struct Keys {
 }
 
 /// Cost of a packet at a rate, nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Packet {
     /// Sealing side.
     pub out: Cost,
@@ -135,7 +142,9 @@ impl Packet {
 }
 
 /// Answer: the needs of a link.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Need {
     /// The link, 10^6 bits per second each way.
     pub link_mbps: f64,
@@ -167,7 +176,7 @@ pub struct Need {
 }
 
 /// Names the limit on the number of tunnels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
     /// Rekeying takes a tenth of what IPsec may use.
@@ -187,7 +196,9 @@ impl Limit {
 }
 
 /// Rates that a machine carries with a share of its processors.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Carries {
     /// The share of processors and memory that IPsec has.
     pub share: f64,
@@ -214,7 +225,8 @@ pub struct Carries {
 }
 
 /// Answer: the rates that a machine carries of a mix with a suite.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
 pub struct Carried {
     /// The suite.
     pub suite: String,
@@ -231,6 +243,105 @@ impl Carried {
     pub fn both(&self) -> [&Carries; 2] {
         [&self.whole, &self.shared]
     }
+}
+
+/// An answer as a JSON document.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+#[schemars(extend("anyOf" = [{ "required": ["carries"] }, { "required": ["needs"] }]))]
+pub struct Document {
+    /// [`ANSWER_SCHEMA`].
+    #[schemars(extend("const" = ANSWER_SCHEMA))]
+    pub schema: String,
+    /// The model that answers.
+    pub model: Source,
+    /// Differences between the machine of the model and this one.
+    pub another_machine: Vec<String>,
+    /// Doubts about the model.
+    pub warnings: Vec<String>,
+    /// Questions that lie outside of what was measured.
+    pub extrapolation: Vec<String>,
+    /// The question.
+    pub asked: Asked,
+    /// The answer for people, by line.
+    pub lines: Vec<String>,
+    /// Rates that the machine carries, where they were asked for.
+    #[schemars(length(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carries: Option<Vec<Carried>>,
+    /// Needs of links, where they were asked for.
+    #[schemars(length(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs: Option<Vec<Needed>>,
+}
+
+/// The model of an answer.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+pub struct Source {
+    /// When it was made, UTC, RFC 3339.
+    #[schemars(regex(pattern = TIME))]
+    pub made: String,
+    /// Version of the program that made it.
+    #[schemars(length(min = 1))]
+    pub version: String,
+    /// Its machine.
+    pub machine: Fingerprint,
+}
+
+/// The question of an answer, but for suites, mixes and links.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
+pub struct Asked {
+    /// How ESP is carried.
+    pub path: Path,
+    /// Tunnels.
+    #[schemars(range(min = 1))]
+    pub tunnels: u32,
+    /// Seconds between two rekeyings of a tunnel.
+    pub rekey_seconds: f64,
+    /// All tunnels come up within so many seconds.
+    pub setup_storm_seconds: Option<f64>,
+    /// Share of the processors that a firewall and all else leave.
+    pub share: f64,
+    /// Safety factor.
+    pub safety: f64,
+    /// Processors; those of the calibrated machine when absent.
+    pub cores: Option<f64>,
+    /// Clock, GHz; that of the calibrated machine when absent.
+    pub ghz: Option<f64>,
+}
+
+impl From<&Ask> for Asked {
+    fn from(ask: &Ask) -> Self {
+        Self {
+            path: ask.path,
+            tunnels: ask.tunnels,
+            rekey_seconds: ask.rekey,
+            setup_storm_seconds: ask.storm,
+            share: ask.share,
+            safety: ask.safety,
+            cores: ask.cores,
+            ghz: ask.ghz,
+        }
+    }
+}
+
+/// Needs of one link with a suite and a mix.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+pub struct Needed {
+    /// Name or rate of the link.
+    #[schemars(length(min = 1))]
+    pub link: String,
+    /// The suite.
+    #[schemars(length(min = 1))]
+    pub suite: String,
+    /// The packets.
+    pub mix: Mix,
+    /// The answer.
+    pub need: Need,
 }
 
 /// Processors that `model`'s machine or the one asked about has.

@@ -2,15 +2,18 @@
 //! crypto takes, the more of them share the next call. So a suite that costs more there has fewer
 //! calls and larger bursts, and each is cheaper than alone. Pure.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fit;
 use super::model::{ALONE, Point};
+use crate::schema::never_negative;
 
 /// How packets gather at the end of a curve, by what crypto takes for each: straight lines of the
 /// logarithms between two ends.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Gathering {
     /// Time that crypto takes for the cheapest and for the dearest packet that was measured, sealed
     /// or opened by itself, nanoseconds. Cheaper and dearer ones are taken to gather as these.

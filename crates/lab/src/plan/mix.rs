@@ -1,5 +1,6 @@
 //! Sizes of packets, and how many of each. Pure.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
@@ -10,12 +11,14 @@ pub const ETHERNET: u32 = 18;
 pub const HEADERS: u32 = 28;
 
 /// Packets of one size in a mix.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
     /// Bytes of the Ethernet frame that would carry the inner packet, FCS included (RFC 2544).
+    #[schemars(range(min = 1))]
     pub frame: u32,
     /// Share of the packets.
+    #[schemars(range(min = 0, max = 1))]
     pub share: f64,
 }
 
@@ -32,14 +35,17 @@ impl Part {
 }
 
 /// Sizes of packets, and how many of each. Shares add up to one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
     /// As it was asked for.
+    #[schemars(length(min = 1))]
     pub name: String,
     /// The sizes.
+    #[schemars(length(min = 1))]
     pub parts: Vec<Part>,
     /// How often a packet has not the size of the one before.
+    #[schemars(range(min = 0, max = 1))]
     pub change: f64,
     /// Packets are merged on the way, as TCP's are.
     pub merged: bool,

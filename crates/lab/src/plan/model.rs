@@ -10,6 +10,7 @@
 //! once. A burst is what it finds: the packets that share a call of the crypto engine, which is on
 //! the same curve. Pure.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::gathering::Gathering;
@@ -17,10 +18,12 @@ use super::mix::Mix;
 pub use super::schemas::MODEL_SCHEMA;
 use super::suite::SuiteCost;
 use crate::error::LabError;
+use crate::schema::{TIME, never_negative};
 
 /// One gateway under a load.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Side {
     /// Packets a second that it handled.
     pub pps: f64,
@@ -34,8 +37,9 @@ pub struct Side {
 }
 
 /// Cost that was measured of one load.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Seen {
     /// Length, seconds.
     pub seconds: f64,
@@ -44,6 +48,7 @@ pub struct Seen {
     /// Mean length of the inner IP packets.
     pub bytes_per_packet: f64,
     /// Share of what was meant to be sent that did not arrive.
+    #[schemars(range(max = 1))]
     pub loss: f64,
     /// The gateway that seals.
     pub out: Side,
@@ -53,6 +58,7 @@ pub struct Seen {
     /// was sent.
     pub machine_ns: f64,
     /// Share of the machine that programs outside used.
+    #[schemars(range(max = 1))]
     pub other_share: f64,
 }
 
@@ -67,7 +73,7 @@ impl Seen {
 }
 
 /// Which way a packet goes through a gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
     /// From the protected network: sealed.
@@ -90,7 +96,7 @@ impl Way {
 }
 
 /// How ESP is carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Path {
     /// In UDP.
@@ -113,8 +119,9 @@ impl Path {
 }
 
 /// Cost of a path in one direction, without crypto.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct PathCost {
     /// How ESP is carried.
     pub path: Path,
@@ -125,8 +132,10 @@ pub struct PathCost {
     /// Nanoseconds of a change of size, where packets gather: it ends what is sent at once.
     pub per_change: f64,
     /// The base by the rate, in its order: of packets by themselves.
+    #[schemars(length(min = 1))]
     pub packets: Vec<Point>,
     /// Of packets that are merged on the way, as TCP's are.
+    #[schemars(length(min = 1))]
     pub merged: Vec<Point>,
     /// How packets by themselves gather at the end, where dearer ones were seen to gather more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,8 +147,9 @@ pub struct PathCost {
 }
 
 /// One point of a curve.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Point {
     /// Packets a second.
     pub pps: f64,
@@ -206,8 +216,9 @@ impl PathCost {
 }
 
 /// CPU time that IKE takes of one gateway.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Handshake {
     /// Methods.
     pub what: String,
@@ -220,8 +231,9 @@ pub struct Handshake {
 }
 
 /// Memory and CPU time that one more tunnel takes of a gateway that has many.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct TunnelCost {
     /// Numbers of tunnels that were measured: few, and many.
     pub tunnels: [u32; 2],
@@ -235,8 +247,9 @@ pub struct TunnelCost {
 }
 
 /// Cost of plain forwarding.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Forwarding {
     /// Packets a second at which it was measured.
     pub pps: f64,
@@ -249,8 +262,9 @@ pub struct Forwarding {
 }
 
 /// Cost that many SAs add to a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct ManySas {
     /// SAs in turn at random.
     pub sas: u32,
@@ -259,10 +273,11 @@ pub struct ManySas {
 }
 
 /// One measurement that the model was fitted to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
     /// The suite.
+    #[schemars(length(min = 1))]
     pub suite: String,
     /// How ESP was carried.
     pub path: Path,
@@ -275,6 +290,7 @@ pub struct Cell {
     /// there were two gateways in a line.
     pub alone: Option<Way>,
     /// Measurements, one for each repeat.
+    #[schemars(length(min = 1))]
     pub seen: Vec<Seen>,
 }
 
@@ -313,22 +329,27 @@ impl Cell {
 }
 
 /// A model: the measurements of one machine, and the costs that follow from them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
     /// [`MODEL_SCHEMA`].
+    #[schemars(extend("const" = MODEL_SCHEMA))]
     pub schema: String,
     /// The program that measured.
     pub program: crate::record::Program,
     /// When, UTC, RFC 3339.
+    #[schemars(regex(pattern = TIME))]
     pub made: String,
     /// How long it took, seconds.
+    #[schemars(range(min = 0))]
     pub seconds: f64,
     /// Machine on which the measurements were made.
     pub machine: crate::machine::Fingerprint,
     /// Suites, alone.
+    #[schemars(length(min = 1))]
     pub suites: Vec<SuiteCost>,
     /// Paths.
+    #[schemars(length(equal = 4))]
     pub paths: Vec<PathCost>,
     /// Forwarding without a tunnel.
     pub forwarding: Forwarding,
@@ -337,8 +358,10 @@ pub struct Model {
     /// One more tunnel.
     pub tunnel: TunnelCost,
     /// Many SAs, in the order of their number.
+    #[schemars(length(min = 1))]
     pub many_sas: Vec<ManySas>,
     /// Loads to which the paths were fitted.
+    #[schemars(length(min = 1))]
     pub cells: Vec<Cell>,
     /// Loads that were kept out of the fit, to be predicted.
     pub held_back: Vec<String>,
@@ -347,7 +370,9 @@ pub struct Model {
 }
 
 /// A cost and its parts, nanoseconds per packet.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Cost {
     /// The base at this rate: calls, wakings, and the packet's way through the gateway.
     pub base: f64,

@@ -14,6 +14,7 @@
 //! and queues run over. How much can is what the calibration saw of the same gateway at its highest
 //! rates.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::answer::highest;
@@ -26,11 +27,14 @@ use crate::record::{Figure, Record, Which};
 use crate::stats::{self, Summary};
 
 /// One size and direction.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
 pub struct Rate {
     /// The system, as the run calls it; of a verification's own, `ironswan`.
+    #[schemars(length(min = 1))]
     pub dut: String,
     /// Suite of the rate.
+    #[schemars(length(min = 1))]
     pub suite: String,
     /// How ESP was carried.
     pub path: Path,
@@ -39,28 +43,38 @@ pub struct Rate {
     /// The packets.
     pub mix: Mix,
     /// The loss that was allowed, as the run writes it.
+    #[schemars(length(min = 1))]
     pub loss: String,
     /// Packets a second that were carried.
+    #[schemars(range(min = 0))]
     pub measured_pps: f64,
     /// How far the rates that several searches found lie apart, as a share of their median; absent
     /// where there was one search.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub spread: Option<f64>,
     /// Time of the machine for one packet at that rate, nanoseconds.
+    #[schemars(range(min = 0))]
     pub machine_ns: f64,
     /// Of this the gateway's processes.
+    #[schemars(range(min = 0))]
     pub measured_ns: f64,
     /// The rest: the tester, and the kernel's way to the gateway.
     pub beside_ns: f64,
     /// Share of the processors that can be busy while nothing is lost.
+    #[schemars(range(min = 0, max = 1))]
     pub busy_at_most: f64,
     /// Packets a second by the model.
+    #[schemars(range(min = 0))]
     pub predicted_pps: f64,
     /// The gateway's cost by the model at the rate that was carried, nanoseconds.
+    #[schemars(range(min = 0))]
     pub predicted_ns: f64,
     /// Predicted over measured cost, less one.
+    #[schemars(range(min = -1))]
     pub ns_error: f64,
     /// Predicted over measured rate, less one.
+    #[schemars(range(min = -1))]
     pub error: f64,
 }
 

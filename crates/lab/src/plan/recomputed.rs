@@ -14,7 +14,8 @@ use super::record::{self, Told};
 use super::sample;
 use super::suite::{BURSTS, Burst, Linear};
 use super::verified::{Taken, Verification};
-use crate::report::{RunFolder, breaches, pretty, publish_with};
+use crate::report::{RunFolder, pretty, publish_with};
+use crate::schema::breaches;
 
 /// The sample's model with a suite that works side by side, and a cost for changes of size.
 fn model() -> Model {

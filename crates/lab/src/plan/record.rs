@@ -455,7 +455,8 @@ mod tests {
     use super::super::sample;
     use super::super::verified::{Again, Predicted, Taken};
     use super::*;
-    use crate::report::{breaches, rendered};
+    use crate::report::rendered;
+    use crate::schema::breaches;
 
     fn told() -> Told {
         Told { command_line: vec!["ironswan".into()], started: "2026-11-22T10:00:00Z".into(), seconds: 1.0 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::model::{MODEL_SCHEMA, Model};
 use crate::error::LabError;
 use crate::machine::Fingerprint;
-use crate::report::breaches;
+use crate::schema;
 
 /// For everybody on this machine.
 pub const SYSTEM: &str = "/var/lib/ironswan/plan.json";
@@ -115,13 +115,13 @@ pub fn read(file: Option<&Path>) -> Result<Model, LabError> {
 
 fn parse(text: &str) -> Result<Model, String> {
     let json: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
-    let schema = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
-    if schema != MODEL_SCHEMA {
+    let found = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
+    if found != MODEL_SCHEMA {
         return Err(format!(
-            "its schema is `{schema}`, and this program reads {MODEL_SCHEMA}: calibrate again"
+            "its schema is `{found}`, and this program reads {MODEL_SCHEMA}: calibrate again"
         ));
     }
-    if let Some(first) = breaches(&json).first() {
+    if let Some(first) = schema::breaches_of::<Model>(&json).first() {
         return Err(format!("it is no model, as it breaks its schema at {first}; calibrate again"));
     }
     serde_json::from_value(json).map_err(|e| format!("it is no model: {e}; calibrate again"))

@@ -11,10 +11,12 @@
 //! what its packets cost on average.
 
 use ironswan_crypto::engines::WORTH;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mix::{Mix, Part};
 use super::model::{Path, Way};
+use crate::schema::never_negative;
 
 /// The bursts that are measured: a packet by itself, the most that go packet by packet, the fewest
 /// that go side by side, as many as there are lanes, and what a gateway reads before it looks.
@@ -22,8 +24,9 @@ pub const BURSTS: [u32; 5] = [1, 7, 8, 16, 64];
 const _: () = assert!(BURSTS[1] + 1 == WORTH as u32 && BURSTS[2] == WORTH as u32);
 
 /// A cost that grows with the length: nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
 pub struct Linear {
     /// Of a packet of no length.
     pub per_packet: f64,
@@ -34,10 +37,11 @@ pub struct Linear {
 }
 
 /// Cost of each packet when that many share a call.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
     /// Packets of a call.
+    #[schemars(range(min = 1))]
     pub packets: u32,
     /// Sealing a text of so many bytes.
     pub seal: Linear,
@@ -55,18 +59,22 @@ impl Burst {
 }
 
 /// A suite, measured alone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteCost {
     /// Name of the suite.
+    #[schemars(length(min = 1))]
     pub suite: String,
     /// Engines that were chosen for small and large packets.
+    #[schemars(length(min = 1))]
     pub engines: String,
     /// Cost of a packet in each of [`BURSTS`].
     pub bursts: [Burst; BURSTS.len()],
     /// Bytes of SPI, sequence number, IV and ICV.
+    #[schemars(range(min = 1))]
     pub fixed_bytes: u32,
     /// The text is a multiple of this.
+    #[schemars(range(min = 1))]
     pub block: u32,
 }
 

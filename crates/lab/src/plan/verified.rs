@@ -1,5 +1,6 @@
 //! Predictions against what was measured afterwards. Pure.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::model::{Cell, Model, Path, Way};
@@ -8,6 +9,7 @@ pub use super::schemas::VERIFY_SCHEMA;
 use crate::error::LabError;
 use crate::machine::Fingerprint;
 use crate::record::{Program, WarningRecord};
+use crate::schema::TIME;
 use crate::stats;
 
 /// Errors that are good enough: of the median cell, and of the worst.
@@ -40,7 +42,8 @@ impl Beyond {
 }
 
 /// One load and direction.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
 pub struct Predicted {
     /// The suite.
     pub suite: String,
@@ -54,28 +57,38 @@ pub struct Predicted {
     /// gateway alone.
     pub offered: Option<f64>,
     /// How many a second this gateway handled.
+    #[schemars(range(min = 0))]
     pub pps: f64,
     /// Prediction of the model, nanoseconds per packet.
+    #[schemars(range(min = 0))]
     pub predicted_ns: f64,
     /// The median of what was measured.
+    #[schemars(range(min = 0))]
     pub measured_ns: f64,
     /// Range of the repeats over their median.
+    #[schemars(range(min = 0))]
     pub spread: f64,
     /// Predicted over measured, less one.
+    #[schemars(range(min = -1))]
     pub error: f64,
 }
 
 /// Loads of the calibration, measured again when it is verified: what the machine itself makes of
 /// the same packets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
 pub struct Again {
     /// How many, each direction by itself.
+    #[schemars(range(min = 1))]
     pub loads: usize,
     /// The median of what they cost now over then, less one.
+    #[schemars(range(min = -1))]
     pub shift: f64,
     /// The median of the differences' sizes.
+    #[schemars(range(min = 0))]
     pub median: f64,
     /// The largest.
+    #[schemars(range(min = 0))]
     pub worst: f64,
 }
 
@@ -93,22 +106,28 @@ impl Again {
 }
 
 /// Parts from which a verification is made.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
 pub struct Taken {
     /// The program that measured.
     pub program: Program,
     /// When, UTC, RFC 3339.
+    #[schemars(regex(pattern = TIME))]
     pub made: String,
     /// How long it took, seconds.
+    #[schemars(range(min = 0))]
     pub seconds: f64,
     /// Machine on which the verification was measured.
     pub machine: Fingerprint,
     /// When the model was made that predicted.
+    #[schemars(regex(pattern = TIME))]
     pub model_made: String,
     /// Everything that was measured, each repeat by itself: what was kept back, and loads of the
     /// calibration again.
+    #[schemars(length(min = 1))]
     pub measured: Vec<Cell>,
     /// The run that the highest rates are of, when it began; absent where none was named.
+    #[schemars(regex(pattern = TIME))]
     pub against: Option<String>,
     /// Highest rates of one gateway.
     pub rates: Vec<Rate>,
@@ -117,28 +136,37 @@ pub struct Taken {
 }
 
 /// All of them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
 pub struct Verification {
     /// [`VERIFY_SCHEMA`].
+    #[schemars(extend("const" = VERIFY_SCHEMA))]
     pub schema: String,
     /// Parts from which the verification is made.
     #[serde(flatten)]
     pub taken: Taken,
     /// Each load and direction.
+    #[schemars(length(min = 1))]
     pub cells: Vec<Predicted>,
     /// The median of the errors' sizes, those of the highest rates among them.
+    #[schemars(range(min = 0))]
     pub median_error: f64,
     /// The largest.
+    #[schemars(range(min = 0))]
     pub worst_error: f64,
     /// The median of the repeats' spreads.
+    #[schemars(range(min = 0))]
     pub median_spread: f64,
     /// The largest.
+    #[schemars(range(min = 0))]
     pub worst_spread: f64,
     /// Largest median error that meets the goal: 10 %, or twice the median spread where that is
     /// more.
+    #[schemars(range(min = 0))]
     pub median_goal: f64,
     /// Largest error of one prediction that meets the goal, unless its repeats' spread allows for
     /// more.
+    #[schemars(range(min = 0))]
     pub worst_goal: f64,
     /// The median is within its goal, and each prediction within its own.
     pub met: bool,

@@ -22,9 +22,11 @@ mod view;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Fingerprint;
+use crate::schema::{NAME, NUMBER, RAW, TIME, WORDS};
 use crate::stats::Summary;
 
 pub(crate) use check::hidden_factors;
@@ -37,24 +39,30 @@ pub const LAB_SCHEMA: &str = "ironswan.lab/1";
 pub type Factors = BTreeMap<String, String>;
 
 /// A run of an experiment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// [`LAB_SCHEMA`].
+    #[schemars(extend("const" = LAB_SCHEMA))]
     pub schema: String,
     /// The experiment's name, as on the command line: `driver`.
+    #[schemars(regex(pattern = WORDS))]
     pub experiment: String,
     /// Number of the experiment in the laboratory: `E5`.
+    #[schemars(regex(pattern = NUMBER))]
     pub number: String,
     /// The question that the experiment answers, in a sentence.
+    #[schemars(length(min = 1))]
     pub question: String,
     /// The program that measured.
     pub program: Program,
     /// The command line.
     pub command_line: Vec<String>,
     /// When it began, UTC, RFC 3339.
+    #[schemars(regex(pattern = TIME))]
     pub started: String,
     /// How long it took, seconds.
+    #[schemars(range(min = 0))]
     pub seconds: f64,
     /// Machine of the run.
     pub machine: Fingerprint,
@@ -83,14 +91,17 @@ pub struct Record {
 }
 
 /// The program that measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     /// Name of the program.
+    #[schemars(length(min = 1))]
     pub name: String,
     /// Version of the program.
+    #[schemars(length(min = 1))]
     pub version: String,
     /// `release` or `debug`.
+    #[schemars(extend("enum" = ["release", "debug"]))]
     pub build: String,
 }
 
@@ -106,33 +117,39 @@ impl Program {
 }
 
 /// A doubt about the run: a name for programs, a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarningRecord {
     /// Name of the warning.
+    #[schemars(regex(pattern = WORDS))]
     pub kind: String,
     /// The sentence for people.
+    #[schemars(length(min = 1))]
     pub text: String,
 }
 
 /// A quantity.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
     /// Name in samples and figures, lower case with `_`: `ns_per_op`.
+    #[schemars(regex(pattern = NAME))]
     pub name: String,
     /// Heading of its column, short: `ns/op`.
+    #[schemars(length(min = 1))]
     pub heading: String,
     /// Unit: `ns`, `Gb/s`, `packets/s`, `share`, `KiB`, `1` for a number of things.
+    #[schemars(length(min = 1))]
     pub unit: String,
     /// Meaning in half a sentence.
+    #[schemars(length(min = 1))]
     pub what: String,
     /// Which way is good.
     pub better: Better,
 }
 
 /// Which way a quantity is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// The more the better.
@@ -145,17 +162,19 @@ pub enum Better {
 
 /// Figures are compared with those whose factors are the same but for this one, which has this
 /// value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {
     /// The factor: `dut`.
+    #[schemars(length(min = 1))]
     pub factor: String,
     /// Value of the factor: `plain`.
+    #[schemars(length(min = 1))]
     pub value: String,
 }
 
 /// One measurement.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// Values of the factors.
@@ -163,16 +182,18 @@ pub struct Sample {
     /// Which repeat, from 0.
     pub repeat: u32,
     /// When it began, seconds since the run began.
+    #[schemars(range(min = 0))]
     pub began: f64,
     /// Values that were counted or timed, by the name of the measure. A value that could not be
     /// measured is absent.
     pub measures: BTreeMap<String, f64>,
     /// Raw files of the sample, relative to the run's folder.
+    #[schemars(inner(regex(pattern = RAW)))]
     pub files: Vec<String>,
 }
 
 /// All repeats of one measurement together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
     /// Values of the factors.
@@ -182,7 +203,7 @@ pub struct Figure {
 }
 
 /// A measure over all repeats.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantity {
     /// Median and spread.
@@ -194,28 +215,33 @@ pub struct Quantity {
 }
 
 /// A number that follows from several figures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Derived {
     /// Name of the conclusion: `ns_per_byte`.
+    #[schemars(regex(pattern = NAME))]
     pub name: String,
     /// To what it belongs.
     pub factors: Factors,
     /// Value of the conclusion.
     pub value: f64,
     /// Unit of the value.
+    #[schemars(length(min = 1))]
     pub unit: String,
     /// How it follows: `least squares over the sizes`.
+    #[schemars(length(min = 1))]
     pub how: String,
 }
 
 /// A published figure beside ours.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Historical {
     /// Who, when, on what.
+    #[schemars(length(min = 1))]
     pub source: String,
     /// The published finding, with its numbers.
+    #[schemars(length(min = 1))]
     pub then: String,
     /// The answer of this run, with its numbers.
     pub now: String,

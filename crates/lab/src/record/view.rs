@@ -1,11 +1,13 @@
 //! How figures are shown: tables and plots, as parts of a record. Pure.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Factors;
+use crate::schema::{NAME, WORDS};
 
 /// Which of a quantity's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Which {
     /// The median.
@@ -17,7 +19,7 @@ pub enum Which {
 }
 
 /// A table or a plot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum View {
     /// Rows and columns of figures.
@@ -34,10 +36,11 @@ pub enum View {
 }
 
 /// A table: a row for each combination of the values of some factors.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// Above it.
+    #[schemars(length(min = 1))]
     pub title: String,
     /// Only figures with these factors.
     pub only: Factors,
@@ -48,7 +51,7 @@ pub struct Table {
 }
 
 /// The columns of a table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Columns {
     /// One for each value of a factor, with one measure in the cells.
@@ -65,20 +68,25 @@ pub enum Columns {
 }
 
 /// A plot, in a file of its own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
     /// The file's name without its ending, unique in the record: lower case, `-`.
+    #[schemars(regex(pattern = WORDS))]
     pub name: String,
     /// Above it.
+    #[schemars(length(min = 1))]
     pub title: String,
     /// Only figures with these factors.
     pub only: Factors,
     /// The factor along the x axis: numbers make lines, words make groups of bars.
+    #[schemars(length(min = 1))]
     pub x: String,
     /// Title of the x axis, with the unit.
+    #[schemars(length(min = 1))]
     pub x_label: String,
     /// The measure along the y axis.
+    #[schemars(regex(pattern = NAME))]
     pub y: String,
     /// Which of its numbers.
     pub which: Which,

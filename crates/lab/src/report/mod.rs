@@ -7,8 +7,6 @@
 //! |---|---|
 //! | `folder` | the folder of a run |
 //! | `stored` | a run that is read back from its folder |
-//! | `schema` | checks records against JSON Schemas |
-//! | `schema_test` | test: records against their schemas |
 //! | `record_text` | a run as text |
 //! | `doubts_text` | the doubts of a run as text |
 //! | `number` | numbers as people read them |
@@ -38,9 +36,6 @@ mod publish;
 mod record_text;
 #[cfg(test)]
 pub(crate) mod sample;
-mod schema;
-#[cfg(test)]
-mod schema_test;
 mod stored;
 mod text;
 mod warning;
@@ -54,7 +49,6 @@ pub use publish::rendered;
 pub(crate) use publish::{publish, publish_with, republish};
 pub(crate) use record_text::demo_text;
 pub use record_text::record_text;
-pub use schema::{LAB_SCHEMA_JSON, PLAN_SCHEMAS_JSON, breaches};
 pub use stored::Stored;
 pub(crate) use stored::pretty;
 pub(crate) use text::{Table, terminal_width, wrap};

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{breaches, record_text};
+use super::record_text;
 use crate::error::LabError;
 use crate::record::{LAB_SCHEMA, Record};
+use crate::schema;
 
 /// Schemas of older programs: `line` and `flood` had formats of their own.
 const OLDER: [&str; 2] = ["ironswan.run/1", "ironswan.flood/1"];
@@ -32,16 +33,16 @@ impl Stored {
                 "{name} is damaged: {e}; it was cut short or edited, and the run must be made again"
             ))
         })?;
-        let schema = json.get("schema").and_then(Value::as_str).unwrap_or_default().to_string();
-        if schema != LAB_SCHEMA {
-            return Err(LabError::Usage(unknown(&path, &schema, &json)));
+        let found = json.get("schema").and_then(Value::as_str).unwrap_or_default().to_string();
+        if found != LAB_SCHEMA {
+            return Err(LabError::Usage(unknown(&path, &found, &json)));
         }
-        let broken = breaches(&json);
+        let broken = schema::breaches_of::<Record>(&json);
         if let Some(first) = broken.first() {
             let more =
                 if broken.len() > 1 { format!(" (and {} more)", broken.len() - 1) } else { String::new() };
             return Err(LabError::Usage(format!(
-                "{name} is damaged: it breaks its schema {schema} at {first}{more}; it was edited, and the run must be made again"
+                "{name} is damaged: it breaks its schema {found} at {first}{more}; it was edited, and the run must be made again"
             )));
         }
         let record: Record =

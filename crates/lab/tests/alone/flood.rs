@@ -290,7 +290,7 @@ fn the_placement_with_threads_has_them_while_it_runs_and_carries_packets() {
     assert!(trials.iter().any(|t| t["received"]["unique"].as_u64() > Some(0)), "nothing was carried");
     assert!(trials.iter().all(|t| t["load"]["placement"] == "own-core-threads"));
     let text = serde_json::to_value(&report.record).expect("JSON");
-    assert_eq!(ironswan_lab::report::breaches(&text), [""; 0]);
+    assert_eq!(ironswan_lab::schema::breaches(&text), [""; 0]);
     let (status, said) = recompute(&report.folder);
     assert_eq!(status, Some(0), "{said}");
     let patience = now() + Duration::from_secs(20);

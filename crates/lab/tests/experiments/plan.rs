@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Published, recompute};
-use ironswan_lab::report;
 use serde_json::Value;
 
 /// All JSON files in a folder and below.
@@ -70,6 +69,6 @@ fn what_is_published_of_the_planner_obeys_its_schemas() {
     assert!(all.iter().any(|f| f.ends_with("plan.json")), "{all:?}");
     for file in all {
         let json: Value = serde_json::from_str(&fs::read_to_string(&file).expect("text")).expect("JSON");
-        assert_eq!(report::breaches(&json), [""; 0], "{}", file.display());
+        assert_eq!(ironswan_lab::schema::breaches(&json), [""; 0], "{}", file.display());
     }
 }

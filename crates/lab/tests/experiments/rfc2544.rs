@@ -4,7 +4,7 @@
 use crate::common::{self, common, left, program, sound};
 use ironswan_lab::dut::Encap;
 use ironswan_lab::record::{Figure, Which, factors};
-use ironswan_lab::{FrameSize, LabError, Rfc2544Options, Rfc2544Setup, report, rfc2544};
+use ironswan_lab::{FrameSize, LabError, Rfc2544Options, Rfc2544Setup, rfc2544};
 
 /// Whether two figures are the same but for rounding. Both may be nothing: a gateway that gets no
 /// processor for a while loses all of so short a trial.
@@ -93,7 +93,10 @@ fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
     let run = rfc2544(options).expect("a run");
     let record = &run.record;
     sound(record);
-    assert_eq!(report::breaches(&serde_json::to_value(record).expect("JSON")), Vec::<String>::new());
+    assert_eq!(
+        ironswan_lab::schema::breaches(&serde_json::to_value(record).expect("JSON")),
+        Vec::<String>::new()
+    );
     // Its routes have the MTU that fits; the device's own it would restore, and say that somebody
     // changed it.
     assert_eq!(given_an_mtu(&record.commands), 0);

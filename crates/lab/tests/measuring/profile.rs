@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::common::{self, common, left, program, recompute, soaked};
 use ironswan_lab::record::{Factors, Which, factors};
-use ironswan_lab::report::{Stored, breaches};
+use ironswan_lab::report::Stored;
+use ironswan_lab::schema::breaches;
 use ironswan_lab::{Common, LabError, ProfileOptions, profile};
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{CalibrateOptions, calibrate, verify};
 use crate::clock::{self, Utc};
 use crate::error::LabError;
 use crate::experiment::shown::say;
 use crate::machine::Fingerprint;
-use crate::plan::answer::{self, ANSWER_SCHEMA, Ask};
+use crate::plan::answer::{self, ANSWER_SCHEMA, Ask, Asked, Needed, Source};
 use crate::plan::mix::Mix;
 use crate::plan::model::Model;
 use crate::plan::record::{self, Told};
@@ -157,7 +157,7 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
         .map(|(suite, mix)| Ask { suite, mix, ..o.ask.clone() })
         .collect();
     let mut extrapolated = Vec::new();
-    let (name, value, record) = match o.what {
+    let (carries, needs, record) = match o.what {
         PlanWhat::Verify => {
             let against = o.against.as_deref().map(Stored::read).transpose()?;
             let v = verify(&model, &o.calibrate, against.as_ref().map(Stored::record))?;
@@ -173,11 +173,8 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
             let loads: Vec<(&Mix, f64)> = rates.collect();
             lines.extend(text::carries(&model, &o.ask, &all, &loads));
             extrapolated = text::extrapolation(&model, &o.ask, None, &loads);
-            (
-                "carries",
-                serde_json::to_value(&all).map_err(unwritable)?,
-                record::carried(&model, &all, told()),
-            )
+            let record = record::carried(&model, &all, told());
+            (Some(all), None, record)
         }
         _ => {
             let links: Vec<(&str, f64)> = match o.what {
@@ -197,30 +194,34 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
                     }
                     extrapolated.extend(text::extrapolation(&model, ask, Some(&need), &[]));
                     let name = if name.is_empty() { number(bits / 1e6) + " Mbit/s" } else { (*name).into() };
-                    documents.push(json!({ "link": name, "suite": ask.suite, "mix": ask.mix, "need": need }));
+                    let (suite, mix) = (ask.suite.clone(), ask.mix.clone());
+                    documents.push(Needed { link: name.clone(), suite, mix, need: need.clone() });
                     all.push((name, ask.clone(), need));
                 }
             }
-            ("needs", Value::from(documents), record::needed(&model, &all, told()))
+            (None, Some(documents), record::needed(&model, &all, told()))
         }
     };
     extrapolated.sort();
     extrapolated.dedup();
     let extrapolation = extrapolated.iter().map(|why| format!("extrapolation: {why}"));
     let said: Vec<String> = doubts.others.iter().cloned().chain(extrapolation).collect();
-    let mut document = json!({
-        "schema": ANSWER_SCHEMA,
-        "model": { "made": model.made, "version": model.program.version, "machine": model.machine },
-        "another_machine": doubts.machine,
-        "warnings": doubts.others,
-        "extrapolation": extrapolated,
-        "asked": {
-            "path": o.ask.path, "tunnels": o.ask.tunnels, "rekey_seconds": o.ask.rekey, "setup_storm_seconds": o.ask.storm,
-            "share": o.ask.share, "safety": o.ask.safety, "cores": o.ask.cores, "ghz": o.ask.ghz,
+    let document = answer::Document {
+        schema: ANSWER_SCHEMA.into(),
+        model: Source {
+            made: model.made.clone(),
+            version: model.program.version.clone(),
+            machine: model.machine.clone(),
         },
-        "lines": lines,
-    });
-    document[name] = value;
+        another_machine: doubts.machine,
+        warnings: doubts.others,
+        extrapolation: extrapolated,
+        asked: Asked::from(&o.ask),
+        lines: lines.clone(),
+        carries,
+        needs,
+    };
+    let document = serde_json::to_value(document).map_err(unwritable)?;
     Ok(Answer { lines, document, file: "answer.json", record: record.doubted(&said), model, good: true })
 }
 
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
     use crate::plan::model::Path;
     use crate::plan::sample;
-    use crate::report::breaches;
+    use crate::schema::breaches;
 
     fn options(what: PlanWhat, model: &std::path::Path) -> PlanOptions {
         PlanOptions {

@@ -1,49 +1,17 @@
-//! Records against their JSON Schemas, by a small validator of the keywords that those schemas use.
-//! A keyword, type or pattern that it does not know is reported as a breach rather than passed
+//! Checks documents against JSON Schemas: a small validator of the keywords that derived schemas
+//! use. A keyword, type or pattern that it does not know is reported as a breach rather than passed
 //! over. Pure.
 
 use serde_json::{Map, Value};
 
-use crate::plan::answer::ANSWER_SCHEMA;
-use crate::plan::model::MODEL_SCHEMA;
-use crate::plan::verified::VERIFY_SCHEMA;
-use crate::record::LAB_SCHEMA;
+use super::{NAME, NUMBER, RAW, TIME, WORDS};
 
-/// The JSON Schema of [`crate::record::Record`].
-pub const LAB_SCHEMA_JSON: &str = include_str!("lab-1.schema.json");
-
-/// The JSON Schemas of the planner's documents: a model, a verification, an answer.
-pub const PLAN_SCHEMAS_JSON: [&str; 3] = [
-    include_str!("../plan/model-4.schema.json"),
-    include_str!("../plan/verify-4.schema.json"),
-    include_str!("../plan/answer-3.schema.json"),
-];
-
-/// Every place where a record (`run.json`) or a document of the
-/// planner breaks the schema that it names, as a path and the rule that is broken; empty for a
+/// Every place where a document breaks a schema, as a path and the rule that is broken; empty for a
 /// sound one.
-pub fn breaches(record: &Value) -> Vec<String> {
-    let schema = match record.get("schema").and_then(Value::as_str) {
-        Some(LAB_SCHEMA) => LAB_SCHEMA_JSON,
-        Some(MODEL_SCHEMA) => PLAN_SCHEMAS_JSON[0],
-        Some(VERIFY_SCHEMA) => PLAN_SCHEMAS_JSON[1],
-        Some(ANSWER_SCHEMA) => PLAN_SCHEMAS_JSON[2],
-        Some(other) => return vec![format!("run.schema: {other} is not known")],
-        None => return vec!["run.schema: absent".into()],
-    };
-    breaches_of(schema, record)
-}
-
-/// Every place where a document breaks the schema of that text.
-pub(super) fn breaches_of(schema: &str, document: &Value) -> Vec<String> {
-    match serde_json::from_str::<Value>(schema) {
-        Ok(root) => {
-            let mut check = Check { root: &root, found: Vec::new() };
-            check.value(&root, document, "run");
-            check.found
-        }
-        Err(e) => vec![format!("the schema is not JSON: {e}")],
-    }
+pub(super) fn breaches_of(root: &Value, document: &Value) -> Vec<String> {
+    let mut check = Check { root, found: Vec::new() };
+    check.value(root, document, "run");
+    check.found
 }
 
 struct Check<'a> {
@@ -82,21 +50,25 @@ impl Check<'_> {
         let number = |holds: &dyn Fn(f64) -> bool| value.as_f64().is_none_or(holds);
         let length = |holds: &dyn Fn(u64) -> bool| value.as_array().is_none_or(|l| holds(l.len() as u64));
         Some(match keyword {
-            "$schema" | "$id" | "$defs" | "title" | "description" => true,
+            // `format` names the Rust type of a number, whose range stands beside it.
+            "$schema" | "$id" | "$defs" | "title" | "description" | "format" => true,
             "$ref" => {
                 let name = rule.as_str()?.strip_prefix("#/$defs/")?;
                 let target = self.root.get("$defs")?.get(name)?;
                 self.value(target, value, path);
                 true
             }
-            "type" => is_type(value, rule.as_str()?)?,
+            "type" => match rule.as_array() {
+                Some(names) => {
+                    let of: Option<Vec<bool>> = names.iter().map(|n| is_type(value, n.as_str()?)).collect();
+                    of?.contains(&true)
+                }
+                None => is_type(value, rule.as_str()?)?,
+            },
             "const" => value == rule,
             "enum" => rule.as_array()?.contains(value),
-            "anyOf" => rule.as_array()?.iter().any(|choice| {
-                let mut one = Check { root: self.root, found: Vec::new() };
-                one.value(choice, value, path);
-                one.found.is_empty()
-            }),
+            "anyOf" => self.choices(rule, value, path)? > 0,
+            "oneOf" => self.choices(rule, value, path)? == 1,
             "required" => {
                 let lacking: Vec<&str> = rule
                     .as_array()?
@@ -130,6 +102,11 @@ impl Check<'_> {
                 for (i, v) in value.as_array().into_iter().flatten().enumerate() {
                     self.value(rule, v, &format!("{path}[{i}]"));
                 }
+                true
+            }
+            "prefixItems" => {
+                let own = rule.as_array()?.iter().zip(value.as_array().into_iter().flatten());
+                own.enumerate().for_each(|(i, (rule, v))| self.value(rule, v, &format!("{path}[{i}]")));
                 true
             }
             "minItems" => {
@@ -168,6 +145,18 @@ impl Check<'_> {
     }
 }
 
+impl Check<'_> {
+    /// How many of several schemas the value obeys.
+    fn choices(&self, rule: &Value, value: &Value, path: &str) -> Option<usize> {
+        let obeys = |choice: &&Value| {
+            let mut one = Check { root: self.root, found: Vec::new() };
+            one.value(choice, value, path);
+            one.found.is_empty()
+        };
+        Some(rule.as_array()?.iter().filter(obeys).count())
+    }
+}
+
 fn is_type(value: &Value, name: &str) -> Option<bool> {
     Some(match name {
         "object" => value.is_object(),
@@ -191,16 +180,13 @@ fn matches(pattern: &str, text: &str) -> Option<bool> {
     let lower = |c: char| c.is_ascii_lowercase();
     let lower_digit = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     Some(match pattern {
-        "^raw/[^/]+$" => {
-            text.strip_prefix("raw/").is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
-        }
-        "^[a-z]+(-[a-z]+)*$" => words('-', lower, lower),
-        "^[a-z0-9]+(-[a-z0-9]+)*$" => words('-', lower_digit, lower_digit),
-        "^[a-z][a-z0-9]*(_[a-z0-9]+)*$" => words('_', lower, lower_digit),
-        "^E[0-9]+$" => {
+        RAW => text.strip_prefix("raw/").is_some_and(|rest| !rest.is_empty() && !rest.contains('/')),
+        WORDS => words('-', lower_digit, lower_digit),
+        NAME => words('_', lower, lower_digit),
+        NUMBER => {
             text.strip_prefix('E').is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
         }
-        "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$" => {
+        TIME => {
             let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
             shape == "0000-00-00T00:00:00Z"
         }
