@@ -116,3 +116,19 @@ fn two_runs_are_laid_side_by_side_and_others_refused() {
     let (status, _, errors) = lab(&["compare-runs", a.path(), other.path()]);
     assert!(status == 2 && errors.contains("only runs of the same experiment"), "{errors}");
 }
+
+#[test]
+fn the_schema_of_a_record_is_printed_and_an_unknown_name_is_answered_with_the_known_ones() {
+    let (status, names, errors) = lab(&["schema"]);
+    assert_eq!((status, errors.as_str()), (0, ""));
+    for name in names.lines().map(|line| line.split(' ').next().expect("a name")) {
+        let (status, text, _) = lab(&["schema", name]);
+        let schema: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((status, &schema["properties"]["schema"]["const"]), (0, &name.into()));
+        assert_eq!(schema["additionalProperties"], false, "{name}");
+    }
+    assert_eq!(names.lines().count(), 4, "{names}");
+    let (status, text, errors) = lab(&["schema", "ironswan.run/1"]);
+    assert_eq!((status, text.as_str()), (2, ""));
+    assert!(errors.contains("no schema `ironswan.run/1`; there are ironswan.lab/1,"), "{errors}");
+}

@@ -141,6 +141,12 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// The JSON Schema of a document, by the name that the document gives; without a name, the names
+    #[command(after_help = "Example:\n  ironswan lab schema ironswan.lab/1")]
+    Schema {
+        /// Name of the schema, for instance ironswan.lab/1
+        name: Option<String>,
+    },
     /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a
     /// minute (root)
     #[command(after_help = "Example:\n  ironswan demo")]

@@ -84,6 +84,7 @@ fn run(command: Command) -> i32 {
         Command::Tunnels(a) => measure(a),
         Command::Report { run, json, html } => crate::report_command(&run, json, html),
         Command::CompareRuns { a, b, json } => crate::compare_runs_command(&a, &b, json),
+        Command::Schema { name } => crate::schema_command(name.as_deref()),
         Command::Demo(a) => settle("demo", demo_options(a), crate::demo),
         Command::Plan(a) => plan::plan(*a),
     }

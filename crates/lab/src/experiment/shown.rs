@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::error::LabError;
 use crate::report::{self, Stored};
+use crate::schema;
 
 /// `lab report` as a command: the report of a run made earlier, from its folder alone; with `json`
 /// its record; with `html` its plots and page are written again.
@@ -32,6 +33,19 @@ pub fn compare_runs_command(first: &Path, second: &Path, json: bool) -> i32 {
         if json { report::pretty(&comparison) } else { Ok(comparison.text(report::terminal_width())) }
     };
     say("lab compare-runs", both())
+}
+
+/// `lab schema` as a command: the JSON Schema of that name, or without one the names.
+pub fn schema_command(name: Option<&str>) -> i32 {
+    let text = match name.map(|name| (name, schema::by_name(name))) {
+        None => Ok(schema::NAMES.iter().map(|(name, of)| format!("{name}  {of}\n")).collect()),
+        Some((_, Some(schema))) => report::pretty(&schema),
+        Some((name, None)) => {
+            let known = schema::NAMES.map(|(name, _)| name).join(", ");
+            Err(LabError::Usage(format!("there is no schema `{name}`; there are {known}")))
+        }
+    };
+    say("lab schema", text)
 }
 
 /// Prints a text on standard output or an error on standard error; the exit status.

@@ -59,7 +59,17 @@ fn schemas_leave_open_only_what_goes_by_names() {
     for (name, _) in NAMES {
         let open = open_objects(&by_name(name).expect(name));
         let expected: &[&str] = match name {
-            LAB_SCHEMA => &[".$defs.Figure.properties.factors", ".$defs.Figure.properties.measures"],
+            LAB_SCHEMA => &[
+                ".$defs.Derived.properties.factors",
+                ".$defs.Figure.properties.factors",
+                ".$defs.Figure.properties.measures",
+                ".$defs.Plot.properties.only",
+                ".$defs.Sample.properties.factors",
+                ".$defs.Sample.properties.measures",
+                ".$defs.Table.properties.only",
+                ".properties.settings",
+                ".properties.versions",
+            ],
             _ => &[],
         };
         assert_eq!(open, expected, "{name}");
