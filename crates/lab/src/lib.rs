@@ -31,6 +31,7 @@
 //! | `measure/` | searches, counters, watches |
 //! | `record/` | the record of a run, in one shape |
 //! | `report/` | text, page and plots of a record |
+//! | `schema/` | JSON Schemas of what is written, derived from the types |
 //! | `plan/` | the planner |
 //! | `stats` | medians, spreads |
 //! | `machine` | fingerprint of the machine |
