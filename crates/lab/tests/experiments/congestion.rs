@@ -80,7 +80,9 @@ fn a_run_says_what_it_was_measured_with() {
         ..LineOptions::default()
     };
     let report = line(options).expect("a run");
-    assert!(report.text(100).contains("TCP reno, inner MTU 1400"), "{}", report.text(100));
+    let text = report.text(1000);
+    let said = "TCP congestion control: reno; inner MTU, bytes: 1400";
+    assert!(text.contains(said), "{text}");
     let run = Stored::read(&report.folder).expect("a run");
     let record = run.record();
     assert_eq!(record.settings.get("TCP congestion control").map(String::as_str), Some("reno"));

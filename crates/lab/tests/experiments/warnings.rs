@@ -116,7 +116,7 @@ fn peers_that_refuse_a_gateway_and_tunnels_that_do_not_come_up_are_said() {
 /// Of each kind of warning a test that provokes it: the file and the test.
 const PROVOKED: [(&str, &str, &str); 37] = [
     ("accounting", "src/report/accounting.rs", "a_difference_that_nothing_explains_is_said_where_it_is"),
-    ("backlog-drops", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
+    ("backlog-drops", "src/experiment/line/doubts.rs", CALM),
     ("calibration", "src/report/accounting.rs", "a_calibration_beside_other_work_is_a_doubt"),
     ("clock-unstable", GENERAL, CALM),
     ("contradicted", TRIALS, "the_worst_of_several_contradictions_is_told"),
@@ -142,11 +142,11 @@ const PROVOKED: [(&str, &str, &str); 37] = [
     ("noisy-repeats", GENERAL, CALM),
     ("not-all-up", HERE, REFUSED),
     ("not-installed", HERE, MISSING),
-    ("offload-off", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
+    ("offload-off", "src/experiment/line/doubts.rs", CALM),
     ("other-load", "src/experiment/campaign_tests.rs", "a_run_on_a_busy_machine_says_so"),
     ("peer-trouble", HERE, REFUSED),
     ("quick", "src/experiment/plan/mod.rs", "a_hasty_calibration_says_so"),
-    ("rate-not-reached", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
+    ("rate-not-reached", "src/experiment/line/doubts.rs", CALM),
     (
         "saturated",
         "src/experiment/plan/mod.rs",
@@ -158,21 +158,21 @@ const PROVOKED: [(&str, &str, &str); 37] = [
         "a_relay_that_never_waits_or_loses_what_it_should_not_is_said",
     ),
     ("shared-cores", GENERAL, CALM),
-    ("short-window", "src/experiment/doubts.rs", "a_debug_build_few_repeats_and_no_plain_are_said"),
+    ("short-window", "src/experiment/line/doubts.rs", CALM),
     ("smoke", GENERAL, CALM),
     ("stolen-time", GENERAL, CALM),
     ("tester-limited", "src/experiment/throughput.rs", SEARCH),
     ("throttled", GENERAL, CALM),
     (
         "unexplained-loss",
-        "src/experiment/flood_doubts.rs",
+        "src/experiment/flood/doubts.rs",
         "a_calm_flood_has_no_doubt_and_each_doubt_has_its_cause",
     ),
     ("unprotected", "src/experiment/bench.rs", CROSSES),
-    ("unsteady", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
+    ("unsteady", "src/experiment/line/doubts.rs", CALM),
     (
         "wide-search",
-        "src/experiment/flood_doubts.rs",
+        "src/experiment/flood/doubts.rs",
         "a_calm_flood_has_no_doubt_and_each_doubt_has_its_cause",
     ),
     (
@@ -232,7 +232,7 @@ fn unprovoked(kinds: &BTreeMap<&str, Vec<&str>>, provoked: &[(&str, &str, &str)]
 fn every_kind_of_warning_has_a_test_that_provokes_it() {
     let code = include_str!("../../src/report/warning.rs");
     let all = kinds(code);
-    assert!(all.len() > 30 && all["noisy-repeats"].len() == 2, "{all:?}");
+    assert!(all.len() > 30 && all["noisy-repeats"] == ["NoisyFigures"], "{all:?}");
     assert_eq!(unprovoked(&all, &PROVOKED), [""; 0]);
     // A new kind, one that is gone, and a test that has nothing of it.
     let more = code.replacen(
