@@ -141,7 +141,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// The JSON Schema of a document, by the name that the document gives; without a name, the names
+    /// The JSON Schema of a document, by the name that stands in it; without a name, all names
     #[command(after_help = "Example:\n  ironswan lab schema ironswan.lab/1")]
     Schema {
         /// Name of the schema, for instance ironswan.lab/1

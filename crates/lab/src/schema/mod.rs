@@ -1,4 +1,4 @@
-//! JSON Schemas of what the laboratory writes, derived from the types, and documents checked against
+//! Derives JSON Schemas of what the laboratory writes from the types, and checks documents by
 //! them.
 //!
 //! # Files
