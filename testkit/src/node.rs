@@ -1,5 +1,6 @@
 //! One gateway: policy and an endpoint, a model engine, and all that the endpoint has said.
 
+use ironswan_keying::diagnosis::{KeyExchange, Machine, Uncomputed, Unresolved};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -174,7 +175,8 @@ impl Node {
     fn compute(&mut self, request: Request) -> Completion {
         match request {
             Request::GenerateKey { .. } if self.no_keys => {
-                Completion::Failed { error: "no keys today".to_owned() }
+                let why = Uncomputed::NotStarted("no keys today".to_owned());
+                Completion::Failed { why: KeyExchange::NotComputed { why }.into() }
             }
             Request::GenerateKey { .. } | Request::Agree { .. } => {
                 self.kex += 1;
@@ -186,7 +188,8 @@ impl Node {
             }
             Request::Usage { .. } => Completion::Usage { last_inbound: self.last_esp },
             Request::Route { .. } if self.routes_unknown => {
-                Completion::Failed { error: "no table today".to_owned() }
+                let (request, why) = ("the route".to_owned(), "no table today".to_owned());
+                Completion::Failed { why: Machine::KernelRefused { request, why, write: "" }.into() }
             }
             Request::Route { .. } if self.no_routes => Completion::Route { local: None },
             Request::Route { remote } => Completion::Route {
@@ -194,9 +197,10 @@ impl Node {
             },
             Request::Resolve { name } => {
                 self.resolved += 1;
-                let addrs = self.names.get(&name).cloned().unwrap_or_default();
-                let error = addrs.is_empty().then(|| "no such name".to_owned());
-                Completion::Addresses { addrs, error }
+                let unknown = || Unresolved::Resolver("no such name".to_owned());
+                Completion::Addresses(
+                    self.names.get(&name).filter(|addrs| !addrs.is_empty()).cloned().ok_or_else(unknown),
+                )
             }
         }
     }

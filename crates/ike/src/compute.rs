@@ -5,6 +5,7 @@ use ironswan_crypto::{kex, sign};
 
 use crate::auth::signature;
 use crate::event::{Completion, Request};
+use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 
 impl Request {
     /// True when [`Self::compute`] answers this request.
@@ -20,7 +21,10 @@ impl Request {
         Some(match self {
             Self::GenerateKey { ke, seed } => match kex::generate(*ke, seed.expose()) {
                 Ok((private, public)) => Completion::KeyPair { private, public },
-                Err(e) => Completion::Failed { error: format!("unable to make a {ke} key: {e}") },
+                Err(e) => {
+                    let why = Uncomputed::KeyPair { method: Some(*ke), why: e.to_string() };
+                    Completion::Failed { why: KeyExchange::NotComputed { why }.into() }
+                }
             },
             Self::Agree { ke, private, peer_public } => {
                 Completion::SharedSecret(kex::agree(*ke, private, peer_public).ok())

@@ -1,6 +1,7 @@
 //! What an endpoint asks for and tells: datagrams to send, work to do outside, events, and views of
 //! its SAs.
 
+use ironswan_keying::diagnosis::Unresolved;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,16 +121,12 @@ pub enum Completion {
     },
     /// It could not be done, whatever it was.
     Failed {
-        /// Why, for the log.
-        error: String,
+        /// Reason.
+        why: Diagnosis,
     },
-    /// What a name stands for now.
-    Addresses {
-        /// In the resolver's order of preference; empty: it cannot be resolved.
-        addrs: Vec<IpAddr>,
-        /// Why not, for the log.
-        error: Option<String>,
-    },
+    /// Addresses of a name, in the resolver's order of preference, or the reason why they are not
+    /// known.
+    Addresses(Result<Vec<IpAddr>, Unresolved>),
 }
 
 /// Private key and public value; `None` when no pair could be made.

@@ -17,7 +17,7 @@ use std::time::Instant;
 use ironswan_crypto::rng::Rng;
 
 use crate::{
-    CommandError, Connection, Down, Fingerprint, Limits, Policy, PrivateKey, Protocol, SharedKey, Target,
+    Connection, Diagnosis, Down, Fingerprint, Limits, Policy, PrivateKey, Protocol, SharedKey, Target,
     Ticket, Tunnels,
 };
 
@@ -148,7 +148,7 @@ impl<P: Protocol> Joined<P> {
         now: Instant,
         conn: Option<&str>,
         child: Option<&str>,
-    ) -> Result<Ticket, CommandError> {
+    ) -> Result<Ticket, Diagnosis> {
         let start = self.tunnels.command(conn, child)?;
         let begun = self.protocol.initiate(now, start);
         self.settle(now);
@@ -165,7 +165,7 @@ impl<P: Protocol> Joined<P> {
         now: Instant,
         target: &Target,
         force: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
+    ) -> Result<(usize, Ticket), Diagnosis> {
         if let Some(conn) = target.ike.as_ref().filter(|_| !target.children_only()) {
             self.tunnels.cancel(conn);
         }
@@ -183,7 +183,7 @@ impl<P: Protocol> Joined<P> {
         now: Instant,
         target: &Target,
         reauth: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
+    ) -> Result<(usize, Ticket), Diagnosis> {
         self.call(now, |protocol| protocol.rekey(now, target, reauth))
     }
 

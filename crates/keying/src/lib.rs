@@ -52,4 +52,4 @@ pub use policy::{Loaded, Policy, Shared};
 pub use ports::Ports;
 pub use protocol::{Protocol, Target};
 pub use timers::Timers;
-pub use tunnels::{Close, CommandError, Down, IkeId, Next, Order, Report, STOPPING, Ticket, Tunnels};
+pub use tunnels::{Close, Down, IkeId, Next, Order, Report, Ticket, Tunnels};

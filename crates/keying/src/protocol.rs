@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::tunnels::Start;
-use crate::{CommandError, IkeId, Limits, Order, Report, Ticket};
+use crate::{Diagnosis, IkeId, Limits, Order, Report, Ticket};
 
 /// SAs that a command is about: everything that is given must match. All `None` matches nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -53,7 +53,7 @@ pub trait Protocol {
     ///
     /// # Errors
     /// The reason why the attempt cannot begin.
-    fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, CommandError>;
+    fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, Diagnosis>;
 
     /// Closes the SAs that match: children when the target names one, IKE_SAs otherwise. With
     /// `force` nothing is waited for. Returns their number, and the ticket that ends when all are
@@ -61,20 +61,15 @@ pub trait Protocol {
     ///
     /// # Errors
     /// When nothing matches.
-    fn terminate(
-        &mut self,
-        now: Instant,
-        target: &Target,
-        force: bool,
-    ) -> Result<(usize, Ticket), CommandError>;
+    fn terminate(&mut self, now: Instant, target: &Target, force: bool)
+    -> Result<(usize, Ticket), Diagnosis>;
 
     /// Rekeys the SAs that match: children when the target names one, IKE_SAs otherwise. Returns
     /// their number, and the ticket that ends with the last rekeying.
     ///
     /// # Errors
     /// When nothing matches, or `reauth` is asked for and the protocol cannot.
-    fn rekey(&mut self, now: Instant, target: &Target, reauth: bool)
-    -> Result<(usize, Ticket), CommandError>;
+    fn rekey(&mut self, now: Instant, target: &Target, reauth: bool) -> Result<(usize, Ticket), Diagnosis>;
 
     /// Sends a DELETE for every IKE_SA that the peer has or may have, once, and drops everything.
     fn shutdown(&mut self, now: Instant);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
-use ironswan_keying::diagnosis::{KeyExchange, Path, Unanswered};
+use ironswan_keying::diagnosis::{KeyExchange, NotDone, Path, Unanswered};
 use ironswan_keying::limits::{RETRY_ROUTED, STARTS_AT_ONCE};
 use ironswan_keying::tunnels::{Ended, Start, Tried};
 use ironswan_keying::{
-    ChildAction, Close, CommandError, Connection, Diagnosis, IkeId, Joined, Limits, Next, Order, Policy,
-    Protocol, Report, Target, Ticket,
+    ChildAction, Close, Connection, Diagnosis, IkeId, Joined, Limits, Next, Order, Policy, Protocol, Report,
+    Target, Ticket,
 };
 use ironswan_testkit::config;
 use ironswan_wire::iana::ExchangeType;
@@ -84,9 +84,9 @@ impl Protocol for Ten {
         self.reports.pop_front()
     }
 
-    fn initiate(&mut self, _: Instant, start: Start) -> Result<Ticket, CommandError> {
+    fn initiate(&mut self, _: Instant, start: Start) -> Result<Ticket, Diagnosis> {
         match &self.says_no {
-            Some(no) => Err(CommandError::Refused(no.reason().to_string())),
+            Some(no) => Err(no.reason()),
             None => {
                 self.start(&start);
                 Ok(Ticket(start.id.0))
@@ -94,12 +94,12 @@ impl Protocol for Ten {
         }
     }
 
-    fn terminate(&mut self, _: Instant, _: &Target, _: bool) -> Result<(usize, Ticket), CommandError> {
-        Err(CommandError::NotFound("an SA was".to_owned()))
+    fn terminate(&mut self, _: Instant, _: &Target, _: bool) -> Result<(usize, Ticket), Diagnosis> {
+        Err(NotDone::NoMatch { to: "find" }.into())
     }
 
-    fn rekey(&mut self, _: Instant, _: &Target, _: bool) -> Result<(usize, Ticket), CommandError> {
-        Err(CommandError::NotFound("an SA was".to_owned()))
+    fn rekey(&mut self, _: Instant, _: &Target, _: bool) -> Result<(usize, Ticket), Diagnosis> {
+        Err(NotDone::NoMatch { to: "find" }.into())
     }
 
     fn shutdown(&mut self, _: Instant) {}
@@ -184,13 +184,13 @@ fn a_command_is_answered_at_once_and_overtakes_attempts_to_come() {
     j.outputs().says_no = Some(no_answer());
     j.load_connection(now, conn("gw", ChildAction::Start));
     assert!(j.poll_timeout().is_some());
-    let refused = Err(CommandError::Refused(no_answer().reason().to_string()));
+    let refused = Err(no_answer().reason());
     assert_eq!(j.initiate(now, Some("gw"), Some("net")), refused);
     assert_eq!(j.poll_timeout(), None, "the attempt to come is forgotten");
     j.outputs().says_no = None;
     assert!(j.initiate(now, None, Some("net")).is_ok());
     assert_eq!(j.down(now), []);
-    assert!(matches!(j.initiate(now, Some("other"), None), Err(CommandError::NotFound(_))));
+    assert_eq!(j.initiate(now, Some("other"), None), Err(NotDone::NotLoaded("other".to_owned()).into()));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn after_the_shutdown_nothing_is_loaded_and_nothing_begins() {
     let end = now + 600 * S;
     run(&mut j, &mut now, end);
     assert_eq!((j.protocol().starts().len(), j.connections().len()), (starts, 0));
-    assert!(matches!(j.initiate(now, Some("gw"), None), Err(CommandError::Refused(_))));
+    assert_eq!(j.initiate(now, Some("gw"), None), Err(NotDone::Stopping.into()));
     assert_eq!(j.tables().iter().filter(|(_, len)| *len > 0).count(), 0, "{:?}", j.tables());
 }
 
@@ -265,15 +265,15 @@ impl Protocol for Both {
         self.0.iter_mut().find_map(Protocol::poll_report)
     }
 
-    fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, CommandError> {
+    fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, Diagnosis> {
         self.of(&start.conn.clone()).initiate(now, start)
     }
 
-    fn terminate(&mut self, now: Instant, of: &Target, force: bool) -> Result<(usize, Ticket), CommandError> {
+    fn terminate(&mut self, now: Instant, of: &Target, force: bool) -> Result<(usize, Ticket), Diagnosis> {
         self.0[0].terminate(now, of, force)
     }
 
-    fn rekey(&mut self, now: Instant, of: &Target, reauth: bool) -> Result<(usize, Ticket), CommandError> {
+    fn rekey(&mut self, now: Instant, of: &Target, reauth: bool) -> Result<(usize, Ticket), Diagnosis> {
         self.0[0].rekey(now, of, reauth)
     }
 

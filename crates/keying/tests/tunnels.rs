@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
-use ironswan_keying::diagnosis::{KeyExchange, NotDone, Path, Unanswered};
+use ironswan_keying::diagnosis::{KeyExchange, NotDone, Path, Unanswered, Unresolved};
 use ironswan_keying::limits::{NAME_PERIOD, NAME_RETRY, RETRY_ROUTED, START_COUNTED, STARTS_AT_ONCE};
 use ironswan_keying::tunnels::{Close, Ended, IkeId, Order, Report, Start, Tried};
 use ironswan_keying::{
-    AddrSpec, ChildAction, ChildKind, CommandError, Connection, Diagnosis, Down, Limits, Next, Policy,
-    Ticket, Tunnels,
+    AddrSpec, ChildAction, ChildKind, Connection, Diagnosis, Down, Limits, Next, Policy, Ticket, Tunnels,
 };
 use ironswan_testkit::config;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
@@ -55,6 +54,7 @@ impl World {
             match order {
                 Order::Start(start) => self.start(start),
                 Order::Say { text, .. } => self.log.push(text),
+                Order::SayWhy { why, .. } => self.log.push(why.to_string()),
                 order => self.orders.push(order),
             }
         }
@@ -250,12 +250,13 @@ fn commands_that_cannot_be_begun_say_why() {
     conn.children.push(config::child("shunt", "10.1.0.0/24", "10.9.0.0/24"));
     conn.children[1].kind = ChildKind::Drop;
     w.load(&conn);
-    let not_found = |what: &str| Err(CommandError::NotFound(what.to_owned()));
-    assert_eq!(w.tunnels.command(Some("x"), None), not_found("IKE_SA config 'x'"));
-    assert_eq!(w.tunnels.command(Some("gw"), Some("x")), not_found("CHILD_SA config 'x'"));
-    assert!(matches!(w.tunnels.command(None, Some("shunt")), Err(CommandError::Refused(_))));
+    let mut why =
+        |conn, child| w.tunnels.command(conn, child).map_err(|why| why.to_string()).expect_err("a refusal");
+    assert_eq!(why(Some("x"), None), "IKE_SA config 'x' not found");
+    assert_eq!(why(Some("gw"), Some("x")), "CHILD_SA config 'x' not found");
+    assert_eq!(why(None, Some("shunt")), "'shunt' is a shunt, there is nothing to negotiate");
     w.tunnels.stop();
-    assert!(matches!(w.tunnels.command(None, Some("net")), Err(CommandError::Refused(_))));
+    assert_eq!(w.tunnels.command(None, Some("net")), Err(NotDone::Stopping.into()));
 }
 
 #[test]
@@ -417,8 +418,9 @@ fn a_name_is_kept_fresh_and_a_trap_waits_for_it() {
     assert_eq!(w.orders, [Order::Resolve("peer.example".to_owned())]);
     let answer = |w: &mut World, addrs: &[IpAddr]| {
         w.orders.clear();
-        let (name, addrs) = ("peer.example".to_owned(), addrs.to_vec());
-        w.report(Report::Resolved { name, addrs, error: None, ike: None });
+        let addrs = if addrs.is_empty() { Err(Unresolved::NoAddress) } else { Ok(addrs.to_vec()) };
+        let name = "peer.example".to_owned();
+        w.report(Report::Resolved { name, addrs, ike: None });
         w.obey();
     };
     // Nothing is known: asked again with growing pauses, and said once.

@@ -104,6 +104,7 @@ fn case(entry: E) -> Case {
         E::IpsecConf => Case::Folder(|dir| {
             dir.write("ipsec.conf", "conn c\n");
         }),
+        E::HalfWritten => unreachable!("a reload is the gateway's"),
         E::SecretsExposed => Case::Folder(|dir| {
             let open = fs::Permissions::from_mode(0o644);
             fs::set_permissions(dir.path().join("swanctl.conf"), open).unwrap();

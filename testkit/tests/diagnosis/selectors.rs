@@ -1,7 +1,7 @@
 //! Cases of the area selectors.
 
 use ironswan_keying::diagnosis::SelectorsEntry as E;
-use ironswan_keying::{AddrSpec, ChildConfig, Diagnosis, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, Diagnosis, Unique};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, ProtocolId};
@@ -83,6 +83,12 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
         }
         E::SameHost => two_hosts_behind_one_nat(),
         E::TooManyPieces => many_pieces(),
+        E::NoTrap => {
+            let w = World::pair(1, |c| {
+                (c[0].children[0].policies, c[0].children[0].start_action) = (false, ChildAction::Trap);
+            });
+            failures(&w)
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ironswan_ike::event::{Event, IkeState};
-use ironswan_keying::{ChildAction, ChildKind, CommandError, Limits, Target};
+use ironswan_keying::diagnosis::{Configuration, NotDone, RequestFault};
+use ironswan_keying::{ChildAction, ChildKind, Limits, Target};
 use ironswan_testkit::{Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::{Action, Direction, ReqId, SaRef, Up};
@@ -220,7 +221,7 @@ fn shunts_are_policies_and_nothing_more() {
     assert_eq!(actions, [Action::Bypass, Action::Discard]);
     let now = w.now();
     let err = w.nodes[0].endpoint.initiate(now, Some("gw"), Some("lan")).unwrap_err();
-    assert!(matches!(err, CommandError::Refused(_)), "{err}");
+    assert_eq!(err, NotDone::Shunt("lan".to_owned()).into());
     w.establish(0).unwrap();
     assert_eq!(w.nodes[0].engine.policies.len(), 3);
 }
@@ -298,14 +299,17 @@ fn commands_say_what_they_do_not_find() {
     let mut w = World::pair(12, |_| {});
     let now = w.now();
     let e = &mut w.nodes[0].endpoint;
-    assert!(matches!(e.initiate(now, Some("nope"), None), Err(CommandError::NotFound(_))));
-    assert!(matches!(e.initiate(now, Some("gw"), Some("nope")), Err(CommandError::NotFound(_))));
-    assert!(matches!(e.initiate(now, None, Some("nope")), Err(CommandError::NotFound(_))));
-    assert!(matches!(e.initiate(now, None, None), Err(CommandError::NotFound(_))));
-    assert!(matches!(e.terminate(now, &Target::default(), false), Err(CommandError::NotFound(_))));
+    let no_child = Err(NotDone::NoChild("nope".to_owned()).into());
+    assert_eq!(e.initiate(now, Some("nope"), None), Err(NotDone::NotLoaded("nope".to_owned()).into()));
+    assert_eq!(e.initiate(now, Some("gw"), Some("nope")), no_child);
+    assert_eq!(e.initiate(now, None, Some("nope")), no_child);
+    let nothing = Configuration::BadRequest { why: RequestFault::NoSelector };
+    assert_eq!(e.initiate(now, None, None), Err(nothing.into()));
+    let terminated = e.terminate(now, &Target::default(), false);
+    assert_eq!(terminated, Err(NotDone::NoMatch { to: "terminate" }.into()));
     let all = Target { ike: Some("gw".into()), ..Target::default() };
-    assert!(matches!(e.rekey(now, &all, false), Err(CommandError::NotFound(_))));
-    assert!(matches!(e.rekey(now, &all, true), Err(CommandError::Refused(_))));
+    assert_eq!(e.rekey(now, &all, false), Err(NotDone::NoMatch { to: "rekey" }.into()));
+    assert_eq!(e.rekey(now, &all, true), Err(NotDone::Reauthentication.into()));
     assert!(e.initiate(now, None, Some("net")).is_ok());
 }
 

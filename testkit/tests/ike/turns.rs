@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironswan_ike::event::{Completion, Request};
+use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 use ironswan_keying::{Joined, Target};
 use ironswan_testkit::World;
 
@@ -32,7 +33,13 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
     endpoint.rekey(now, &target, false).unwrap();
     let (id, stranger) = asked(endpoint);
     assert!(!stranger);
-    endpoint.call(now, |e| e.complete(now, id, Completion::Failed { error: "not today".to_owned() }));
+    endpoint.call(now, |e| {
+        e.complete(
+            now,
+            id,
+            Completion::Failed { why: KeyExchange::NotComputed { why: Uncomputed::Panicked }.into() },
+        )
+    });
 
     // A request of anyone.
     let mut stranger_sends = |spi: u64| {

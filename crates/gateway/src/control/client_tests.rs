@@ -166,14 +166,15 @@ async fn a_reload_is_carried_out_also_when_its_client_does_not_wait() {
     local(async {
         let done = Rc::new(Cell::new(false));
         let told = done.clone();
-        let reload = move || -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
-            let told = told.clone();
-            Box::pin(async move {
-                tokio::time::sleep(3 * HANG_UP_CHECK).await;
-                told.set(true);
-                Ok(())
-            })
-        };
+        let reload =
+            move || -> Pin<Box<dyn Future<Output = Result<(), crate::start::failure::NotReloaded>>>> {
+                let told = told.clone();
+                Box::pin(async move {
+                    tokio::time::sleep(3 * HANG_UP_CHECK).await;
+                    told.set(true);
+                    Ok(())
+                })
+            };
         let s = serve_with(pair(), Box::new(reload));
         let mut c = Raw::connect(&s).await;
         let message = Section::new();

@@ -1,6 +1,7 @@
 //! Commands that change and name what is loaded: connections and shared keys.
 
-use ironswan_keying::{ChildKind, Connection, STOPPING, SharedKey};
+use ironswan_keying::diagnosis::NotDone;
+use ironswan_keying::{ChildKind, Connection, SharedKey};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
@@ -24,7 +25,7 @@ impl Control {
             return failure("no connection in the message");
         }
         if self.driver.view(|e, _| e.is_stopping()) {
-            return failure(STOPPING);
+            return failure(NotDone::Stopping.to_string());
         }
         let (mut conns, mut public) = (Vec::new(), PublicKeys::default());
         for (name, value) in message.iter() {

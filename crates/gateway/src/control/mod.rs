@@ -59,6 +59,7 @@ pub use socket::{Listener, connect_within, is_alive};
 
 use crate::driver::Driver;
 use crate::observe::log::Repeated;
+use crate::start::failure::NotReloaded;
 use client::Client;
 
 /// Clients at one time, over all sockets.
@@ -97,7 +98,7 @@ const EVENTS: &[&str] = &[
 ];
 
 /// Function that `reload-settings` runs; its result is the answer.
-pub type Reload = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
+pub type Reload = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), NotReloaded>>>>>;
 
 /// State that all clients share.
 pub struct Control {
@@ -186,7 +187,7 @@ impl Control {
             // Carried out also when the client does not wait for the end.
             "reload-settings" => match tokio::task::spawn_local((self.reload)()).await {
                 Ok(Ok(())) => success(),
-                Ok(Err(e)) => failure(e),
+                Ok(Err(e)) => failure(e.to_string()),
                 Err(e) => failure(format!("the configuration was not reloaded: {e}")),
             },
             "load-conn" => self.load_conn(message).await,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ironswan_config::request::bad;
 use ironswan_ike::event::Level;
-use ironswan_keying::diagnosis::{Configuration, NotDone, Path, RequestFault};
-use ironswan_keying::{CommandError, Diagnosis, Target};
+use ironswan_keying::diagnosis::{Configuration, KeyExchange, NotDone, Path, RequestFault};
+use ironswan_keying::{Diagnosis, Target};
 use ironswan_wire::vici::Section;
 use tokio::sync::oneshot;
 
@@ -53,7 +53,7 @@ impl Control {
         let begun = self.driver.command(|e, now| e.initiate(now, ike, child).map(|ticket| (1, ticket)));
         let (_, end) = match begun {
             Ok(begun) => begun,
-            Err(e @ CommandError::NotFound(_)) => return failure(e.to_string()),
+            Err(e) if names_nothing(&e) => return failure(e.to_string()),
             Err(e) => return failure(format!("establishing {what} failed: {e}")),
         };
         let ended = tokio::select! {
@@ -105,8 +105,9 @@ impl Control {
         let _watch = client.watch(Watch { level, conns });
         let (matches, end) = match self.driver.command(|e, now| e.terminate(now, &target, force)) {
             Ok((n, end)) if n > 0 => (n, end),
-            Ok(_) | Err(CommandError::NotFound(_)) => {
-                return counted(false, 0, Some(0), Some("no matching SAs to terminate found".to_owned()));
+            Ok(_) => {
+                let why = NotDone::NoMatch { to: "terminate" };
+                return counted(false, 0, Some(0), Some(why.to_string()));
             }
             Err(e) => return counted(false, 0, Some(0), Some(e.to_string())),
         };
@@ -131,8 +132,9 @@ impl Control {
         let _watch = client.watch(Watch { level, conns });
         let (matches, end) = match self.driver.command(|e, now| e.rekey(now, &target, reauth)) {
             Ok((n, end)) if n > 0 => (n, end),
-            Ok(_) | Err(CommandError::NotFound(_)) => {
-                return counted(false, 0, None, Some("no matching SAs to rekey found".to_owned()));
+            Ok(_) => {
+                let why = NotDone::NoMatch { to: "rekey" };
+                return counted(false, 0, None, Some(why.to_string()));
             }
             Err(e) => return counted(false, 0, None, Some(e.to_string())),
         };
@@ -164,6 +166,11 @@ impl Control {
                 .collect()
         })
     }
+}
+
+/// A command names a connection or child that is not loaded.
+fn names_nothing(why: &Diagnosis) -> bool {
+    matches!(why, Diagnosis::KeyExchange(KeyExchange::NotDone { why }) if why.is_unknown_name())
 }
 
 /// `timeout` in milliseconds (0: none, negative: do not wait) and `loglevel`.

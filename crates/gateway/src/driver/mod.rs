@@ -21,6 +21,8 @@
 //! | `pool` | bounded groups of threads for work that takes long or may hang |
 //! | `unsent` | datagrams that could not be sent: lines for the log, and who waits for such a peer |
 
+use crate::diagnosis::of_kernel;
+use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,7 +31,7 @@ use std::time::Instant;
 use ironswan_ike::Endpoint;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Ticket};
 use ironswan_io::{Error as IoError, clock};
-use ironswan_keying::{CommandError, Connection, Diagnosis, Joined};
+use ironswan_keying::{Connection, Diagnosis, Joined};
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef};
 use tokio::sync::{Notify, oneshot};
 
@@ -132,8 +134,8 @@ impl Driver {
     /// A command that ends later: what it matched, and its end.
     pub fn command(
         &self,
-        f: impl FnOnce(&mut Joined<Endpoint>, Instant) -> Result<(usize, Ticket), CommandError>,
-    ) -> Result<(usize, oneshot::Receiver<Outcome>), CommandError> {
+        f: impl FnOnce(&mut Joined<Endpoint>, Instant) -> Result<(usize, Ticket), Diagnosis>,
+    ) -> Result<(usize, oneshot::Receiver<Outcome>), Diagnosis> {
         let now = clock::now();
         let (tx, rx) = oneshot::channel();
         let begun = {
@@ -332,7 +334,7 @@ impl Driver {
                 // by what it knows.
                 let completion = match self.0.guard.lookup(remote, None) {
                     Ok(hop) => Completion::Route { local: hop.and_then(|hop| hop.source) },
-                    Err(e) => Completion::Failed { error: e.to_string() },
+                    Err(e) => Completion::Failed { why: of_kernel(&e) },
                 };
                 self.complete(now, id, completion);
             }
@@ -348,10 +350,7 @@ impl Driver {
         let driver = self.clone();
         let found = self.0.pools.names.look_up(name);
         tokio::task::spawn_local(async move {
-            let completion = match found.await {
-                Ok(addrs) => Completion::Addresses { addrs, error: None },
-                Err(e) => Completion::Addresses { addrs: Vec::new(), error: Some(e) },
-            };
+            let completion = Completion::Addresses(found.await);
             driver.act(|e, now| e.call(now, |e| e.complete(now, id, completion)));
         });
     }
@@ -361,9 +360,9 @@ impl Driver {
     fn compute(&self, now: Instant, id: RequestId, room: usize, request: Request) {
         let work = move || {
             let answer = request.compute().expect("a computation");
-            if let Completion::Failed { error } = &answer {
+            if let Completion::Failed { why } = &answer {
                 static LINES: Repeated = Repeated::new();
-                LINES.line(Level::Error, || error.clone());
+                LINES.line(Level::Error, || why.to_string());
             }
             answer
         };
@@ -382,7 +381,8 @@ impl Driver {
                 return endpoint.call(now, |e| e.refuse(now, id));
             }
             Err(why) => {
-                return self.complete(now, id, Completion::Failed { error: why.to_string() });
+                let why = KeyExchange::NotComputed { why: Uncomputed::NotStarted(why.to_string()) };
+                return self.complete(now, id, Completion::Failed { why: why.into() });
             }
         };
         let driver = self.clone();
@@ -391,7 +391,7 @@ impl Driver {
             driver.0.computing.borrow_mut().remove(&id);
             let completion = computed.unwrap_or_else(|_| {
                 // The panic itself has been logged.
-                Completion::Failed { error: "the computation ended badly".to_owned() }
+                Completion::Failed { why: KeyExchange::NotComputed { why: Uncomputed::Panicked }.into() }
             });
             driver.act(|e, now| e.call(now, |e| e.complete(now, id, completion)));
         });

@@ -10,6 +10,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ironswan_keying::diagnosis::Unresolved;
 use tokio::sync::oneshot;
 
 use crate::driver::pool::{Pool, Turn};
@@ -25,7 +26,7 @@ const MAX_WAITING: usize = 4_096;
 const ADDRS_PER_NAME: usize = 16;
 
 /// The addresses of a name, or the reason why they are not known.
-type Answer = Result<Vec<IpAddr>, String>;
+type Answer = Result<Vec<IpAddr>, Unresolved>;
 
 /// Asks the system.
 type Ask = dyn Fn(&str) -> Answer + Send + Sync;
@@ -61,13 +62,13 @@ impl Resolver {
             begun?;
             match tokio::time::timeout(limit, rx).await {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Err("the look-up ended badly".to_owned()),
-                Err(_) => Err(format!("no answer from the resolver within {} s", limit.as_secs())),
+                Ok(Err(_)) => Err(Unresolved::NotAsked("the look-up ended badly".to_owned())),
+                Err(_) => Err(Unresolved::Silent { seconds: limit.as_secs() }),
             }
         }
     }
 
-    fn begin(&self, name: &str, tx: oneshot::Sender<Answer>) -> Result<(), String> {
+    fn begin(&self, name: &str, tx: oneshot::Sender<Answer>) -> Result<(), Unresolved> {
         let mut waiting = lock(&self.waiting);
         if let Some(others) = waiting.get_mut(name) {
             others.retain(|other| !other.is_closed());
@@ -98,7 +99,7 @@ impl Resolver {
         };
         self.pool
             .run(Turn::Later(0), MAX_WAITING, look_up)
-            .map_err(|why| format!("the resolver is not asked: {why}"))?;
+            .map_err(|why| Unresolved::NotAsked(why.to_string()))?;
         waiting.insert(name.to_owned(), vec![tx]);
         Ok(())
     }
@@ -121,7 +122,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 
 /// `getaddrinfo`; blocks for as long as that likes to.
 fn system(name: &str) -> Answer {
-    let found = (name, 0).to_socket_addrs().map_err(|e| e.to_string())?;
+    let found = (name, 0).to_socket_addrs().map_err(|e| Unresolved::Resolver(e.to_string()))?;
     let mut addrs: Vec<IpAddr> = Vec::new();
     for ip in found.map(|a| a.ip()) {
         if !addrs.contains(&ip) && addrs.len() < ADDRS_PER_NAME {
@@ -162,7 +163,7 @@ mod tests {
         let (again, other) = (resolver.look_up("silent-1"), resolver.look_up("silent-2"));
         let answers = tokio::join!(first, again, other);
         for answer in [answers.0, answers.1, answers.2] {
-            assert_eq!(answer.unwrap_err(), "no answer from the resolver within 0 s");
+            assert_eq!(answer.unwrap_err(), Unresolved::Silent { seconds: 0 });
         }
         // Both hang on; a third thread serves others.
         assert!(resolver.look_up("a").await.is_ok());

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`run`] | starts everything in order, ends it in the other order |
 //! | `reload` | reads the configuration again and applies the difference |
+//! | [`failure`] | reasons why the daemon does not start, has to end, or does not reload |
 //! | [`fitness`] | names what on this machine stands in the way of a gateway |
 //! | [`notify`] | tells the service manager how far the daemon is |
 
+pub mod failure;
 pub mod fitness;
 pub mod notify;
 pub(crate) mod reload;

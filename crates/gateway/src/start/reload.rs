@@ -13,13 +13,13 @@ use ironswan_ike::Endpoint;
 use ironswan_io::clock;
 
 use crate::driver::Driver;
-use crate::start::run::RunError;
+use crate::start::failure::{NotReloaded, RunError};
 use ironswan_config::diag::{Diagnostics, Severity};
 use ironswan_config::files::{self, Files, Progress, Task};
 use ironswan_config::{self as config, Config, Daemon};
 use ironswan_keying::Fingerprint;
-use ironswan_keying::diagnosis::Configuration;
-use ironswan_keying::{Joined, STOPPING, Target};
+use ironswan_keying::diagnosis::{Configuration, NotDone};
+use ironswan_keying::{Diagnosis, Joined, Target};
 
 /// A file that was written this long ago is taken to be whole.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -113,24 +113,16 @@ impl Loaded {
     /// Reads the files again and takes over the difference. A file with an error changes nothing.
     ///
     /// # Errors
-    /// An error in the files, or the file that does not answer. The log has it already.
-    pub(crate) async fn reload(&self, driver: &Driver) -> Result<(), String> {
+    /// The errors in the files, or the file that does not answer.
+    pub(crate) async fn reload(&self, driver: &Driver) -> Result<(), NotReloaded> {
         let _turn = self.turn.lock().await;
-        let (config, diags) = self.read().await.map_err(|e| {
-            for line in &e.lines {
-                tracing::error!("{line}");
-            }
-            tracing::error!("configuration not reloaded, what runs is unchanged");
-            format!("configuration not reloaded, what runs is unchanged: {}", e.lines.join("; "))
-        })?;
+        let (config, diags) = self.read().await.map_err(NotReloaded::logged)?;
         if let Some(why) = self.half_written(&config) {
-            let why = format!("configuration not reloaded, what runs is unchanged: {why}");
-            tracing::error!("{why}");
-            return Err(why);
+            return Err(NotReloaded::logged(Diagnosis::from(why)));
         }
         // The files may have been slow.
         if driver.view(|e, _| e.is_stopping()) {
-            return Err(format!("configuration not reloaded: {STOPPING}"));
+            return Err(NotReloaded::logged(Diagnosis::from(NotDone::Stopping)));
         }
         report(&diags);
         self.take_settings(driver, &config.daemon);
@@ -176,25 +168,22 @@ impl Loaded {
         }
     }
 
-    /// A sentence about a file that looks as files do for a moment while they are written, when
-    /// something would change by that.
-    fn half_written(&self, config: &Config) -> Option<String> {
+    /// A file that looks as files do for a moment while they are written, when something would
+    /// change by that.
+    fn half_written(&self, config: &Config) -> Option<Configuration> {
         let away = |empty: &Option<String>, name: &str, renamed: bool| match empty {
-            Some(file) => Some(format!("{file} is empty")),
-            None => renamed.then(|| format!("{} is not there any more", self.dir.join(name).display())),
-        };
-        let perhaps = |what: String, effect: &str| {
-            format!("{what}: perhaps it is being written; to {effect}, write a comment into it")
+            Some(file) => Some((file.clone(), true)),
+            None => renamed.then(|| (self.dir.join(name).display().to_string(), false)),
         };
         let connections = away(&config.empty, "swanctl.conf", self.had_main.get() && !config.has_main);
-        if let Some(what) = connections
+        if let Some((file, empty)) = connections
             && let Some(gone) = self.first_gone(config)
         {
-            return Some(perhaps(what, &format!("end connection {gone} and others")));
+            return Some(Configuration::HalfWritten { file, empty, ends: Some(gone) });
         }
         self.written_settings.borrow().as_ref().filter(|before| **before != config.daemon)?;
-        let settings = away(&config.empty_settings, "ironswan.conf", !config.has_settings)?;
-        Some(perhaps(settings, "return to the defaults"))
+        let (file, empty) = away(&config.empty_settings, "ironswan.conf", !config.has_settings)?;
+        Some(Configuration::HalfWritten { file, empty, ends: None })
     }
 
     /// A connection that the files do not name any more.
@@ -329,4 +318,4 @@ fn changed(a: &Daemon, b: &Daemon) -> Vec<&'static str> {
 
 #[cfg(test)]
 #[path = "reload_tests.rs"]
-mod tests;
+pub(crate) mod tests;

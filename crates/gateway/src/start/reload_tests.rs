@@ -37,6 +37,19 @@ fn block(f: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, f);
 }
 
+/// The entry for a file that is empty while it is written.
+pub(crate) fn half_written() -> Diagnosis {
+    let (dir, mut found) = (folder(&conf(1, 2)), None);
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", "");
+        let loaded = loaded(&dir, &driver);
+        write(&dir, "");
+        let (config, _) = load(dir.path()).unwrap();
+        found = loaded.half_written(&config);
+    });
+    found.expect("a connection would end").into()
+}
+
 #[test]
 fn a_file_with_an_error_changes_nothing_and_an_empty_one_ends_nothing() {
     block(async {
@@ -45,7 +58,7 @@ fn a_file_with_an_error_changes_nothing_and_an_empty_one_ends_nothing() {
         let loaded = loaded(&dir, &driver);
         for (bad, says) in [("connections {", "never closed"), ("", "is empty")] {
             write(&dir, bad);
-            let why = loaded.reload(&driver).await.unwrap_err();
+            let why = loaded.reload(&driver).await.unwrap_err().to_string();
             assert!(
                 why.starts_with("configuration not reloaded, what runs is unchanged") && why.contains(says),
                 "{why}"
@@ -73,7 +86,7 @@ fn a_folder_or_file_that_cannot_be_seen_ends_nothing() {
         assert_eq!(names(&driver), ["net", "other"]);
         let path = |name: &str| dir.path().join(name);
         let refused = async |says: &str| {
-            let why = loaded.reload(&driver).await.unwrap_err();
+            let why = loaded.reload(&driver).await.unwrap_err().to_string();
             assert!(why.contains(says), "{why}");
             assert_eq!(names(&driver), ["net", "other"], "{says}");
         };
@@ -113,13 +126,13 @@ fn settings_do_not_return_to_the_defaults_while_their_file_is_written() {
         let tries = || loaded.settings.borrow().limits.retransmit_tries;
         assert_eq!(tries(), 1);
         dir.write("ironswan.conf", "");
-        let why = loaded.reload(&driver).await.unwrap_err();
+        let why = loaded.reload(&driver).await.unwrap_err().to_string();
         assert!(
             why.contains("ironswan.conf is empty: perhaps it is being written; to return to the defaults"),
             "{why}"
         );
         std::fs::remove_file(dir.path().join("ironswan.conf")).unwrap();
-        let why = loaded.reload(&driver).await.unwrap_err();
+        let why = loaded.reload(&driver).await.unwrap_err().to_string();
         assert!(why.contains("ironswan.conf is not there any more: perhaps"), "{why}");
         assert_eq!((tries(), names(&driver)), (1, vec!["net".to_owned()]));
         // A writer who is between truncating and writing is waited for.
@@ -189,7 +202,7 @@ fn private_keys_come_and_go_with_their_files() {
         has(&[2, 3, 9]);
         // Half of a file changes nothing.
         write("private/a.der", &key(1)[..20]);
-        let why = loaded.reload(&driver).await.unwrap_err();
+        let why = loaded.reload(&driver).await.unwrap_err().to_string();
         assert!(why.contains("private/a.der: the file holds no private key"), "{why}");
         has(&[2, 3, 9]);
         std::fs::remove_file(dir.path().join("private/a.der")).unwrap();
@@ -260,7 +273,7 @@ fn a_reload_that_hangs_is_named_and_others_are_refused_until_its_thread_ends() {
         });
         loaded.reading.replace(Some(task.unwrap()));
         for _ in 0..2 {
-            let why = loaded.reload(&driver).await.unwrap_err();
+            let why = loaded.reload(&driver).await.unwrap_err().to_string();
             assert!(
                 why.contains("not reloaded") && why.contains("/net/silent.conf: the file system"),
                 "{why}"
@@ -286,7 +299,7 @@ fn nothing_is_loaded_and_initiated_while_the_daemon_says_goodbye() {
         let loaded = loaded(&dir, &driver);
         assert_eq!(driver.view(|e, _| e.protocol().ike_sa_count()), 1, "it has begun");
         driver.act(|e, now| e.shutdown(now));
-        let why = loaded.reload(&driver).await.unwrap_err();
+        let why = loaded.reload(&driver).await.unwrap_err().to_string();
         assert!(why.ends_with("the daemon is stopping"), "{why}");
         let (config, _) = load(dir.path()).unwrap();
         for conn in config.connections {

@@ -34,6 +34,7 @@ use crate::guard::standing::StandingGuard;
 use crate::guard::start_and_end::DaemonGuard;
 use crate::observe::keylog::KeyLogger;
 use crate::observe::log;
+use crate::start::failure::RunError;
 use crate::start::fitness;
 use crate::start::notify::notify;
 use crate::start::reload::{Loaded, load, report};
@@ -56,37 +57,6 @@ pub struct RunOptions {
     pub config: PathBuf,
     /// VICI addresses; empty: what `ironswan.conf` says, or the default.
     pub vici: Vec<String>,
-}
-
-/// Why the daemon could not start, or had to end.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RunError {
-    /// For people, each with the remedy.
-    pub lines: Vec<String>,
-    /// The daemon had started, and something that it cannot live without went away.
-    pub started: bool,
-    /// The reason may pass by itself, as a file system that is late at boot does: a second try is
-    /// worth it.
-    pub passes: bool,
-}
-
-impl RunError {
-    /// An error that may pass by itself.
-    pub(crate) fn passing(line: String) -> Self {
-        Self { passes: true, ..line.into() }
-    }
-}
-
-impl From<Diagnosis> for RunError {
-    fn from(why: Diagnosis) -> Self {
-        why.to_string().into()
-    }
-}
-
-impl From<String> for RunError {
-    fn from(line: String) -> Self {
-        Self { lines: vec![line], started: false, passes: false }
-    }
 }
 
 /// Runs the gateway until SIGTERM or SIGINT.

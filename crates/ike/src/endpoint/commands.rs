@@ -8,7 +8,7 @@ use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task};
 use ironswan_keying::diagnosis::NotDone;
-use ironswan_keying::{CommandError, Target};
+use ironswan_keying::{Diagnosis, Target};
 
 /// The children of an IKE_SA that a command is about.
 fn children_of(target: &Target, sa: &IkeSa) -> Vec<ChildId> {
@@ -25,11 +25,11 @@ impl Endpoint {
         now: Instant,
         target: &Target,
         force: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
+    ) -> Result<(usize, Ticket), Diagnosis> {
         let found = self.find(target);
         let count = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
         if count == 0 {
-            return Err(CommandError::NotFound("a matching SA to terminate was".to_owned()));
+            return Err(NotDone::NoMatch { to: "terminate" }.into());
         }
         let ticket = self.open_ticket(found.len());
         for (id, kids) in found {
@@ -70,16 +70,14 @@ impl Endpoint {
         now: Instant,
         target: &Target,
         reauth: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
+    ) -> Result<(usize, Ticket), Diagnosis> {
         if reauth {
-            return Err(CommandError::Refused(
-                "reauthentication is not built; terminate and initiate, or rekey".to_owned(),
-            ));
+            return Err(NotDone::Reauthentication.into());
         }
         let found = self.find(target);
         let count: usize = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
         if count == 0 {
-            return Err(CommandError::NotFound("a matching SA to rekey was".to_owned()));
+            return Err(NotDone::NoMatch { to: "rekey" }.into());
         }
         let ticket = self.open_ticket(count);
         for (id, kids) in found {

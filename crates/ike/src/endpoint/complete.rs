@@ -7,6 +7,7 @@ use super::{Endpoint, Pending};
 use crate::event::{Completion, RequestId};
 use crate::task::liveness;
 use ironswan_keying::Report;
+use ironswan_keying::diagnosis::Unresolved;
 
 impl Endpoint {
     /// The answer to a request. One that is not expected any more is dropped.
@@ -24,8 +25,7 @@ impl Endpoint {
                 }
             }
             Some(Pending::Name(name)) => {
-                let (addrs, error) = addresses(completion);
-                self.report(Report::Resolved { name, addrs, error, ike: None });
+                self.report(Report::Resolved { name, addrs: addresses(completion), ike: None });
             }
             Some(Pending::Trap { conn, child }) => {
                 let local = if let Completion::Route { local } = completion { local } else { None };
@@ -37,11 +37,12 @@ impl Endpoint {
     }
 }
 
-/// The addresses or the error in an answer of the resolver; neither in any other answer.
-pub(crate) fn addresses(completion: Completion) -> (Vec<IpAddr>, Option<String>) {
+/// At least one address, or the reason why there is none.
+pub(crate) fn addresses(completion: Completion) -> Result<Vec<IpAddr>, Unresolved> {
     match completion {
-        Completion::Addresses { addrs, error } => (addrs, error),
-        Completion::Failed { error } => (Vec::new(), Some(error)),
-        _ => (Vec::new(), None),
+        Completion::Addresses(Ok(addrs)) if addrs.is_empty() => Err(Unresolved::NoAddress),
+        Completion::Addresses(answer) => answer,
+        Completion::Failed { why } => Err(Unresolved::NotAsked(why.sentence())),
+        _ => Err(Unresolved::NoAddress),
     }
 }

@@ -11,7 +11,7 @@ use crate::event::{Completion, IkeId, Level, Request, RequestId};
 use crate::sa::{Attempt, IkeSa, Wait};
 use crate::task::{Exchange, NewChild, Task};
 use ironswan_keying::choices::{address, way};
-use ironswan_keying::diagnosis::{Authentication, NotDone, Path};
+use ironswan_keying::diagnosis::{Authentication, NotDone, Path, Unresolved};
 use ironswan_keying::tunnels::Start;
 use ironswan_keying::{AddrSpec, ChildConfig, Connection, Diagnosis, Report};
 
@@ -23,8 +23,9 @@ enum Begin {
     /// The last of these DNS names is looked up, then the others, and then the peer's address is
     /// known.
     Resolve(Vec<String>),
-    /// Policy takes over the addresses of a name. These names are still to be looked up.
-    Known(Vec<String>),
+    /// Policy takes over the addresses of a name, or the reason why there are none. These names are
+    /// still to be looked up.
+    Known(Vec<String>, Option<Unresolved>),
     /// The routing table is asked for our own address towards this one.
     Route(IpAddr),
 }
@@ -33,7 +34,7 @@ impl Exchange for Begin {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
             Self::Resolve(names) => cx.name_known(sa, names, completion),
-            Self::Known(names) => cx.next_name(sa, names),
+            Self::Known(names, why) => cx.next_name(sa, names, why),
             Self::Route(_) => cx.route_known(sa, completion),
         }
     }
@@ -48,7 +49,7 @@ impl Exchange for Begin {
                 let name = names.last().map_or("", String::as_str);
                 format!("waiting for the resolver to look up '{name}'")
             }
-            Self::Known(_) => "waiting to begin".to_owned(),
+            Self::Known(..) => "waiting to begin".to_owned(),
             Self::Route(peer) => format!("waiting for the route to {peer}"),
         }
     }
@@ -102,7 +103,7 @@ impl Endpoint {
             sa.work_mut().push(Task::Child(Box::new(new)));
         }
         self.by_conn.entry(sa.conn().name.clone()).or_default().insert(id);
-        self.on(now, &mut sa, |cx, sa| cx.next_name(sa, names));
+        self.on(now, &mut sa, |cx, sa| cx.next_name(sa, names, None));
         self.pump(now, &mut sa);
         self.settle(sa);
     }
@@ -110,31 +111,32 @@ impl Endpoint {
     /// Policy has taken over the addresses of a name that this IKE_SA has had looked up.
     pub(super) fn go_on(&mut self, now: Instant, ike: IkeId) {
         // The addresses are policy's: nothing is left to say of them.
-        let nothing = Completion::Addresses { addrs: Vec::new(), error: None };
+        let nothing = Completion::Addresses(Ok(Vec::new()));
         self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, OF_POLICY, nothing));
     }
 }
 
 impl Context<'_> {
-    /// Looks up the last of these names; without any, goes on with what is known.
-    fn next_name(&mut self, sa: &mut IkeSa, names: Vec<String>) {
+    /// Looks up the last of these names; without any, goes on with what is known. `why` is the
+    /// reason why the name before it has no address.
+    fn next_name(&mut self, sa: &mut IkeSa, names: Vec<String>, why: Option<Unresolved>) {
         match names.last().cloned() {
             Some(name) => self.wait_for(sa, Request::Resolve { name }, Begin::Resolve(names)),
-            None => self.choose_remote(sa),
+            None => self.choose_remote(sa, why),
         }
     }
 
     /// A name has been looked up.
     fn name_known(&mut self, sa: &mut IkeSa, mut names: Vec<String>, completion: Completion) {
         let Some(name) = names.pop() else { return };
-        let (addrs, error) = super::addresses(completion);
+        let addrs = super::addresses(completion);
         let known = !self.policy().hosts(&[AddrSpec::Name(name.clone())]).is_empty();
-        if addrs.is_empty() && known {
+        if addrs.is_err() && known {
             let line = format!("the name '{name}' cannot be resolved now, using what it stood for before");
             self.log(Level::Warn, sa, line);
         }
-        sa.wait_for(Wait { id: OF_POLICY, exchange: Box::new(Begin::Known(names)) });
-        self.report(Report::Resolved { name, addrs, error, ike: Some(sa.id()) });
+        sa.wait_for(Wait { id: OF_POLICY, exchange: Box::new(Begin::Known(names, addrs.clone().err())) });
+        self.report(Report::Resolved { name, addrs, ike: Some(sa.id()) });
     }
 
     /// The routing table has said where we would send from.
@@ -146,10 +148,10 @@ impl Context<'_> {
             // Another address of the peer may be of a family that has a route.
             _ if sa.attempt().race.is_none() && sa.attempt().number < sa.attempt().choices => {
                 sa.attempt_mut().number += 1;
-                self.choose_remote(sa);
+                self.choose_remote(sa, None);
             }
-            Completion::Failed { error } => {
-                let why = Path::RouteUnknown { remote: sa.remote().ip(), why: error };
+            Completion::Failed { why } => {
+                let why = Path::RouteUnknown { remote: sa.remote().ip(), why: why.sentence() };
                 self.close(sa, Close::NoRoute(why.into()));
             }
             _ => {
@@ -160,13 +162,13 @@ impl Context<'_> {
     }
 
     /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked
-    /// by `race`.
-    pub(super) fn choose_remote(&mut self, sa: &mut IkeSa) {
+    /// by `race`. `why` is the reason why a name of the peer has no address.
+    pub(super) fn choose_remote(&mut self, sa: &mut IkeSa, why: Option<Unresolved>) {
         let hosts = self.policy().hosts(&sa.conn().remote_addrs);
         sa.attempt_mut().choices = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         let Some(remote) = address::of_attempt(&hosts, sa.roam().prefer, sa.attempt().number) else {
             let names = sa.conn().names_to_initiate();
-            return self.close(sa, Close::Failed(Path::NoName { names }.into()));
+            return self.close(sa, Close::Failed(Path::NoName { names, why }.into()));
         };
         sa.path().set_remote_ip(remote);
         self.rival_later(sa);

@@ -95,6 +95,7 @@ mod tombs;
 mod unique;
 mod view;
 
+use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -239,7 +240,11 @@ impl Endpoint {
     /// IKE_SA ends without a word. An honest peer asks again.
     pub fn refuse(&mut self, now: Instant, id: RequestId) {
         self.counters.half_open_refused += 1;
-        self.complete(now, id, Completion::Failed { error: "too many wait".to_owned() });
+        self.complete(
+            now,
+            id,
+            Completion::Failed { why: KeyExchange::NotComputed { why: Uncomputed::TooMany }.into() },
+        );
     }
 
     // ---- what the driver must do, in this order ----

@@ -16,8 +16,7 @@ use crate::timer::Timer;
 use ironswan_keying::diagnosis::NotDone;
 use ironswan_keying::tunnels::Start;
 use ironswan_keying::{
-    ChildAction, ChildConfig, ChildKind, CommandError, Connection, Diagnosis, Limits, Order, Protocol,
-    Report, Target,
+    ChildAction, ChildConfig, ChildKind, Connection, Diagnosis, Limits, Order, Protocol, Report, Target,
 };
 
 impl Protocol for Endpoint {
@@ -47,6 +46,9 @@ impl Protocol for Endpoint {
             Order::Say { level, conn, ike, text } => {
                 self.emit(Event::Log { level, conn, ike, text, why: None })
             }
+            Order::SayWhy { level, conn, context, why } => {
+                self.note_why(level, conn.as_deref(), &context, &why);
+            }
         }
         self.run_todo(now);
     }
@@ -55,16 +57,13 @@ impl Protocol for Endpoint {
         self.outbox.poll_report()
     }
 
-    fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, CommandError> {
+    fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, Diagnosis> {
         let ticket = self.open_ticket(1);
         let start = Start { ticket: Some(ticket), ..start };
         let begun =
             start.children.iter().try_for_each(|child| self.start(now, &start, child.as_deref(), &mut None));
         self.run_todo(now);
-        begun.map(|()| ticket).map_err(|why| {
-            self.tickets.forget(ticket);
-            CommandError::Refused(why.to_string())
-        })
+        begun.map(|()| ticket).inspect_err(|_| self.tickets.forget(ticket))
     }
 
     fn terminate(
@@ -72,16 +71,11 @@ impl Protocol for Endpoint {
         now: Instant,
         target: &Target,
         force: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
+    ) -> Result<(usize, Ticket), Diagnosis> {
         self.close_matching(now, target, force)
     }
 
-    fn rekey(
-        &mut self,
-        now: Instant,
-        target: &Target,
-        reauth: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
+    fn rekey(&mut self, now: Instant, target: &Target, reauth: bool) -> Result<(usize, Ticket), Diagnosis> {
         self.rekey_matching(now, target, reauth)
     }
 
@@ -211,7 +205,7 @@ impl Endpoint {
                     return Err(NotDone::Shunt(name.to_owned()).into());
                 }
                 Some(c) => Some(Arc::new(c.clone())),
-                None => return Err(NotDone::NoChild(start.conn.clone(), name.to_owned()).into()),
+                None => return Err(NotDone::NoChild(name.to_owned()).into()),
             },
         };
         let existing = self

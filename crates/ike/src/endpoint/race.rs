@@ -99,7 +99,7 @@ impl Endpoint {
             rival.work_mut().push(Task::Child(Box::new(child)));
         }
         self.by_conn.entry(sa.conn().name.clone()).or_default().insert(id);
-        self.on(now, &mut rival, |cx, sa| cx.choose_remote(sa));
+        self.on(now, &mut rival, |cx, sa| cx.choose_remote(sa, None));
         self.pump(now, &mut rival);
         self.settle(rival);
         true

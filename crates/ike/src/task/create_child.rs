@@ -24,7 +24,7 @@ use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::diagnosis::{AnswerFault, KeyExchange, NotDone, Pair, Selectors};
+use ironswan_keying::diagnosis::{AnswerFault, KeyExchange, NotDone, Pair, Selectors, Uncomputed};
 use ironswan_keying::limits::KE_ROUNDS;
 use ironswan_keying::{ChildConfig, Diagnosis};
 
@@ -447,8 +447,7 @@ fn finish(
     let (protocol, suite) = (answer.agreed.protocol, answer.agreed.suite);
     let keys = sa.keys().and_then(|k| k.child(protocol, &suite, shared, &new.nonce, &answer.nonce));
     let Some(keys) = keys else {
-        let what = "the suite agreed on is not supported".to_owned();
-        return reject(cx, sa, new, &KeyExchange::NotComputed { what }.into());
+        return reject(cx, sa, new, &KeyExchange::NotComputed { why: Uncomputed::Suite }.into());
     };
     if new.mode == Mode::Transport && answer.agreed.mode == Mode::Tunnel {
         // "If the responder declines the request, the Child SA will be established in tunnel mode"

@@ -68,6 +68,17 @@ entries! {
         mode: u32,
     } = "secrets-exposed" by Configuration;
 
+    /// A reload found a file that is empty or missing, as files are for a moment while they are
+    /// written.
+    HalfWritten {
+        /// Path of the file.
+        file: String,
+        /// The file is empty; else it is missing.
+        empty: bool,
+        /// A connection that would end. `None`: settings would return to their defaults.
+        ends: Option<String>,
+    } = "file-half-written" by Configuration;
+
     // ---- syntax ----
 
     /// The text cannot be parsed.

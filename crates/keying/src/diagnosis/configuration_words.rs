@@ -55,6 +55,17 @@ impl Configuration {
                 format!("the file holds secrets and others may read it (mode {mode:03o})"),
                 format!("chmod 600 {file}"),
             ),
+            Self::HalfWritten { file, empty, ends } => {
+                let state = if *empty { "is empty" } else { "is not there any more" };
+                let effect = match ends {
+                    Some(conn) => format!("end connection {conn} and others"),
+                    None => "return to the defaults".to_owned(),
+                };
+                say(
+                    format!("{file} {state}: perhaps it is being written"),
+                    format!("to {effect}, write a comment into it"),
+                )
+            }
             Self::Syntax { why } => why.words(),
             Self::WrittenTwice { first } => {
                 say(format!("is written twice, first at {first}: the last one holds"), "remove one")

@@ -19,6 +19,26 @@ pub enum Unsent {
     TooLong(ExchangeType),
 }
 
+/// Reason why a key or a signature has not been computed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Uncomputed {
+    /// No key pair could be made.
+    KeyPair {
+        /// The method. `None`: another reason than the library's.
+        method: Option<KeId>,
+        /// The library's own words. Empty: not known.
+        why: String,
+    },
+    /// The engine does not support the suite that both sides agreed on.
+    Suite,
+    /// Too many computations for strangers wait.
+    TooMany,
+    /// The thread was not started, for this reason.
+    NotStarted(String),
+    /// The thread has panicked.
+    Panicked,
+}
+
 /// Reason why something that was asked for is not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotDone {
@@ -52,12 +72,26 @@ pub enum NotDone {
     Initiating,
     /// No connection of this name is loaded.
     NotLoaded(String),
-    /// This connection has no child of this name.
-    NoChild(String, String),
+    /// The connection, or any connection, has no child of this name.
+    NoChild(String),
+    /// No SA matches a command.
+    NoMatch {
+        /// The command, as a verb.
+        to: &'static str,
+    },
+    /// Reauthentication is not built.
+    Reauthentication,
     /// The child of this name is a shunt.
     Shunt(String),
     /// The connection names no address of the peer.
     NoAddress,
+}
+
+impl NotDone {
+    /// A command names a connection or child that is not loaded.
+    pub fn is_unknown_name(&self) -> bool {
+        matches!(self, Self::NotLoaded(_) | Self::NoChild(_))
+    }
 }
 
 entries! {
@@ -157,8 +191,8 @@ entries! {
     } = "cannot-send" by ThisMachine;
     /// A key or a signature has not been computed.
     NotComputed {
-        /// Sentence that says which, and why.
-        what: String,
+        /// Reason.
+        why: Uncomputed,
     } = "not-computed" by ThisMachine;
 
     // ---- the end ----

@@ -6,13 +6,13 @@ use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, say};
-use super::key_exchange::{KeyExchange, NotDone, Unsent};
+use super::key_exchange::{KeyExchange, NotDone, Uncomputed, Unsent};
 use super::negotiation::{list_proposals, shorten};
 
 impl KeyExchange {
     /// No key pair could be made for a key exchange.
     pub fn no_key_pair() -> Self {
-        Self::NotComputed { what: "no key pair could be made".to_owned() }
+        Self::NotComputed { why: Uncomputed::KeyPair { method: None, why: String::new() } }
     }
 
     /// The peer has answered a protected request with this error.
@@ -129,7 +129,7 @@ impl KeyExchange {
                 format!("the {exchange} request does not fit into a message"),
                 "configure fewer proposals, or fewer selectors for one child",
             ),
-            Self::NotComputed { what } => say(what.clone(), ""),
+            Self::NotComputed { why } => say(why.to_string(), ""),
             Self::PeerDeleted { child: false } => say("the peer deleted the IKE_SA", ""),
             Self::PeerDeleted { child: true } => say("the peer deleted the CHILD_SA", ""),
             Self::PeerRestarted => say("the peer has lost the IKE_SA", ""),
@@ -139,11 +139,34 @@ impl KeyExchange {
             Self::LifetimeOver { child: true } => {
                 say("its lifetime was over and it had not been rekeyed", "")
             }
-            Self::NotDone { why } => say(why.to_string(), ""),
+            Self::NotDone { why } => say(why.to_string(), why.remedy()),
             Self::ChildLimit { holder, children, setting } => say(
                 format!("{holder} has {children} CHILD_SAs already ({setting})"),
                 format!("raise {setting}, or let the peer use fewer children"),
             ),
+        }
+    }
+}
+
+impl fmt::Display for Uncomputed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyPair { method: Some(method), why } => write!(f, "unable to make a {method} key: {why}"),
+            Self::KeyPair { method: None, .. } => f.write_str("no key pair could be made"),
+            Self::Suite => f.write_str("the suite agreed on is not supported"),
+            Self::TooMany => f.write_str("too many computations for other peers wait"),
+            Self::NotStarted(why) => write!(f, "a computation was not started: {why}"),
+            Self::Panicked => f.write_str("a computation ended badly"),
+        }
+    }
+}
+
+impl NotDone {
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::NoAddress => "name the peer's address in remote_addrs, or let the peer initiate",
+            Self::Reauthentication => "terminate and initiate, or rekey",
+            _ => "",
         }
     }
 }
@@ -153,7 +176,7 @@ impl fmt::Display for NotDone {
         f.write_str(match self {
             Self::Terminated => "the IKE_SA was terminated",
             Self::Cancelled => "cancelled",
-            Self::Stopping => crate::STOPPING,
+            Self::Stopping => "the daemon is stopping",
             Self::Changed => "the connection has been changed",
             Self::Unloaded => "the connection has been unloaded",
             Self::ChildRemoved => "the child is not configured any more",
@@ -166,10 +189,16 @@ impl fmt::Display for NotDone {
             Self::NotEstablished => "IKE_SA is not established",
             Self::Initiating => "is being initiated already",
             Self::NoAddress => "unable to initiate to %any",
-            Self::NotLoaded(conn) => return write!(f, "connection {conn} is not loaded"),
-            Self::NoChild(conn, child) => return write!(f, "connection {conn} has no child {child}"),
+            Self::Reauthentication => "reauthentication is not built",
+            Self::NotLoaded(conn) => {
+                return write!(f, "IKE_SA config '{}' not found", conn.escape_debug());
+            }
+            Self::NoChild(child) => {
+                return write!(f, "CHILD_SA config '{}' not found", child.escape_debug());
+            }
+            Self::NoMatch { to } => return write!(f, "no matching SAs to {to} found"),
             Self::Shunt(child) => {
-                return write!(f, "child {child} is a shunt, there is nothing to negotiate");
+                return write!(f, "'{}' is a shunt, there is nothing to negotiate", child.escape_debug());
             }
         })
     }

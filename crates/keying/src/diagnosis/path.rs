@@ -27,6 +27,33 @@ impl std::fmt::Display for Unanswered {
     }
 }
 
+/// Reason why a DNS name has no address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unresolved {
+    /// The resolver has answered, and knows no address.
+    NoAddress,
+    /// The resolver has not answered.
+    Silent {
+        /// Time that it had, in seconds.
+        seconds: u64,
+    },
+    /// The resolver's own words.
+    Resolver(String),
+    /// The resolver was not asked, for this reason of our own.
+    NotAsked(String),
+}
+
+impl std::fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoAddress => f.write_str("it has no address"),
+            Self::Silent { seconds } => write!(f, "no answer from the resolver within {seconds} s"),
+            Self::Resolver(why) => f.write_str(why),
+            Self::NotAsked(why) => write!(f, "the resolver is not asked: {why}"),
+        }
+    }
+}
+
 entries! {
     /// Reaching the peer.
     Path, PathEntry;
@@ -53,10 +80,12 @@ entries! {
         /// The operating system's own words.
         why: String,
     } = "route-unknown" by ThisMachine;
-    /// The peer's DNS name cannot be resolved.
+    /// A DNS name in `local_addrs` or `remote_addrs` cannot be resolved.
     NoName {
         /// The names.
         names: Vec<String>,
+        /// Reason, for the last one that was looked up. `None`: not known.
+        why: Option<Unresolved>,
     } = "name-unresolved" by ThisMachine;
     /// Our address has changed while we were initiating.
     AddressChanged {
@@ -94,10 +123,12 @@ impl Path {
             Self::RouteUnknown { remote, why } => {
                 say(format!("the route to {remote} is not known: {why}"), "")
             }
-            Self::NoName { names } => say(
-                format!("the peer's name ({}) cannot be resolved", names.join(", ")),
-                "check it and the resolver",
-            ),
+            Self::NoName { names, why } => {
+                let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+                let (noun, list) = (if names.len() == 1 { "name" } else { "names" }, names.join(", "));
+                let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                say(format!("the {noun} {list} cannot be resolved{why}"), "check it and the resolver")
+            }
             Self::AddressChanged { from, to } => {
                 say(format!("our address has changed from {from} to {to}"), "")
             }

@@ -1,5 +1,7 @@
 //! Entries of the area selectors: traffic selectors that two sides do not agree on.
 
+use std::net::IpAddr;
+
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::selector::TrafficSelector;
@@ -36,6 +38,17 @@ pub enum AnswerFault {
     NotHosts,
     /// They make too many pairs. Their number.
     Pairs(usize),
+}
+
+/// Reason why the policies of a child cannot be installed as a trap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrapFault {
+    /// The child has no policies.
+    NoPolicies,
+    /// The selectors depend on the peer's address, which is not known.
+    NoRemote,
+    /// The selectors depend on our address, and there is no route to the peer at this address.
+    NoRoute(IpAddr),
 }
 
 entries! {
@@ -79,12 +92,19 @@ entries! {
         /// Selectors that the peer asks for.
         asked: Pair,
     } = "too-many-pieces" by Peer;
+    /// The policies of a child cannot be installed as a trap, so no packet brings it up.
+    NoTrap {
+        /// Name of the child.
+        child: String,
+        /// Reason.
+        why: TrapFault,
+    } = "trap-not-installed" by Configuration;
 }
 
 impl Selectors {
     pub(super) fn notify(&self) -> Option<Notify> {
         let kind = match self {
-            Self::BadAnswer { .. } => return None,
+            Self::BadAnswer { .. } | Self::NoTrap { .. } => return None,
             Self::Unacceptable { .. } | Self::Narrows { .. } | Self::SameHost { .. } => {
                 NotifyType::TS_UNACCEPTABLE
             }
@@ -126,6 +146,26 @@ impl Selectors {
             Self::TooManyPieces { asked } => {
                 say(format!("the peer has no room for so many selectors any more: {asked}"), "")
             }
+            Self::NoTrap { child, why } => why.words(child),
+        }
+    }
+}
+
+impl TrapFault {
+    fn words(self, child: &str) -> Words {
+        match self {
+            Self::NoPolicies => say(
+                format!("no trap for {child}: it is configured without policies (policies = no)"),
+                "take policies = no out, or start the child by another start_action",
+            ),
+            Self::NoRemote => say(
+                format!("installing trap {child} failed, remote address unknown"),
+                "name the peer in remote_addrs, or its networks in remote_ts",
+            ),
+            Self::NoRoute(remote) => say(
+                format!("installing trap {child} failed, no route to the peer at {remote}"),
+                "add a route, or name our address in local_addrs",
+            ),
         }
     }
 }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use ironswan_crypto::rng::Rng;
 
-use super::order::{AttemptId, CommandError, Order, STOPPING, Start};
+use super::order::{AttemptId, Order, Start};
 use super::{Due, Tunnels};
-use crate::diagnosis::NotDone;
-use crate::{ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, Policy, PrivateKey, SharedKey};
+use crate::diagnosis::{Configuration, NotDone, RequestFault};
+use crate::{
+    ChildAction, ChildConfig, ChildKind, Connection, Diagnosis, Fingerprint, Policy, PrivateKey, SharedKey,
+};
 
 impl Tunnels {
     /// Loads a connection, or takes over the difference to the loaded one of the same name. Nothing
@@ -94,28 +96,26 @@ impl Tunnels {
     ///
     /// # Errors
     /// When nothing has this name, or it cannot be initiated.
-    pub fn command(&mut self, conn: Option<&str>, child: Option<&str>) -> Result<Start, CommandError> {
+    pub fn command(&mut self, conn: Option<&str>, child: Option<&str>) -> Result<Start, Diagnosis> {
         if self.stopping {
-            return Err(CommandError::Refused(STOPPING.to_owned()));
+            return Err(NotDone::Stopping.into());
         }
-        let no_child = |child| CommandError::NotFound(format!("CHILD_SA config '{child}'"));
+        let no_child = |child: &str| NotDone::NoChild(child.to_owned());
         let conn = match (conn, child) {
             (Some(name), _) => {
-                let none = || CommandError::NotFound(format!("IKE_SA config '{name}'"));
-                self.loaded.connection(name).ok_or_else(none)?
+                self.loaded.connection(name).ok_or_else(|| NotDone::NotLoaded(name.to_owned()))?
             }
             (None, Some(child)) => {
                 let loaded = self.loaded.read();
                 let mut all = loaded.connections().values();
                 all.find(|c| c.child(child).is_some()).cloned().ok_or_else(|| no_child(child))?
             }
-            (None, None) => return Err(CommandError::NotFound("a name to initiate was".to_owned())),
+            (None, None) => return Err(Configuration::BadRequest { why: RequestFault::NoSelector }.into()),
         };
         if let Some(child) = child
             && conn.child(child).ok_or_else(|| no_child(child))?.kind != ChildKind::Protect
         {
-            let why = format!("'{child}' is a shunt, there is nothing to negotiate");
-            return Err(CommandError::Refused(why));
+            return Err(NotDone::Shunt(child.to_owned()).into());
         }
         self.cancel(&conn.name);
         let start = Start::automatic(self.new_id(), &conn.name, vec![child.map(str::to_owned)]);

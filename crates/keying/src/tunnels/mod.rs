@@ -42,10 +42,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::diagnosis::NotDone;
-use crate::{Level, Limits, Policy, Shared, Timers};
+use crate::{Diagnosis, Level, Limits, Policy, Shared, Timers};
 
 pub use close::{Close, Ended, Tried};
-pub use order::{AttemptId, CommandError, IkeId, Order, STOPPING, Start, Ticket};
+pub use order::{AttemptId, IkeId, Order, Start, Ticket};
 pub use report::Report;
 pub use trouble::{Down, Next};
 
@@ -198,6 +198,12 @@ impl Tunnels {
     fn say(&mut self, level: Level, conn: Option<&str>, text: impl Into<String>) {
         let (conn, text) = (conn.map(str::to_owned), text.into());
         self.orders.push_back(Order::Say { level, conn, ike: None, text });
+    }
+
+    /// Lines that say why something has failed, with this text before the reason.
+    fn say_why(&mut self, level: Level, conn: Option<&str>, context: &str, why: Diagnosis) {
+        let (conn, context) = (conn.map(str::to_owned), context.to_owned());
+        self.orders.push_back(Order::SayWhy { level, conn, context, why });
     }
 
     /// A line about one IKE_SA.

@@ -12,30 +12,6 @@ use crate::{Connection, Diagnosis, Level};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ticket(pub u64);
 
-/// Reason for callers who ask for something new after `Tunnels::stop`.
-pub const STOPPING: &str = "the daemon is stopping";
-
-/// Why a command was not even begun.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CommandError {
-    /// Nothing has that name or id.
-    NotFound(String),
-    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text
-    /// says why.
-    Refused(String),
-}
-
-impl std::fmt::Display for CommandError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound(what) => write!(f, "{what} not found"),
-            Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for CommandError {}
-
 /// Identifies an IKE_SA for its whole life (VICI `uniqueid`). The protocol gives the number, and a
 /// rekeyed IKE_SA has a new one; policy only hands it back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -152,6 +128,17 @@ pub enum Order {
         ike: Option<IkeId>,
         /// The line.
         text: String,
+    },
+    /// Lines for the log that say why something has failed.
+    SayWhy {
+        /// How much it matters.
+        level: Level,
+        /// The connection's name.
+        conn: Option<String>,
+        /// Text before the reason. May be empty.
+        context: String,
+        /// The reason.
+        why: Diagnosis,
     },
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ironswan_wire::selector::PacketSelector;
 
 use super::{AttemptId, Ended, IkeId, Start, Ticket};
+use crate::diagnosis::Unresolved;
 use crate::{ChildAction, ChildConfig, Diagnosis};
 
 /// Report of a protocol. `conn` is a connection's name; a `child` of `None` is the IKE_SA alone.
@@ -121,10 +122,8 @@ pub enum Report {
     Resolved {
         /// The DNS name.
         name: String,
-        /// Its addresses; none: the look-up has failed.
-        addrs: Vec<IpAddr>,
-        /// The resolver's reason for a failure.
-        error: Option<String>,
+        /// Its addresses, at least one; or the reason why the look-up has failed.
+        addrs: Result<Vec<IpAddr>, Unresolved>,
         /// The IKE_SA that has asked, and waits for [`Order::GoOn`](super::Order::GoOn); `None`: an
         /// order has asked.
         ike: Option<IkeId>,

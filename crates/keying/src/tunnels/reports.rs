@@ -8,7 +8,7 @@ use ironswan_wire::selector::PacketSelector;
 
 use super::later::Later;
 use super::{Close, Down, Due, Ended, IkeId, Next, Order, Report, Start, Ticket, Tried, Tunnels};
-use crate::diagnosis::KeyExchange;
+use crate::diagnosis::{KeyExchange, Path, Unresolved};
 use crate::limits::{ADDRESSES_PER_NAME, RETRY_SOON};
 use crate::{ChildAction, ChildConfig, Diagnosis, Level, Policy, jitter};
 
@@ -43,11 +43,11 @@ impl Tunnels {
             Report::Act { conn, child, action } => self.act(&conn, &child, action),
             Report::Changed { conn, child } => self.start_action(&conn, &child),
             Report::Ended(ended) => self.ended(now, rng, ended, at_work),
-            Report::Resolved { name, addrs, error, ike } => {
+            Report::Resolved { name, addrs, ike } => {
                 if ike.is_none() {
                     self.names.no_longer_asked(&name);
                 }
-                self.resolved(now, rng, &name, &addrs, error);
+                self.resolved(now, rng, &name, addrs);
                 self.orders.extend(ike.map(Order::GoOn));
             }
             Report::TrapRouted { conn, child, local } => self.trap_routed(&conn, &child, local),
@@ -230,24 +230,21 @@ impl Tunnels {
         now: Instant,
         rng: &mut dyn Rng,
         name: &str,
-        addrs: &[IpAddr],
-        error: Option<String>,
+        addrs: Result<Vec<IpAddr>, Unresolved>,
     ) {
-        let Some(answered) = self.names.answered(name, !addrs.is_empty()) else { return };
+        let Some(answered) = self.names.answered(name, addrs.is_ok()) else { return };
         let pause = jitter::less(rng, answered.period, answered.period / 5);
         self.timers.set(Due::Name(name.to_owned()), now + pause);
-        if addrs.is_empty() {
-            if answered.begins_to_fail {
-                let why = error.unwrap_or_else(|| "it has no address".to_owned());
-                let line = format!(
-                    "the name '{name}' cannot be resolved: {why}; check it and the resolver; trying again in {:.0}s",
-                    pause.as_secs_f64()
-                );
-                self.say(Level::Error, None, line);
+        let addrs = match addrs {
+            Ok(addrs) => addrs,
+            Err(why) if answered.begins_to_fail => {
+                let context = format!("trying again in {:.0}s", pause.as_secs_f64());
+                let why = Path::NoName { names: vec![name.to_owned()], why: Some(why) };
+                return self.say_why(Level::Error, None, &context, why.into());
             }
-            return;
-        }
-        let addrs = self.loaded.read().connections().in_known_order(name, addrs, ADDRESSES_PER_NAME);
+            Err(_) => return,
+        };
+        let addrs = self.loaded.read().connections().in_known_order(name, &addrs, ADDRESSES_PER_NAME);
         let list: Vec<String> = addrs.iter().map(ToString::to_string).collect();
         let users = self.loaded.write().connections_mut().set_resolved(name, addrs);
         if let Some(users) = users {

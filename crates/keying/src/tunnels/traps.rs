@@ -2,6 +2,7 @@
 //! may have to wait for an address: of the peer, whose name is not resolved yet, or of ours, which
 //! the routing table knows.
 
+use crate::diagnosis::{Selectors, TrapFault};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -66,8 +67,7 @@ impl Tunnels {
         let Some(conn) = self.loaded.connection(conn) else { return };
         let Some(config) = conn.child(child) else { return };
         if !config.policies {
-            let line = format!("no trap for {child}: it is configured without policies (policies = no)");
-            return self.say(Level::Warn, Some(&conn.name), line);
+            return self.no_trap(Level::Warn, &conn, child, TrapFault::NoPolicies);
         }
         let locals = self.loaded.hosts(&conn.local_addrs);
         let here = locals.first().copied();
@@ -84,10 +84,7 @@ impl Tunnels {
                 let line = format!("trap {child} waits until the peer's name is resolved");
                 return self.say(Level::Info, Some(&conn.name), line);
             }
-            None => {
-                let line = format!("installing trap {child} failed, remote address unknown");
-                return self.say(Level::Error, Some(&conn.name), line);
-            }
+            None => return self.no_trap(Level::Error, &conn, child, TrapFault::NoRemote),
             Some(remote) => remote,
         };
         let local = locals.into_iter().find(|a| a.is_ipv4() == remote.is_ipv4());
@@ -109,12 +106,18 @@ impl Tunnels {
         let remote = self.loaded.hosts(&conn.remote_addrs).first().copied();
         match (local, remote) {
             (Some(local), Some(remote)) => self.set_trap(conn, child, local, remote),
-            (None, _) => {
-                let line = format!("installing trap {child} failed, no route to the peer");
-                self.say(Level::Error, Some(&conn.name), line);
+            (None, Some(remote)) => {
+                self.no_trap(Level::Error, &conn, child, TrapFault::NoRoute(remote));
             }
-            (Some(_), None) => {}
+            // The name of the peer has lost its addresses meanwhile.
+            (_, None) => {}
         }
+    }
+
+    /// Says why a child has no trap.
+    fn no_trap(&mut self, level: Level, conn: &Connection, child: &str, why: TrapFault) {
+        let why = Selectors::NoTrap { child: child.to_owned(), why };
+        self.say_why(level, Some(&conn.name), "", why.into());
     }
 
     fn set_trap(&mut self, conn: Arc<Connection>, child: &str, local: IpAddr, remote: IpAddr) {

@@ -169,7 +169,7 @@ impl Node {
     fn serve(&mut self, now: Instant, id: RequestId, request: Request) {
         let completion = request.compute().unwrap_or(match request {
             Request::Usage { .. } => Completion::Usage { last_inbound: None },
-            Request::Resolve { .. } => Completion::Addresses { addrs: Vec::new(), error: None },
+            Request::Resolve { .. } => Completion::Addresses(Ok(Vec::new())),
             // Every tunnel names its address.
             _ => Completion::Route { local: None },
         });

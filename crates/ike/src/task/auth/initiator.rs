@@ -24,8 +24,8 @@ struct Proving {
 
 impl Exchange for Proving {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
-        if let Completion::Failed { error } = completion {
-            return cx.close(sa, Close::Failed(KeyExchange::NotComputed { what: error }.into()));
+        if let Completion::Failed { why } = completion {
+            return cx.close(sa, Close::Failed(why));
         }
         let step = self.prover.resume(completion);
         proved(cx, sa, self.prover, step);
@@ -55,11 +55,11 @@ impl Exchange for Verifying {
             // The attempt has been taken back meanwhile.
             return;
         }
-        if let Completion::Failed { error } = completion {
+        if let Completion::Failed { why } = completion {
             let child = conclude(sa);
             cx.say_deleted(sa);
             put_back(sa, child);
-            return cx.close(sa, Close::Failed(KeyExchange::NotComputed { what: error }.into()));
+            return cx.close(sa, Close::Failed(why));
         }
         let step = self.verifier.resume(completion);
         verified(cx, sa, *self, step);

@@ -36,9 +36,9 @@ struct AnswerAuth {
 
 impl Exchange for AnswerAuth {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
-        if let Completion::Failed { error } = completion {
+        if let Completion::Failed { why } = completion {
             // An honest peer asks again.
-            return cx.close(sa, Close::Failed(KeyExchange::NotComputed { what: error }.into()));
+            return cx.close(sa, Close::Failed(why));
         }
         if !is_loaded(cx, sa) {
             // The connection has been changed or unloaded meanwhile. A key that is not configured

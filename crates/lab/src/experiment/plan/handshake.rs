@@ -148,13 +148,10 @@ fn failed(why: &str) -> LabError {
 
 fn answer(request: Request, n: usize) -> Result<Completion, LabError> {
     match (request.compute(), request) {
-        (Some(Completion::Failed { error }), _) => Err(failed(&error)),
+        (Some(Completion::Failed { why }), _) => Err(failed(&why.to_string())),
         (Some(answer), _) => Ok(answer),
         (None, Request::Usage { .. }) => Ok(Completion::Usage { last_inbound: None }),
-        (None, Request::Resolve { name }) => {
-            let error = Some(format!("{name} is not looked up here"));
-            Ok(Completion::Addresses { addrs: vec![], error })
-        }
+        (None, Request::Resolve { .. }) => Ok(Completion::Addresses(Ok(Vec::new()))),
         (None, _) => Ok(Completion::Route { local: Some(address(n)) }),
     }
 }
