@@ -253,6 +253,12 @@ impl Connection {
         !self.remote_addrs.is_empty() && self.remote_addrs.iter().all(one)
     }
 
+    /// True when each side has to prove the same identity by the same method and keys.
+    pub fn authenticates_like(&self, other: &Self) -> bool {
+        let of = |c: &Self| (c.local_id.clone(), c.local_auth.clone(), c.remote_auth.clone());
+        of(self) == of(other) && self.remote_id == other.remote_id
+    }
+
     /// True when both are the same to the peer: they differ at most in what concerns this end only,
     /// and in children.
     pub fn is_same_to_peer(&self, other: &Self) -> bool {

@@ -125,7 +125,7 @@ fn a_peer_with_another_address_is_looked_for_there() {
 // ---- older IKE_SAs of the same peer ----
 
 fn older(id: u64) -> Older {
-    Older { id: IkeId(id), stands: true, before: true, crossed: false }
+    Older { id: IkeId(id), stands: true, before: true, later: false, initial_contact: false, crossed: false }
 }
 
 #[test]
@@ -141,6 +141,23 @@ fn unique_says_whether_a_new_ike_sa_stands_beside_replaces_or_yields_to_an_older
     }
     // The new one is not refused for one that is ending, or that both sides have begun at once.
     assert_eq!(contact::duplicates(Unique::Keep, false, &list[1..]), none);
+}
+
+#[test]
+fn one_that_the_peer_has_asked_for_before_another_yields_to_that_one() {
+    let later = Older { before: false, later: true, ..older(1) };
+    let says = Older { initial_contact: true, ..later };
+    for (unique, later_wins, says_wins) in [
+        (Unique::No, false, true),
+        (Unique::Keep, true, true),
+        (Unique::Replace, true, true),
+        (Unique::Never, false, false),
+    ] {
+        let yields = |older| contact::duplicates(unique, false, &[older]).is_none();
+        assert_eq!((yields(later), yields(says)), (later_wins, says_wins), "{unique:?}");
+        // One that is ending has nobody yield to it.
+        assert!(!yields(Older { stands: false, ..says }), "{unique:?}");
+    }
 }
 
 #[test]

@@ -100,12 +100,16 @@ fn an_attempt_whose_connection_is_changed_or_unloaded_ends_as_the_new_configurat
             let now = w.now();
             w.nodes[0].release(now);
             w.run(400 * S);
-            if automatic && unload {
+            if unload {
                 w.assert_empty();
             } else {
                 w.assert_one();
             }
-            assert_eq!(ticket.and_then(|t| w.nodes[0].done.get(&t)), ticket.map(|_| &Ok(())), "{story}");
+            let result = match unload {
+                true => Err("the connection has been unloaded".to_owned()),
+                false => Ok(()),
+            };
+            assert_eq!(ticket.and_then(|t| w.nodes[0].done.get(&t)), ticket.map(|_| &result), "{story}");
             assert_no_attempt(&w);
             w.audit();
         }

@@ -35,5 +35,6 @@ mod suites;
 mod transport;
 mod trouble;
 mod turns;
+mod under_way;
 mod weather;
 mod wide;

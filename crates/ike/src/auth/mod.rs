@@ -15,6 +15,7 @@ pub(crate) mod psk;
 pub(crate) mod signature;
 
 use ironswan_crypto::prf::Prf;
+use ironswan_keying::PublicKey;
 use ironswan_keying::diagnosis::ProofFault;
 use ironswan_wire::ike::payload::Auth;
 use ironswan_wire::secret::Secret;
@@ -53,6 +54,11 @@ pub(crate) enum Step<T> {
 pub(crate) trait Prover: Send {
     /// The method in lines of the log, in charon's words.
     fn name(&self) -> &'static str;
+
+    /// Our public key, when the proof takes a private key, which may be unloaded meanwhile.
+    fn key(&self) -> Option<&PublicKey> {
+        None
+    }
 
     /// Begins to make AUTH over these octets.
     fn prove(&self, octets: Vec<u8>) -> Step<Auth>;

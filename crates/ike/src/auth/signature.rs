@@ -51,6 +51,10 @@ impl Prover for Signer {
         NAME
     }
 
+    fn key(&self) -> Option<&PublicKey> {
+        Some(&self.key.public)
+    }
+
     fn prove(&self, octets: Vec<u8>) -> Step<Auth> {
         Step::Ask(Request::Sign { secret: self.key.secret.clone(), message: octets })
     }

@@ -82,45 +82,33 @@ impl Endpoint {
         if idle && !more && (closing > 0 || had_work) && closing == ids.len() {
             if sa.is_up() {
                 sa.work_mut().push(Task::DeleteIke(DeleteIke::default()));
-            } else {
+            } else if sa.attempt().automatic {
                 self.give_up(now, sa, NotDone::Changed);
             }
         }
     }
 
-    /// Ends an IKE_SA that is being set up by itself.
-    fn give_up(&mut self, now: Instant, sa: &mut IkeSa, why: NotDone) {
-        if sa.is_initiator()
-            && sa.attempt().automatic
-            && matches!(sa.state(), IkeState::Created | IkeState::Connecting)
-        {
+    /// Ends an attempt of ours that has not come up.
+    pub(super) fn give_up(&mut self, now: Instant, sa: &mut IkeSa, why: NotDone) {
+        if sa.is_initiator() && matches!(sa.state(), IkeState::Created | IkeState::Connecting) {
             self.let_go(now, sa, why);
         }
     }
+}
 
-    /// Closes the children of an IKE_SA whose configured `start_action` is one of these; with the
-    /// last one the IKE_SA.
-    pub(super) fn close_begun(
-        &mut self,
-        now: Instant,
-        sa: &mut IkeSa,
-        why: NotDone,
-        begun: impl Fn(ChildAction) -> bool,
-    ) {
-        if !sa.is_up() {
-            return self.give_up(now, sa, why);
-        }
-        let (close, keep): (Vec<_>, Vec<_>) = sa.children().partition(|c| begun(c.config.start_action));
-        let close: Vec<_> = close.iter().map(|c| c.id).collect();
-        if close.is_empty() {
-            return;
-        }
-        let task = match keep.is_empty() {
-            true => Task::DeleteIke(DeleteIke::default()),
-            false => Task::DeleteChild(DeleteChild::of(close, None)),
-        };
-        sa.work_mut().push(task);
+/// Closes the children of an established IKE_SA whose configured `start_action` is one of these;
+/// with the last one the IKE_SA.
+pub(super) fn close_begun(sa: &mut IkeSa, begun: impl Fn(ChildAction) -> bool) {
+    let (close, keep): (Vec<_>, Vec<_>) = sa.children().partition(|c| begun(c.config.start_action));
+    let close: Vec<_> = close.iter().map(|c| c.id).collect();
+    if close.is_empty() {
+        return;
     }
+    let task = match keep.is_empty() {
+        true => Task::DeleteIke(DeleteIke::default()),
+        false => Task::DeleteChild(DeleteChild::of(close, None)),
+    };
+    sa.work_mut().push(task);
 }
 
 impl Context<'_> {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::kept::Kept;
 use super::lifecycle::names_in_work;
+use super::load::close_begun;
 use super::todo::Todo;
 use super::{Endpoint, Pending};
 use crate::event::{ChildState, Event, IkeId, Level, Request, Ticket};
@@ -141,19 +142,27 @@ impl Endpoint {
             self.with_sa(now, id, |ep, sa| {
                 if sa.conn().is_same_to_peer(new) {
                     ep.adopt(now, sa, new);
+                } else if !sa.is_up() {
+                    // An attempt on command goes on as it has begun, unless somebody is to prove
+                    // something else by now.
+                    if sa.attempt().automatic || !sa.conn().authenticates_like(new) {
+                        ep.give_up(now, sa, NotDone::Changed);
+                    }
                 } else if Arc::ptr_eq(sa.conn(), old) {
-                    ep.close_begun(now, sa, NotDone::Changed, |action| action != ChildAction::None);
+                    close_begun(sa, |action| action != ChildAction::None);
                 }
             });
         }
     }
 
-    /// A connection has been unloaded.
+    /// A connection has been unloaded. Attempts end, whoever has begun them.
     fn end(&mut self, now: Instant, old: &Arc<Connection>) {
         for id in self.ids_of_conn(&old.name) {
             self.with_sa(now, id, |ep, sa| {
-                if Arc::ptr_eq(sa.conn(), old) {
-                    ep.close_begun(now, sa, NotDone::Unloaded, |action| action == ChildAction::Start);
+                if !sa.is_up() {
+                    ep.give_up(now, sa, NotDone::Unloaded);
+                } else if Arc::ptr_eq(sa.conn(), old) {
+                    close_begun(sa, |action| action == ChildAction::Start);
                 }
             });
         }

@@ -1,6 +1,7 @@
 //! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): describes the IKE_SAs with the same pair of
 //! identities as a new one to `keying::choices::contact`, and carries out what that chooses.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -119,10 +120,14 @@ impl Endpoint {
     /// end once this one is let in ([`Self::end_replaced`]). `None`: it is refused.
     fn check_unique(&mut self, sa: &IkeSa, remote_id: &Identity, initial_contact: bool) -> Option<Leaving> {
         let ids = self.by_ids.get(&(sa.local_id().folded(), remote_id.folded())).into_iter().flatten();
+        let asked = |other: &IkeSa| other.asked().zip(sa.asked()).map(|(other, new)| other.at.cmp(&new.at));
         let others = ids.filter(|id| **id != sa.id()).filter_map(|id| self.sas.get(id)).map(|other| Older {
             id: other.id(),
             stands: stands(other),
-            before: other.established().is_some_and(|at| at <= sa.created()),
+            before: other.established().is_some_and(|at| at <= sa.created())
+                || asked(other) == Some(Ordering::Less),
+            later: asked(other) == Some(Ordering::Greater),
+            initial_contact: other.asked().is_some_and(|asked| asked.initial_contact),
             // [`Self::collapse`] settles these.
             crossed: crossed(sa, other),
         });

@@ -82,7 +82,7 @@ impl IkeSa {
         (sa.local_id, sa.remote_id) = (old.local_id.clone(), old.remote_id.clone());
         sa.path.set_nat(old.nat());
         sa.established = Some(now);
-        sa.attempt.automatic = old.attempt.automatic;
+        (sa.attempt.automatic, sa.asked) = (old.attempt.automatic, old.asked);
         sa
     }
 }

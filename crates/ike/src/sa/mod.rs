@@ -105,6 +105,15 @@ pub(crate) struct Signs {
     pub told_full: bool,
 }
 
+/// The peer's IKE_AUTH request. Its time puts several IKE_SAs of one peer in the order in which the
+/// peer has asked for them, however long each proof takes to be verified.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub at: Instant,
+    /// The request has INITIAL_CONTACT.
+    pub initial_contact: bool,
+}
+
 /// One IKE_SA.
 pub(crate) struct IkeSa {
     id: IkeId,
@@ -133,6 +142,7 @@ pub(crate) struct IkeSa {
     /// The key under which the half-open table knows us.
     half_open: Option<(u64, SocketAddr)>,
     attempt: Attempt,
+    asked: Option<Asked>,
     roam: Roam,
     signs: Signs,
     /// The IKE_SA that replaced this one.
@@ -170,6 +180,7 @@ impl IkeSa {
             init: None,
             half_open: None,
             attempt: Attempt::default(),
+            asked: None,
             roam: Roam::default(),
             signs: Signs { last_in: now, usage_asked: false, busy_peer: None, told_full: false },
             successor: None,
@@ -200,6 +211,16 @@ impl IkeSa {
     /// The authenticated peer, or whom we expect.
     pub(crate) fn remote_id(&self) -> Option<&Identity> {
         self.remote_id.as_ref()
+    }
+
+    /// The peer's IKE_AUTH request; `None` when we are the initiator.
+    pub(crate) fn asked(&self) -> Option<Asked> {
+        self.asked
+    }
+
+    /// The peer asks for this IKE_SA. Only the first time counts.
+    pub(crate) fn ask(&mut self, asked: Asked) {
+        self.asked.get_or_insert(asked);
     }
 
     /// The peer has proved to be this one.

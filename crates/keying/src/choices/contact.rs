@@ -16,8 +16,13 @@ pub struct Older {
     pub id: IkeId,
     /// It is not on its way out.
     pub stands: bool,
-    /// It was established before the new one was begun.
+    /// The peer knew it when it asked for the new one: it was established before the new one was
+    /// begun, or the peer had asked for it before.
     pub before: bool,
+    /// The peer has asked for it after the new one, whose proof took longer to be verified.
+    pub later: bool,
+    /// The peer has sent INITIAL_CONTACT with it.
+    pub initial_contact: bool,
     /// Both sides have begun at once: one of the two ends later, alike on both sides.
     pub crossed: bool,
 }
@@ -47,6 +52,11 @@ pub fn counts_identities(unique: Unique) -> bool {
 /// refused. `initial_contact`: the peer says that it has no other.
 pub fn duplicates(unique: Unique, initial_contact: bool, older: &[Older]) -> Option<Leaving> {
     let ids = |which: &dyn Fn(&Older) -> bool| older.iter().filter(|o| which(o)).map(|o| o.id).collect();
+    // The peer has restarted, or tried again, and wants the one that it has asked for last.
+    let overtaken = |o: &Older| o.stands && o.later && (o.initial_contact || unique == Unique::Replace);
+    if unique != Unique::Never && older.iter().any(overtaken) {
+        return None;
+    }
     match (unique, initial_contact) {
         (Unique::Never, _) => Some(Leaving::default()),
         // The notification speaks of what its sender knew: of IKE_SAs that stood before this one

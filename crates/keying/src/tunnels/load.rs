@@ -21,7 +21,9 @@ impl Tunnels {
     /// | a child | it is closed, and brought up or trapped anew on the same IKE_SA | runs on as agreed |
     /// | anything else of the connection | the same, with its IKE_SA | run on as agreed, and their IKE_SA |
     ///
-    /// A child that has been removed is closed when it was started here, as charon does.
+    /// A child that has been removed is closed when it was started here, as charon does. An attempt
+    /// on command goes on, unless identities, methods of authentication or public keys have
+    /// changed.
     pub fn load(&mut self, conn: Connection) {
         if self.stopping {
             return;
@@ -39,8 +41,9 @@ impl Tunnels {
     }
 
     /// Unloads a connection: its traps and shunts go, children that its `start_action` has started
-    /// are closed, and nothing new is initiated or accepted. Other SAs run on, as in charon. False
-    /// when no connection has this name.
+    /// are closed, attempts of ours that have not come up end, also those on command, and nothing
+    /// new is initiated or accepted. Other SAs run on, as in charon. False when no connection has
+    /// this name.
     pub fn unload(&mut self, name: &str) -> bool {
         let Some(old) = self.forget_connection(name) else { return false };
         self.orders.push_back(Order::End(old));

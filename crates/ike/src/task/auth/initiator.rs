@@ -8,7 +8,7 @@ use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, notifies};
 use super::super::exchange::Exchange;
 use super::super::state::{AUTH_NAME, NewChild, Task};
 use super::super::{create_child, restart};
-use super::{expected_peer, is_fatal, no_proof, our_octets, prover, their_octets, verifier};
+use super::{expected_peer, is_fatal, no_proof, our_octets, prover, resume_proof, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
 use crate::endpoint::{Close, Context, Effect};
 use crate::event::{Completion, Level};
@@ -27,8 +27,10 @@ impl Exchange for Proving {
         if let Completion::Failed { why } = completion {
             return cx.close(sa, Close::Failed(why));
         }
-        let step = self.prover.resume(completion);
-        proved(cx, sa, self.prover, step);
+        match resume_proof(cx, sa, &*self.prover, completion) {
+            Ok(step) => proved(cx, sa, self.prover, step),
+            Err(why) => fail(cx, sa, &why),
+        }
     }
 
     fn name(&self) -> &'static str {

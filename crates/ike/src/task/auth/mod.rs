@@ -34,8 +34,9 @@ use ironswan_wire::ike::payload::{Auth as AuthPayload, Id};
 
 use crate::auth::psk::Psk;
 use crate::auth::signature::{Keys, Signer};
-use crate::auth::{Prover, Verifier, signed_octets};
+use crate::auth::{Prover, Step, Verifier, signed_octets};
 use crate::endpoint::Context;
+use crate::event::Completion;
 use crate::sa::IkeSa;
 use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};
 use ironswan_keying::{Auth, Diagnosis, SharedKey};
@@ -80,8 +81,7 @@ fn prover(
         Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa.local_id(), peer)?))),
         Auth::Pubkey(public) => {
             let Some(key) = cx.policy().private_key(public, sa.local_id()) else {
-                let (local, named) = (sa.local_id().to_string(), !public.is_empty());
-                return Err(Configuration::NoPrivateKey { local, named }.into());
+                return Err(no_private_key(sa, !public.is_empty()));
             };
             // "the Identity hash MUST be announced" by whoever is to verify (RFC 8420 section 2).
             match sa.init().and_then(|init| init.verifies_ed25519) {
@@ -90,6 +90,26 @@ fn prover(
             }
         }
     }
+}
+
+/// Our private key is not loaded. `named`: the connection names its public key.
+fn no_private_key(sa: &IkeSa, named: bool) -> Diagnosis {
+    Configuration::NoPrivateKey { local: sa.local_id().to_string(), named }.into()
+}
+
+/// Goes on with the answer that a method of ours has waited for. The error is that its private key
+/// has been unloaded meanwhile: its signature proves nothing any more.
+fn resume_proof(
+    cx: &Context<'_>,
+    sa: &IkeSa,
+    prover: &dyn Prover,
+    completion: Completion,
+) -> Result<Step<AuthPayload>, Diagnosis> {
+    let is_loaded = |key| cx.policy().private_key(std::slice::from_ref(key), sa.local_id()).is_some();
+    if !prover.key().is_none_or(is_loaded) {
+        return Err(no_private_key(sa, true));
+    }
+    Ok(prover.resume(completion))
 }
 
 /// The method by which this peer proves who it is. The error says what it lacks.

@@ -9,11 +9,11 @@ use ironswan_wire::ike::payload::{Auth, Id, find_notify};
 use super::super::answer_child;
 use super::super::exchange::Exchange;
 use super::super::state::AUTH_NAME;
-use super::{no_proof, our_octets, prover, their_octets, verifier};
+use super::{no_proof, our_octets, prover, resume_proof, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
 use crate::endpoint::{About, Close, Context, Effect};
 use crate::event::{Completion, IkeState, Level};
-use crate::sa::IkeSa;
+use crate::sa::{Asked, IkeSa};
 use ironswan_keying::diagnosis::{Authentication, CANDIDATES, Candidate, KeyExchange, Misfit};
 use ironswan_keying::{Childless, Diagnosis};
 
@@ -46,8 +46,10 @@ impl Exchange for AnswerAuth {
             return answer(cx, sa, &self.payloads);
         }
         if self.proving {
-            let step = self.prover.resume(completion);
-            proved(cx, sa, *self, step);
+            match resume_proof(cx, sa, &*self.prover, completion) {
+                Ok(step) => proved(cx, sa, *self, step),
+                Err(why) => refuse(cx, sa, &why),
+            }
         } else {
             let step = self.verifier.resume(completion);
             verified(cx, sa, *self, step);
@@ -126,6 +128,8 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
         return Err(Authentication::Eap { peer: peer.clone() }.into());
     };
     let prover = prover(cx, sa, prf, peer)?;
+    let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
+    sa.ask(Asked { at: cx.now(), initial_contact });
     Ok(AnswerAuth {
         payloads: payloads.to_vec(),
         id: idi.clone(),
@@ -192,7 +196,7 @@ fn authorise(sa: &IkeSa, x: &AnswerAuth) -> Result<(), Authentication> {
 
 fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<Auth>) {
     match step {
-        Step::Done(auth) => ask(cx, x, auth),
+        Step::Done(auth) => ask(cx, sa, x, auth),
         Step::Ask(request) => cx.wait_for(sa, request, x),
         Step::Failed(_) => {
             let why = Authentication::CannotSign { ours: sa.local_id().clone() };
@@ -202,9 +206,9 @@ fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<Auth>)
 }
 
 /// AUTH of our side is made: asks whether the peer gets the IKE_SA.
-fn ask(cx: &mut Context<'_>, x: AnswerAuth, auth: Auth) {
+fn ask(cx: &mut Context<'_>, sa: &IkeSa, x: AnswerAuth, auth: Auth) {
     let peer = x.id.identity.clone();
-    let initial_contact = find_notify(&x.payloads, NotifyType::INITIAL_CONTACT).is_some();
+    let initial_contact = sa.asked().is_some_and(|asked| asked.initial_contact);
     let then = Box::new(move |cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosis>| {
         match admitted {
             Ok(()) => establish(cx, sa, &x, auth),
