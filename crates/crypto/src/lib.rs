@@ -7,7 +7,7 @@
 //! | [`prf`] | PRFs and prf+ | 7296 section 2.13, 4868 |
 //! | [`hash`] | SHA-1, for NAT detection | 7296 section 2.23 |
 //! | [`kex`] | key exchange methods | 8031, 5903, 3526, 6989 |
-//! | [`sign`] | Ed25519 and its key files | 8032, 8410 |
+//! | [`sign`] | keys and signatures: RSA, ECDSA, Ed25519 | 8017, 4754, 8032; 7427, 8420 |
 //! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
 //! | [`batch`] | many ESP packets at once | 4303, and those of the ciphers |
 //! | [`icv`] | the ICVs of many AH packets at once | 4302, 4543 |

@@ -23,6 +23,7 @@ use crate::engines::{EngineId, Engines};
 use crate::icv::{self, IcvJob, IcvKey};
 use crate::message::{self, MessageKey};
 use crate::rng::System;
+use crate::sign::{self, KeyKind, Legacy, PrivateKey};
 use crate::testing::{Place, count};
 use crate::{kex, prf};
 
@@ -424,6 +425,77 @@ impl Case for Exchange {
     fn end(&mut self) {
         self.1 = Vec::new();
     }
+}
+
+/// A private key: its file, the numbers in the file (a big number of the library's is the same
+/// bytes from the other end), and for Ed25519 what its seed expands to.
+struct Signer {
+    kind: KeyKind,
+    key: Option<PrivateKey>,
+    secrets: Vec<Secret>,
+}
+
+impl Case for Signer {
+    fn make(&mut self) -> Vec<Place> {
+        let file = PrivateKey::generate(self.kind).ok().and_then(|key| key.to_pkcs8()).expect("a new key");
+        let key = PrivateKey::from_der(file.expose(), Legacy::default()).expect("the same key");
+        let mut secrets = vec![Secret::filled(file.len(), |bytes| {
+            bytes.iter_mut().zip(file.expose().iter().rev()).for_each(|(to, from)| *to = *from);
+        })];
+        if self.kind == KeyKind::Ed25519 {
+            let seed = &file.expose()[file.len() - 32..];
+            let expanded = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA512, seed);
+            secrets.push(Secret::from(expanded.as_ref()));
+        }
+        // The public key inside of the file is no secret, and neither is the name of its algorithm.
+        let public = key.public().spki().to_vec();
+        secrets.push(file);
+        (self.key, self.secrets) = (Some(key), secrets);
+        let mut places = Vec::new();
+        for secret in &self.secrets {
+            let bytes = secret.expose();
+            // No copy of a secret, not even here.
+            let secret_part = |at: usize| {
+                let part = &bytes[at..(at + 32).min(bytes.len())];
+                let known = |w: &[u8]| part.windows(8).any(|p| p == w || p.iter().rev().eq(w));
+                !public.windows(8).any(known)
+            };
+            let parts = (0..bytes.len()).step_by(32).filter(|at| secret_part(*at));
+            places.extend(parts.map(|at| (bytes.as_ptr().addr() + at, 32.min(bytes.len() - at))));
+        }
+        places
+    }
+
+    fn work(&mut self) {
+        let Some(key) = &self.key else { return };
+        for hash in key.public().hashes() {
+            for pss in [false, true] {
+                let scheme = key.public().scheme(*hash, pss).expect("an algorithm of the key");
+                let signature = key.sign(scheme, Legacy::default(), b"octets").expect("a signature");
+                assert_eq!(key.public().verify(scheme, Legacy::default(), b"octets", &signature), Ok(()));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        (self.key, self.secrets) = (None, Vec::new());
+    }
+}
+
+#[test]
+fn nothing_of_a_private_key_is_left_when_it_is_dropped() {
+    alone("batch::wiped::nothing_of_a_private_key_is_left_when_it_is_dropped", || {
+        let (mut search, mut tally) = (Search::new(), Tally::default());
+        let kinds = sign::Curve::ALL.map(KeyKind::Ecdsa);
+        for kind in kinds.into_iter().chain([KeyKind::Ed25519, KeyKind::Rsa(2048)]) {
+            for used in [false, true] {
+                tally.look(&mut search, &format!("{kind}"), used, &|| {
+                    Box::new(Signer { kind, key: None, secrets: Vec::new() })
+                });
+            }
+        }
+        tally.end();
+    });
 }
 
 #[test]

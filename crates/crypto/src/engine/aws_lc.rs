@@ -1,12 +1,14 @@
-//! AWS-LC through aws-lc-rs: system randomness, SHA-1, X25519 (RFC 8031), ECDH over the NIST curves
-//! (RFC 5903), and Ed25519 (RFC 8032).
+//! AWS-LC through aws-lc-rs: system randomness, SHA-1 and SHA-2, X25519 (RFC 8031), ECDH over the
+//! NIST curves (RFC 5903), and Ed25519 (RFC 8032).
 //!
 //! Safe code only. Not here: everything that aws-lc-rs has no interface for (`aws_lc_sys`).
 
 use aws_lc_rs::agreement::{self, Algorithm, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use aws_lc_rs::digest::{self, SHA1_FOR_LEGACY_USE_ONLY};
 use aws_lc_rs::signature::{self, ED25519, Ed25519KeyPair, KeyPair};
 use ironswan_wire::secret::Secret;
+
+use super::aws_lc_sys::rsa::Digest;
 
 /// A curve as IKE names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,8 +53,19 @@ impl Curve {
 /// SHA-1 of `bytes`.
 pub(crate) fn sha1(bytes: &[u8]) -> [u8; 20] {
     let mut out = [0; 20];
-    out.copy_from_slice(digest(&SHA1_FOR_LEGACY_USE_ONLY, bytes).as_ref());
+    out.copy_from_slice(hash(Digest::Sha1, bytes).as_ref());
     out
+}
+
+/// The digest of `bytes`.
+pub(crate) fn hash(by: Digest, bytes: &[u8]) -> digest::Digest {
+    let algorithm = match by {
+        Digest::Sha1 => &SHA1_FOR_LEGACY_USE_ONLY,
+        Digest::Sha256 => &digest::SHA256,
+        Digest::Sha384 => &digest::SHA384,
+        Digest::Sha512 => &digest::SHA512,
+    };
+    digest::digest(algorithm, bytes)
 }
 
 /// Fills `out` from the system's generator. AWS-LC aborts the process when there is none, so this

@@ -3,9 +3,12 @@
 //! ```text
 //! aead.rs   EVP_AEAD_CTX: AES-GCM, ChaCha20-Poly1305, in place, the tag in its own slice
 //! aes.rs    AES_KEY: CBC in place, one block, counter mode, CBC-MAC's chain
+//! bn.rs     BIGNUM
 //! des.rs    DES_key_schedule: 3DES-CBC in place
+//! ecdsa.rs  EC_KEY: ECDSA over the NIST curves
 //! hmac.rs   SHA*_CTX: HMAC whose key is absorbed once
 //! modp.rs   BIGNUM: modular exponentiation in the groups of RFC 3526
+//! rsa.rs    RSA: PKCS#1 v1.5 and PSS
 //! stream.rs the ChaCha20 keystream behind the seeded generator
 //! ```
 //!
@@ -20,14 +23,20 @@
 //! |---|---|
 //! | `aead` | AES-GCM and ChaCha20-Poly1305 |
 //! | `aes` | AES: blocks, CBC, counter mode |
+//! | `bn` | big numbers, wiped when dropped |
 //! | `des` | 3DES in CBC mode |
+//! | `ecdsa` | ECDSA over P-256, P-384 and P-521 |
 //! | `hmac` | HMAC, with the key absorbed once |
 //! | `modp` | modular exponentiation in MODP groups |
+//! | `rsa` | RSA signatures |
 //! | `stream` | the ChaCha20 key stream, for the seeded generator |
 
 pub(crate) mod aead;
 pub(crate) mod aes;
+mod bn;
 pub(crate) mod des;
+pub(crate) mod ecdsa;
 pub(crate) mod hmac;
 pub(crate) mod modp;
+pub(crate) mod rsa;
 pub(crate) mod stream;

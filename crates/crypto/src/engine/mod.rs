@@ -2,8 +2,8 @@
 //!
 //! `aws_lc` is what aws-lc-rs offers safely (system randomness, X25519, ECDH); `aws_lc_sys` is the
 //! rest of AWS-LC, called directly where aws-lc-rs has no interface (finite-field DH, bare CBC,
-//! resumable HMAC) or a slower one (AEAD in place, tag apart). `ipsec_mb` is Intel's multi-buffer
-//! library. Figures are in [`crate::batch`].
+//! resumable HMAC, RSA of every length and salt, ECDSA over digests) or a slower one (AEAD in
+//! place, tag apart). `ipsec_mb` is Intel's multi-buffer library. Figures are in [`crate::batch`].
 //!
 //! # Files
 //!

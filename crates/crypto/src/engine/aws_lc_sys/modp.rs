@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 
 use aws_lc_sys as sys;
 
+use super::bn::Bn;
+
 /// The groups here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Group {
@@ -40,7 +42,7 @@ impl Group {
                 Self::Modp3072 => sys::BN_get_rfc3526_prime_3072(std::ptr::null_mut()),
             }
         };
-        NonNull::new(bn).map(Bn)
+        NonNull::new(bn).map(Bn::own)
     }
 
     /// True when 1 < value < p - 1.
@@ -48,9 +50,9 @@ impl Group {
         let (Some(prime), Some(value)) = (self.prime(), Bn::from_bytes(value)) else { return false };
         // SAFETY: all three pointers are live BIGNUMs; `prime` is ours to change.
         unsafe {
-            sys::BN_sub_word(prime.0.as_ptr(), 1) == 1
-                && sys::BN_cmp_word(value.0.as_ptr(), 1) > 0
-                && sys::BN_cmp(value.0.as_ptr(), prime.0.as_ptr()) < 0
+            sys::BN_sub_word(prime.as_ptr(), 1) == 1
+                && sys::BN_cmp_word(value.as_ptr(), 1) > 0
+                && sys::BN_cmp(value.as_ptr(), prime.as_ptr()) < 0
         }
     }
 
@@ -66,10 +68,10 @@ impl Group {
         // `mont` was made for it.
         let ok = unsafe {
             sys::BN_mod_exp_mont_consttime(
-                result.0.as_ptr(),
-                base.0.as_ptr(),
-                exponent.0.as_ptr(),
-                prime.0.as_ptr(),
+                result.as_ptr(),
+                base.as_ptr(),
+                exponent.as_ptr(),
+                prime.as_ptr(),
                 ctx.0.as_ptr(),
                 mont.0.as_ptr(),
             )
@@ -78,28 +80,8 @@ impl Group {
             return None;
         }
         let mut out = vec![0; self.len()];
-        // SAFETY: `out` has the length given; the function pads on the left or fails, it never
-        // writes beyond.
-        let ok = unsafe { sys::BN_bn2bin_padded(out.as_mut_ptr(), out.len(), result.0.as_ptr()) };
-        (ok == 1).then_some(out)
-    }
-}
-
-/// An owned BIGNUM, wiped when dropped.
-struct Bn(NonNull<sys::BIGNUM>);
-
-impl Bn {
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: reads `bytes` for its length; with a null third argument it allocates a BIGNUM,
-        // which we own.
-        NonNull::new(unsafe { sys::BN_bin2bn(bytes.as_ptr(), bytes.len(), std::ptr::null_mut()) }).map(Self)
-    }
-}
-
-impl Drop for Bn {
-    fn drop(&mut self) {
-        // SAFETY: we own it and nothing uses it afterwards.
-        unsafe { sys::BN_clear_free(self.0.as_ptr()) };
+        result.write(&mut out)?;
+        Some(out)
     }
 }
 
@@ -126,8 +108,7 @@ struct Mont(NonNull<sys::BN_MONT_CTX>);
 impl Mont {
     fn new(modulus: &Bn, ctx: &Ctx) -> Option<Self> {
         // SAFETY: both arguments are live; the modulus is odd (a prime above 2); we own the result.
-        NonNull::new(unsafe { sys::BN_MONT_CTX_new_for_modulus(modulus.0.as_ptr(), ctx.0.as_ptr()) })
-            .map(Self)
+        NonNull::new(unsafe { sys::BN_MONT_CTX_new_for_modulus(modulus.as_ptr(), ctx.0.as_ptr()) }).map(Self)
     }
 }
 
