@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
+use ironswan_keying::diagnosis::{Path, SendFault};
 use ironswan_keying::{Connection, Limits, Target};
 use ironswan_wire::sadb::{Action, ReqId, SaAdd, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
@@ -155,6 +156,11 @@ impl World {
                     self.net.send(now, i, local, t.remote, t.payload);
                 } else {
                     self.nodes[i].unsendable += 1;
+                    let why = SendFault::NotOurs("EADDRNOTAVAIL".to_owned());
+                    let why = Path::NotSent { local, remote: t.remote, why };
+                    if let Some(ike) = t.ike {
+                        self.nodes[i].endpoint.call(now, |e| e.not_sent(ike, why.into()));
+                    }
                 }
             }
         }

@@ -90,11 +90,13 @@ impl Troubles<'_> {
         Some(format!(" for {}: {}{name}{next}", seconds(s, "since"), get(s, "why")))
     }
 
-    /// The line that says what to do about a tunnel that is down. Empty when there is nothing to
-    /// say.
+    /// Lines with the data of the reason why a tunnel is down, and with what to do about it. Empty
+    /// when there is nothing to say.
     fn remedy(&self, conn: &str, child: Option<&str>) -> String {
-        let remedy = self.of(conn, child).and_then(|s| s.get_str("remedy"));
-        remedy.map(|remedy| format!("    to do: {remedy}\n")).unwrap_or_default()
+        let Some(s) = self.of(conn, child) else { return String::new() };
+        let details: String = list(s, "details").iter().map(|line| format!("    {line}\n")).collect();
+        let remedy = s.get_str("remedy").map(|remedy| format!("    to do: {remedy}\n"));
+        details + &remedy.unwrap_or_default()
     }
 }
 

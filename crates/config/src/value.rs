@@ -174,19 +174,6 @@ fn host_name(t: &str) -> bool {
         })
 }
 
-/// The text of an address, which [`address`] reads.
-pub(super) fn address_text(address: &AddrSpec) -> String {
-    match address {
-        AddrSpec::Any => "%any".to_owned(),
-        AddrSpec::Host(ip) => ip.to_string(),
-        AddrSpec::Name(name) => name.clone(),
-        AddrSpec::Range(range) => match range.prefix_len() {
-            Some(len) => format!("{}/{len}", range.start()),
-            None => format!("{}-{}", range.start(), range.end()),
-        },
-    }
-}
-
 /// One item of `local_addrs` or `remote_addrs`.
 pub(super) fn address(text: &str) -> Result<AddrSpec, Wrong> {
     let t = text.trim();

@@ -2,6 +2,7 @@
 //! configurations has understood everything textual, and no protocol has been spoken yet.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,6 +35,21 @@ impl AddrSpec {
             Self::Host(a) => *a == addr,
             Self::Range(r) => r.contains(addr),
             Self::Name(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for AddrSpec {
+    /// The text that `local_addrs` and `remote_addrs` take.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("%any"),
+            Self::Host(ip) => ip.fmt(f),
+            Self::Name(name) => f.write_str(name),
+            Self::Range(range) => match range.prefix_len() {
+                Some(len) => write!(f, "{}/{len}", range.start()),
+                None => write!(f, "{}-{}", range.start(), range.end()),
+            },
         }
     }
 }

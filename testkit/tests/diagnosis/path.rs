@@ -23,6 +23,10 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
         E::NoName => World::pair(1, |c| c[0].remote_addrs = vec![AddrSpec::Name("hub.example".to_owned())]),
         E::AddressGone => roaming(Unique::Keep),
         E::PeerDead => Pair::up(|_| {}).w,
+        E::NotSent => World::pair(1, |_| {}),
+        E::NoLocalAddress => World::pair(1, |c| {
+            c[0].local_addrs = vec![AddrSpec::Host(config::ip("203.0.113.77"))];
+        }),
         _ => roaming(Unique::No),
     };
     match entry {
@@ -35,6 +39,16 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             w.net.mute.insert(1);
             w.rekey_child(0);
             w.run(200 * S);
+        }
+        E::NotSent => {
+            // The interface has lost its address, and nobody has told the gateway yet.
+            w.nodes[0].addrs = vec![config::ip("198.51.100.20")];
+            w.initiate(0);
+            w.run(200 * S);
+        }
+        E::NoLocalAddress => {
+            w.network_changed(0);
+            let _ = w.establish(0);
         }
         E::NoRoute => {
             w.nodes[0].no_routes = true;

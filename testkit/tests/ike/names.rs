@@ -66,7 +66,7 @@ fn a_name_that_cannot_be_resolved_says_so_once_and_is_asked_less_and_less() {
         c.children[0].start_action = ChildAction::Start;
     });
     w.run(3_600 * S);
-    let why = "the name 'hub.example' cannot be resolved: no such name; check it and the resolver";
+    let why = "the name 'hub.example' cannot be resolved: no such name; correct it in remote_addrs";
     assert_eq!(w.nodes[0].count_logged(&format!("s: {why}")), 1, "of the look-ups that keep it fresh");
     assert!(w.nodes[0].logged(&format!("establishing IKE_SA failed: {why}")));
     assert!(w.nodes[0].resolved < 60, "{} in an hour", w.nodes[0].resolved);

@@ -23,7 +23,7 @@ enum End {
     Done(Outcome),
     TimedOut,
     /// Nothing can be sent to the peer, and why.
-    Unreachable(String),
+    Unreachable(Diagnosis),
 }
 
 impl Control {

@@ -2,16 +2,17 @@
 //! before anything else.
 //!
 //! ```text
-//! list-trouble event   NAME { child = net  since = 12  why = ..  name = no-answer  fault = ..  remedy = ..
-//!                             next = retry  next-try = 4 }
+//! list-trouble event   NAME { child = net  since = 12  next = retry  next-try = 4
+//!                             why = ..  name = no-answer  fault = ..  remedy = ..  details = [ .. ] }
 //! answer               machine = [ "forwarding is off: .." ]  links { 192.0.2.1 = "the link wan is down" }
 //! ```
 //! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA
 //! alone was asked for. `since` and `next-try` are seconds. `why` is the sentence of the last
-//! failure, and `name` (of the list of diagnoses), `fault` and `remedy` belong to it; before the
-//! first failure `why` says how far the attempt is. `next` is `trying`, `retry` (with
-//! `next-try`), `packet` or `nothing`. `machine` names what on this machine keeps the tunnels from
-//! carrying anything; `links` has the local addresses of IKE_SAs that no longer work, and why.
+//! failure. `name` (of the list of diagnoses), `fault`, `remedy` and `details` (lines with its
+//! data) belong to it. Before the first failure `why` says how far the attempt is. `next` is
+//! `trying`, `retry` (with `next-try`), `packet` or `nothing`. `machine` names what on this machine
+//! keeps the tunnels from carrying anything; `links` has the local addresses of IKE_SAs that no
+//! longer work, and why.
 
 use std::collections::BTreeSet;
 
@@ -64,6 +65,10 @@ fn trouble(d: &Down) -> Section {
         let remedy = why.remedy();
         if !remedy.is_empty() {
             s.put("remedy", remedy);
+        }
+        let details = why.details();
+        if !details.is_empty() {
+            s.put("details", details);
         }
     }
     match d.next {

@@ -4,11 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ironswan_ike::Endpoint;
 use ironswan_ike::event::{Event, IkeState, Level, Transmit};
 use ironswan_io::clock;
-use ironswan_keying::Joined;
+use ironswan_keying::diagnosis::{Path, SendFault};
+use ironswan_keying::{Diagnosis, Joined};
 use tokio::sync::Notify;
 
 use super::Driver;
@@ -24,7 +26,7 @@ pub(super) struct Unsent {
     /// that is answered, and there are as many as there are addresses.
     stranger_lines: RefCell<RepeatedBy<()>>,
     /// The peer of the last failure, and the reason. `None` after a send that worked.
-    last: RefCell<Option<(IpAddr, String)>>,
+    last: RefCell<Option<(IpAddr, Diagnosis)>>,
     /// Number of failures.
     count: Cell<u64>,
     /// Woken by each failure.
@@ -42,19 +44,22 @@ impl Driver {
         };
         let (remote, now, why) = (t.remote.ip(), clock::now(), describe(t, &e));
         // Nobody waits for a stranger.
-        let due = match t.ike {
-            None => unsent.stranger_lines.borrow_mut().admit((), now).map(|numbered| numbered(why)),
-            Some(_) => {
+        let text = match t.ike {
+            None => {
+                unsent.stranger_lines.borrow_mut().admit((), now).map(|numbered| numbered(why.to_string()))
+            }
+            Some(ike) => {
+                self.0.state.borrow_mut().endpoint.call(now, |e| e.not_sent(ike, why.clone()));
                 unsent.last.replace(Some((remote, why.clone())));
                 unsent.count.set(unsent.count.get() + 1);
                 unsent.failed.notify_waiters();
-                unsent.peer_lines.borrow_mut().admit(remote, now).map(|numbered| numbered(why))
+                unsent.peer_lines.borrow_mut().admit(remote, now).map(|numbered| numbered(why.to_string()))
             }
         };
-        if let Some(text) = due {
+        if let Some(text) = text {
             let sa = t.ike.and_then(|ike| self.view(|e, now| e.protocol().ike_sa(now, ike)));
             let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));
-            self.apply(&Event::Log { level: Level::Warn, conn, ike, text, why: None });
+            self.apply(&Event::Log { level: Level::Warn, conn, ike, text, why: Some(Arc::new(why)) });
         }
     }
 
@@ -65,7 +70,7 @@ impl Driver {
 
     /// Waits until something cannot be sent to a peer with which one of these connections is
     /// connecting, and says why. Failures up to number `seen` are old.
-    pub async fn unreachable(&self, conns: &HashSet<String>, mut seen: u64) -> String {
+    pub async fn unreachable(&self, conns: &HashSet<String>, mut seen: u64) -> Diagnosis {
         loop {
             let failed = self.0.unsent.failed.notified();
             if self.0.unsent.count.get() != seen {
@@ -88,18 +93,17 @@ impl Driver {
     }
 }
 
-/// The line for the log about a datagram that could not be sent.
-fn describe(t: &Transmit, e: &io::Error) -> String {
-    let (local, remote) = (t.local.ip(), t.remote.ip());
-    match e.kind() {
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => format!(
-            "error writing to socket: no route to {remote} from {local} ({e}); add a route, or correct local_addrs"
-        ),
-        io::ErrorKind::AddrNotAvailable => format!(
-            "error writing to socket: {local} is no address of this machine ({e}); correct local_addrs"
-        ),
-        _ => format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote),
-    }
+/// The entry for a datagram that could not be sent.
+fn describe(t: &Transmit, e: &io::Error) -> Diagnosis {
+    let why = match e.kind() {
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+            SendFault::NoRoute(e.to_string())
+        }
+        io::ErrorKind::AddrNotAvailable => SendFault::NotOurs(e.to_string()),
+        io::ErrorKind::PermissionDenied => SendFault::Forbidden(e.to_string()),
+        _ => SendFault::Other(e.to_string()),
+    };
+    Path::NotSent { local: t.local, remote: t.remote, why }.into()
 }
 
 /// True when the peer of this connection may have that address.

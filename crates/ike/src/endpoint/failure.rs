@@ -12,7 +12,8 @@ use crate::event::{Event, IkeId, Level};
 use crate::sa::IkeSa;
 
 /// Lines that say why something has failed: `context: sentence; remedy`, or without the context
-/// when it is empty, and the details in lines of their own.
+/// when it is empty, and the details in lines of their own. A context that ends with a comma gets
+/// no colon.
 fn lines(
     level: Level,
     conn: Option<&str>,
@@ -21,7 +22,11 @@ fn lines(
     why: &Diagnosis,
 ) -> impl Iterator<Item = Event> {
     let conn = conn.map(str::to_owned);
-    let text = if context.is_empty() { why.to_string() } else { format!("{context}: {why}") };
+    let text = match context {
+        "" => why.to_string(),
+        context if context.ends_with(',') => format!("{context} {why}"),
+        context => format!("{context}: {why}"),
+    };
     let first = (text, Some(Arc::new(why.clone())));
     let details = why.details().into_iter().map(|text| (text, None));
     std::iter::once(first).chain(details).map(move |(text, why)| Event::Log {

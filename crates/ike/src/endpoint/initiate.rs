@@ -142,7 +142,9 @@ impl Context<'_> {
     /// The routing table has said where we would send from.
     fn route_known(&mut self, sa: &mut IkeSa, completion: Completion) {
         match completion {
-            Completion::Route { local: Some(local) } => {
+            Completion::Route { local: Some(local) }
+                if self.policy().means(&sa.conn().local_addrs, local) =>
+            {
                 sa.set_source(local);
             }
             // Another address of the peer may be of a family that has a route.
@@ -152,6 +154,11 @@ impl Context<'_> {
             }
             Completion::Failed { why } => {
                 let why = Path::RouteUnknown { remote: sa.remote().ip(), why: why.sentence() };
+                self.close(sa, Close::NoRoute(why.into()));
+            }
+            Completion::Route { local: Some(route) } => {
+                let configured = sa.conn().local_addrs.iter().map(ToString::to_string).collect();
+                let why = Path::NoLocalAddress { configured, remote: sa.remote().ip(), route };
                 self.close(sa, Close::NoRoute(why.into()));
             }
             _ => {

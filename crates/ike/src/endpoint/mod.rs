@@ -111,7 +111,7 @@ use crate::event::{Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestI
 use crate::sa::IkeSa;
 use crate::timer::Timers;
 use ironswan_keying::choices::way::Addresses;
-use ironswan_keying::{Limits, Policy, Ports, Report};
+use ironswan_keying::{Diagnosis, Limits, Policy, Ports, Report};
 
 pub(crate) use crate::sa::Roam;
 pub(crate) use complete::addresses;
@@ -245,6 +245,15 @@ impl Endpoint {
             id,
             Completion::Failed { why: KeyExchange::NotComputed { why: Uncomputed::TooMany }.into() },
         );
+    }
+
+    /// The operating system has not sent a datagram of this IKE_SA to its peer. Whoever asks how
+    /// far the request in flight is hears this reason, until the request is sent again.
+    pub fn not_sent(&mut self, ike: IkeId, why: Diagnosis) {
+        let active = self.sas.get_mut(&ike).and_then(|sa| sa.work_mut().active_mut());
+        if let Some(active) = active {
+            active.unsent = Some(why);
+        }
     }
 
     // ---- what the driver must do, in this order ----

@@ -3,7 +3,7 @@
 use super::Endpoint;
 use super::lifecycle::names_in_work;
 use crate::event::IkeState;
-use crate::sa::IkeSa;
+use crate::sa::{Active, IkeSa};
 
 impl Endpoint {
     /// How far the attempt of ours for this child (with `None`, the IKE_SA) of a connection is;
@@ -34,6 +34,7 @@ fn is_going(sa: &IkeSa) -> bool {
 fn progress(sa: &IkeSa) -> String {
     match (sa.work().active(), sa.waiting().map(|w| &w.exchange)) {
         (_, Some(exchange)) if !exchange.is_of_peer() => exchange.waits_for(),
+        (Some(Active { unsent: Some(why), .. }), _) => why.to_string(),
         (Some(active), _) if active.tries == 0 => {
             format!("no answer yet from {} to {}", sa.remote(), active.exchange)
         }

@@ -260,7 +260,7 @@ impl Context<'_> {
     fn send_again(&mut self, sa: &mut IkeSa) {
         let (local, remote) = (sa.local(), sa.remote());
         let Some(active) = sa.work_mut().active_mut() else { return };
-        active.tries = 0;
+        (active.tries, active.unsent) = (0, None);
         let bytes = active.bytes.clone();
         self.transmit_of(sa, local, remote, &bytes);
         self.timers.set(Timer::Retransmit(sa.id()), self.now + self.limits().retransmit_timeout);

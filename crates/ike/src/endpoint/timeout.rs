@@ -130,8 +130,7 @@ impl Context<'_> {
         let (local, remote) = (sa.local(), sa.remote());
         let Some(active) = sa.work_mut().active_mut() else { return };
         if active.tries < self.limits().retransmit_tries {
-            active.tries += 1;
-            let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
+            let (tries, mid, bytes) = (active.again(), active.mid, active.bytes.clone());
             self.counters.retransmits_out += 1;
             self.transmit_of(sa, local, remote, &bytes);
             let delay = self.until_retransmit(sa, tries);
@@ -139,7 +138,7 @@ impl Context<'_> {
             self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
             return;
         }
-        let (tries, exchange) = (active.tries, active.exchange);
+        let (tries, exchange, unsent) = (active.tries, active.exchange, active.unsent.take());
         let request = Unanswered { local, remote, exchange, sent: tries + 1 };
         self.counters.timeouts += 1;
         match sa.state() {
@@ -151,7 +150,8 @@ impl Context<'_> {
         }
         self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
         if sa.is_up() {
-            self.close(sa, Close::Lost(Path::PeerDead { request }.into()));
+            let why = unsent.unwrap_or_else(|| Path::PeerDead { request }.into());
+            self.close(sa, Close::Lost(why));
         } else if let Some((_, why)) = sa.init_mut().and_then(|init| init.refusal.take()) {
             self.close(sa, Close::Failed(why));
         } else {
@@ -159,8 +159,8 @@ impl Context<'_> {
                 // Perhaps only the way back is closed: each attempt would leave another one there.
                 self.say_deleted(sa);
             }
-            let why: Diagnosis = Path::NoAnswer { request }.into();
-            self.log_why(Level::Error, sa, "", &why);
+            let why = unsent.unwrap_or_else(|| Path::NoAnswer { request }.into());
+            self.log_why(Level::Error, sa, "establishing IKE_SA failed,", &why);
             self.close(sa, Close::NoAnswer(why));
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use ironswan_keying::Diagnosis;
 use ironswan_wire::iana::ExchangeType;
 
 use crate::task::Task;
@@ -26,6 +27,16 @@ pub(crate) struct Active {
     pub bytes: Vec<u8>,
     /// Retransmissions so far.
     pub tries: u32,
+    /// Reason why the operating system has not sent the last one.
+    pub unsent: Option<Diagnosis>,
+}
+
+impl Active {
+    /// The request is sent once more. Returns the number of retransmissions.
+    pub(crate) fn again(&mut self) -> u32 {
+        (self.tries, self.unsent) = (self.tries + 1, None);
+        self.tries
+    }
 }
 
 /// The peer's request that is being answered.

@@ -7,7 +7,7 @@ use ironswan_wire::iana::{AuthMethod, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::payload::Notify;
 
-use super::candidates::{Candidate, list_candidates};
+use super::candidates::{Candidate, candidates_remedy, list_candidates};
 use super::entry::{Words, entries, say};
 
 /// Reason why AUTH of the peer proves nothing.
@@ -210,7 +210,7 @@ impl Authentication {
                          {local}[{asked}]...{remote}[{peer}]); configured for these addresses: {}",
                         list_candidates(candidates)
                     ),
-                    "make remote.id here and local.id there the same, in type and letters",
+                    candidates_remedy(candidates),
                 )
             }
             Self::OtherPeer { peer, required } => say(
@@ -224,11 +224,13 @@ impl Authentication {
             Self::NoProof { peer, ours, method, fault } => say(
                 format!("authentication of '{peer}' with {method} failed: {fault} (for '{ours}')"),
                 match fault {
-                    ProofFault::Mac(_) => "give both sides the same secret",
-                    ProofFault::Signature(_) => "put the peer's public key into remote.pubkeys",
-                    ProofFault::Method(_) => "let remote.auth here and local.auth there be the same",
-                    ProofFault::Algorithm(_) => "give the peer a key of Ed25519",
-                    ProofFault::Short(_) | ProofFault::Length(..) => "",
+                    ProofFault::Mac(key) => format!("give both sides the same secret (here secrets.{key})"),
+                    ProofFault::Signature(_) => "put the peer's public key into remote.pubkeys".to_owned(),
+                    ProofFault::Method(_) => {
+                        "let remote.auth here and local.auth there be the same".to_owned()
+                    }
+                    ProofFault::Algorithm(_) => "give the peer a key of Ed25519".to_owned(),
+                    ProofFault::Short(_) | ProofFault::Length(..) => String::new(),
                 },
             ),
             Self::Eap { peer } => say(
@@ -250,7 +252,7 @@ impl Authentication {
             ),
             Self::Rejected { ours, expected, key } => say(
                 "received AUTHENTICATION_FAILED notify error",
-                "compare secrets and identities of both sides; the peer's log says which it looked for",
+                format!("compare local.id, remote.id and {key} with the other side, whose log says why"),
             )
             .with(vec![format!("the peer did not accept '{ours}' (looking for '{expected}') with {key}")]),
             Self::NotInTime { limit } => say(limit.to_string(), "look for what keeps IKE_AUTH from arriving"),

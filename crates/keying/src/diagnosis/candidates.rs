@@ -49,3 +49,18 @@ pub(super) fn list_candidates(candidates: &[Candidate]) -> String {
         some => shorten(some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     }
 }
+
+/// The remedy for a peer that belongs to none of these connections.
+pub(super) fn candidates_remedy(candidates: &[Candidate]) -> &'static str {
+    let first = candidates.iter().map(|c| c.misfit).min_by_key(|misfit| match misfit {
+        Misfit::Proposals => 0,
+        Misfit::Ours => 1,
+        Misfit::Peer => 2,
+    });
+    match first {
+        None => "configure a connection with this peer as remote.id",
+        Some(Misfit::Proposals) => "let `proposals` of the connection have what both sides agreed on",
+        Some(Misfit::Ours) => "make local.id here and remote.id there the same, in type and letters",
+        Some(Misfit::Peer) => "make remote.id here and local.id there the same, in type and letters",
+    }
+}

@@ -279,7 +279,7 @@ entries! {
         local: String,
         /// The peer's identity.
         remote: String,
-        /// Name of the connection. Empty: of a running negotiation.
+        /// Name of the connection.
         conn: String,
     } = "no-shared-key" by Configuration;
     /// Two different shared keys fit equally well.

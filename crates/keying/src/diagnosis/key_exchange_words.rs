@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ironswan_wire::iana::NotifyType;
+use ironswan_wire::iana::{NotifyType, ProtocolId};
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, say};
@@ -109,9 +109,20 @@ impl KeyExchange {
                     None if proposed.is_empty() => None,
                     None => Some(format!("proposed was {}", list_proposals(proposed))),
                 };
-                let remedy = match *kind {
-                    NotifyType::NO_PROPOSAL_CHOSEN => "compare the proposals of both sides",
-                    NotifyType::TS_UNACCEPTABLE => "compare the traffic selectors of both sides",
+                let remedy = match (*kind, proposed.first().map(|proposal| proposal.protocol)) {
+                    (NotifyType::NO_PROPOSAL_CHOSEN, Some(ProtocolId::IKE)) => {
+                        "compare proposals of both sides, and see that the peer has a connection for our address; its log \
+                         says which"
+                    }
+                    (NotifyType::NO_PROPOSAL_CHOSEN, Some(ProtocolId::AH)) => {
+                        "compare ah_proposals of both sides; the peer's log says what differs"
+                    }
+                    (NotifyType::NO_PROPOSAL_CHOSEN, _) => {
+                        "compare esp_proposals of both sides; the peer's log says what differs"
+                    }
+                    (NotifyType::TS_UNACCEPTABLE, _) => {
+                        "compare local_ts here with remote_ts there, and the other way round"
+                    }
                     _ => "the peer's log says why",
                 };
                 let details = details.into_iter().map(shorten).collect();

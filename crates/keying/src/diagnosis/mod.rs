@@ -58,7 +58,7 @@ pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
 pub use machine::{Machine, MachineEntry, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
-pub use path::{Path, PathEntry, Unanswered, Unresolved};
+pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TrapFault};
 pub use value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};

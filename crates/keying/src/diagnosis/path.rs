@@ -27,6 +27,19 @@ impl std::fmt::Display for Unanswered {
     }
 }
 
+/// Reason why the operating system does not send a datagram, with its own words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SendFault {
+    /// There is no route to the peer.
+    NoRoute(String),
+    /// The source address is none of this machine.
+    NotOurs(String),
+    /// The datagram is forbidden, by a packet filter for one.
+    Forbidden(String),
+    /// Another reason.
+    Other(String),
+}
+
 /// Reason why a DNS name has no address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unresolved {
@@ -68,6 +81,24 @@ entries! {
         /// The request.
         request: Unanswered,
     } = "peer-dead" by ThisMachine;
+    /// The operating system does not send our messages to the peer.
+    NotSent {
+        /// Our address and port.
+        local: SocketAddr,
+        /// The peer's address and port.
+        remote: SocketAddr,
+        /// Reason.
+        why: SendFault,
+    } = "message-not-sent" by ThisMachine;
+    /// This machine has no address that `local_addrs` allows.
+    NoLocalAddress {
+        /// Addresses in `local_addrs`, as text.
+        configured: Vec<String>,
+        /// The peer's address.
+        remote: IpAddr,
+        /// The address that the routing table would send from.
+        route: IpAddr,
+    } = "no-local-address" by Configuration;
     /// There is no route to the peer.
     NoRoute {
         /// The peer's address.
@@ -110,24 +141,35 @@ impl Path {
     pub(super) fn words(&self) -> Words {
         match self {
             Self::NoAnswer { request } => say(
-                format!("establishing IKE_SA failed, peer not responding: {request}"),
-                "let UDP 500 and 4500 through, and see whether the peer runs at this address",
+                format!("peer not responding: {request}"),
+                "see that remote_addrs is right and the peer runs there, and let UDP 500 and 4500 through",
             ),
             Self::PeerDead { request } => say(
                 format!("the peer does not respond: {request}"),
                 "see whether the peer runs, and what has changed on the way to it",
             ),
+            Self::NotSent { local, remote, why } => why.words(*local, *remote),
+            Self::NoLocalAddress { configured, remote, route } => say(
+                format!(
+                    "no address of this machine is among local_addrs ({}); the way to {remote} begins at {route}",
+                    configured.join(", ")
+                ),
+                "correct local_addrs, or give this machine the address",
+            ),
             Self::NoRoute { remote } => {
                 say(format!("no route to {remote}"), "add a route, or correct remote_addrs")
             }
-            Self::RouteUnknown { remote, why } => {
-                say(format!("the route to {remote} is not known: {why}"), "")
-            }
+            Self::RouteUnknown { remote, why } => say(
+                format!("the route to {remote} is not known: {why}"),
+                format!("look at `ip route get {remote}`"),
+            ),
             Self::NoName { names, why } => {
                 let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
                 let (noun, list) = (if names.len() == 1 { "name" } else { "names" }, names.join(", "));
                 let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-                say(format!("the {noun} {list} cannot be resolved{why}"), "check it and the resolver")
+                let remedy =
+                    "correct it in remote_addrs or local_addrs, or mend the resolver (`getent ahosts NAME`)";
+                say(format!("the {noun} {list} cannot be resolved{why}"), remedy)
             }
             Self::AddressChanged { from, to } => {
                 say(format!("our address has changed from {from} to {to}"), "")
@@ -136,6 +178,29 @@ impl Path {
                 format!("our address {address} is gone, and the peer does not answer from another"),
                 "let the peer's remote_addrs hold the new address",
             ),
+        }
+    }
+}
+
+impl SendFault {
+    fn words(&self, local: SocketAddr, remote: SocketAddr) -> Words {
+        let (ours, theirs) = (local.ip(), remote.ip());
+        match self {
+            Self::NoRoute(why) => say(
+                format!("error writing to socket: no route to {theirs} from {ours} ({why})"),
+                "add a route, or correct remote_addrs or local_addrs",
+            ),
+            Self::NotOurs(why) => say(
+                format!("error writing to socket: {ours} is no address of this machine ({why})"),
+                "correct local_addrs, or give this machine the address",
+            ),
+            Self::Forbidden(why) => say(
+                format!("error writing to socket: a packet from {local} to {remote} is forbidden ({why})"),
+                "let UDP 500 and 4500 out: see `nft list ruleset`, and the sandbox of the service",
+            ),
+            Self::Other(why) => {
+                say(format!("error writing to socket: {why} (packet from {local} to {remote})"), "")
+            }
         }
     }
 }

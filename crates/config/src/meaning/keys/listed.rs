@@ -12,7 +12,7 @@ use ironswan_wire::vici::{Section, Value};
 use super::Key;
 use super::child as k;
 use super::conn::{self as c, local, remote};
-use crate::{ts, value};
+use crate::ts;
 
 /// A row of the answer: a key, and how its value is found in the connection or the child.
 struct Row<T> {
@@ -110,7 +110,7 @@ fn section<T>(rows: &[Row<T>], of: &T) -> Section {
 }
 
 fn addresses(list: &[AddrSpec]) -> Value {
-    list.iter().map(value::address_text).collect::<Vec<_>>().into()
+    list.iter().map(ToString::to_string).collect::<Vec<_>>().into()
 }
 
 /// charon's words.

@@ -64,10 +64,10 @@ fn expected_peer(sa: &IkeSa) -> Identity {
 }
 
 /// The PSK for this pair.
-fn shared_key(cx: &Context<'_>, local: &Identity, remote: &Identity) -> Result<SharedKey, Diagnosis> {
-    let key = cx.policy().shared_key(local, remote);
-    let (local, remote) = (local.to_string(), remote.to_string());
-    key.ok_or_else(|| Configuration::NoKey { local, remote, conn: String::new() }.into())
+fn shared_key(cx: &Context<'_>, sa: &IkeSa, remote: &Identity) -> Result<SharedKey, Diagnosis> {
+    let key = cx.policy().shared_key(sa.local_id(), remote);
+    let (local, remote, conn) = (sa.local_id().to_string(), remote.to_string(), sa.conn().name.clone());
+    key.ok_or_else(|| Configuration::NoKey { local, remote, conn }.into())
 }
 
 /// The method by which we prove who we are to this peer. The error says what it lacks.
@@ -78,7 +78,7 @@ fn prover(
     peer: &Identity,
 ) -> Result<Box<dyn Prover>, Diagnosis> {
     match &sa.conn().local_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa.local_id(), peer)?))),
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
         Auth::Pubkey(public) => {
             let Some(key) = cx.policy().private_key(public, sa.local_id()) else {
                 return Err(no_private_key(sa, !public.is_empty()));
@@ -120,7 +120,7 @@ fn verifier(
     peer: &Identity,
 ) -> Result<Box<dyn Verifier>, Diagnosis> {
     match &sa.conn().remote_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa.local_id(), peer)?))),
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
         Auth::Pubkey(public) => Ok(Box::new(Keys::new(public.clone()))),
     }
 }
