@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("crypto", &["wire"]),
+    ("pki", &["crypto", "wire"]),
     ("ipsec", &["crypto", "wire"]),
     ("keying", &["crypto", "wire"]),
     ("ike", &["crypto", "keying", "wire"]),
@@ -23,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O: their rules are stricter.
-const PURE: &[&str] = &["wire", "ipsec", "keying", "ike", "config"];
+const PURE: &[&str] = &["wire", "pki", "ipsec", "keying", "ike", "config"];
 
 /// The reader of configurations may read files, on a thread, since a file system may hang. All else that is pure holds for it.
 const READS_FILES: &str = "config";

@@ -1,0 +1,198 @@
+//! Search for a path from the peer's certificate to a CA of the configuration.
+//!
+//! ```text
+//! peer's certificate ──issuer──▶ certificates that the peer sent ──issuer──▶ CA
+//!        position 0                    in any order, up to 100
+//! ```
+//! The search goes up by names alone: a CA of the configuration first, then certificates whose key
+//! identifier fits, then all others of that name. A path that reaches a CA is validated from there
+//! down (`path`). Steps and signatures are limited: certificates with one name and many keys make
+//! more paths than anybody can try.
+
+use std::collections::HashMap;
+
+use crate::certificate::Certificate;
+use crate::fault::{ChainFault, Limit, Rule};
+use crate::key::Verify;
+use crate::path::{self, Signatures};
+use crate::rules::Rules;
+use crate::time::Time;
+
+/// A valid chain: certificates from the peer's own to a CA of the configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chain {
+    certificates: Vec<Certificate>,
+}
+
+impl Chain {
+    /// The certificates: the peer's own first, a CA of the configuration last. There are two at
+    /// least.
+    pub fn certificates(&self) -> &[Certificate] {
+        &self.certificates
+    }
+
+    /// The peer's own certificate.
+    pub fn own(&self) -> &Certificate {
+        &self.certificates[0]
+    }
+
+    /// First second at which a certificate of the chain is not valid any more.
+    pub fn not_after(&self) -> Time {
+        self.certificates.iter().map(Certificate::not_after).min().unwrap_or(Time(i64::MIN))
+    }
+}
+
+/// Finds a valid chain from `own` to one of `anchors`, at `now`. `others` are the certificates that
+/// the peer sent beside its own, and those of our files that are no CA by themselves, in any order.
+///
+/// # Errors
+/// The fault of the path that came closest to `own`.
+pub fn validate(
+    own: &Certificate,
+    others: &[Certificate],
+    anchors: &[Certificate],
+    now: Time,
+    rules: &Rules,
+    verify: &mut dyn Verify,
+) -> Result<Chain, ChainFault> {
+    let limits = rules.limits;
+    if others.len() > limits.certificates {
+        return Err(ChainFault::limit(Limit::Certificates, limits.certificates));
+    }
+    if others.iter().map(|c| c.der().len()).sum::<usize>() > limits.bytes {
+        return Err(ChainFault::limit(Limit::Bytes, limits.bytes));
+    }
+    let mut search = Search {
+        others: by_subject(others.iter().filter(|other| *other != own)),
+        anchors: by_subject(anchors),
+        now,
+        rules,
+        signatures: Signatures::new(verify, limits.signatures),
+        steps: limits.steps,
+        best: None,
+        ended: None,
+    };
+    let mut path = vec![own];
+    if let Some(anchor) = search.above(&mut path) {
+        let certificates = path.into_iter().chain([anchor]).cloned().collect();
+        return Ok(Chain { certificates });
+    }
+    if let Some(ended) = search.ended {
+        return Err(ended);
+    }
+    Err(search.best.map_or_else(|| unknown_issuer(own, 0), |(_, fault)| fault))
+}
+
+/// Certificates by the name of their subject, in a form that equal names have in common. Each
+/// certificate stands there once.
+type BySubject<'a> = HashMap<Vec<u8>, Vec<&'a Certificate>>;
+
+fn by_subject<'a>(certificates: impl IntoIterator<Item = &'a Certificate>) -> BySubject<'a> {
+    let mut map = BySubject::new();
+    for certificate in certificates {
+        let list = map.entry(certificate.subject().folded()).or_default();
+        if !list.contains(&certificate) {
+            list.push(certificate);
+        }
+    }
+    map
+}
+
+fn unknown_issuer(certificate: &Certificate, position: usize) -> ChainFault {
+    let issuer = certificate.issuer().to_string();
+    ChainFault::new(certificate, position, Rule::UnknownIssuer { issuer })
+}
+
+/// How far a path came: it reached a CA, and how many of its certificates were good; or how long it
+/// was when nobody with the issuer's name was found.
+type Progress = (bool, usize);
+
+struct Search<'a, 'v> {
+    others: BySubject<'a>,
+    anchors: BySubject<'a>,
+    now: Time,
+    rules: &'a Rules,
+    signatures: Signatures<'v>,
+    steps: usize,
+    /// Fault of the path that came furthest.
+    best: Option<(Progress, ChainFault)>,
+    /// The limit at which the search ended.
+    ended: Option<ChainFault>,
+}
+
+impl<'a> Search<'a, '_> {
+    /// Continues a path to a CA, and returns that CA. `path` is complete then. Calls itself once
+    /// for each certificate of a path, so no deeper than the limit of its length.
+    fn above(&mut self, path: &mut Vec<&'a Certificate>) -> Option<&'a Certificate> {
+        let top = *path.last()?;
+        let issuer = top.issuer().folded();
+        let anchors = in_order(&self.anchors, &issuer, top);
+        let others = in_order(&self.others, &issuer, top);
+        if anchors.is_empty() && others.is_empty() {
+            self.note((false, path.len()), unknown_issuer(top, path.len() - 1));
+        }
+        for anchor in anchors {
+            if !self.step() {
+                return None;
+            }
+            // A CA's own certificate needs no path. It is validated as its own issuer, which its
+            // signature must bear out.
+            match path::validate(path, anchor, self.now, self.rules, &mut self.signatures) {
+                Ok(()) => return Some(anchor),
+                Err((good, fault)) => {
+                    if let Rule::Limit { of: Limit::Signatures, max } = fault.rule {
+                        self.ended = Some(ChainFault::limit(Limit::Signatures, max));
+                        return None;
+                    }
+                    self.note((true, good), fault);
+                }
+            }
+        }
+        for other in others {
+            if path.contains(&other) {
+                continue;
+            }
+            if path.len() + 1 >= self.rules.limits.depth {
+                self.note((false, 0), ChainFault::limit(Limit::Depth, self.rules.limits.depth));
+                break;
+            }
+            if !self.step() {
+                return None;
+            }
+            path.push(other);
+            if let Some(anchor) = self.above(path) {
+                return Some(anchor);
+            }
+            path.pop();
+            if self.ended.is_some() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Counts one step. False when there were too many.
+    fn step(&mut self) -> bool {
+        match self.steps.checked_sub(1) {
+            Some(left) => self.steps = left,
+            None => self.ended = Some(ChainFault::limit(Limit::Steps, self.rules.limits.steps)),
+        }
+        self.ended.is_none()
+    }
+
+    /// Remembers a fault when its path came further than all before.
+    fn note(&mut self, progress: Progress, fault: ChainFault) {
+        if self.best.as_ref().is_none_or(|(best, _)| progress > *best) {
+            self.best = Some((progress, fault));
+        }
+    }
+}
+
+/// Certificates of this name: first those whose key identifier is the one that `below` names.
+fn in_order<'a>(map: &BySubject<'a>, issuer: &[u8], below: &Certificate) -> Vec<&'a Certificate> {
+    let mut list = map.get(issuer).cloned().unwrap_or_default();
+    if let Some(wanted) = below.issuer_key_id() {
+        list.sort_by_key(|certificate| certificate.subject_key_id() != Some(wanted));
+    }
+    list
+}

@@ -1,0 +1,175 @@
+//! Object identifiers, as the bytes of their DER value, and how people write them.
+
+use std::fmt::Write as _;
+
+/// An object identifier that was read or configured: the bytes of its DER value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Oid(Box<[u8]>);
+
+impl Oid {
+    /// Takes the value of an OBJECT IDENTIFIER.
+    pub(crate) fn from_value(value: &[u8]) -> Self {
+        Self(value.into())
+    }
+
+    /// Reads numbers with dots, such as `1.3.6.1.5.5.7.3.17`. `None` when the text is something
+    /// else, or a number has more than 32 bits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split('.').map(|number| {
+            let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+            digits.then(|| number.parse::<u32>().ok()).flatten().map(u64::from)
+        });
+        let (first, second) = (numbers.next()??, numbers.next()??);
+        if first > 2 || (first < 2 && second > 39) {
+            return None;
+        }
+        let mut value = Vec::new();
+        push(&mut value, first * 40 + second);
+        for number in numbers {
+            push(&mut value, number?);
+        }
+        Some(Self(value.into()))
+    }
+
+    /// The bytes of the DER value.
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Oid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&dotted(&self.0))
+    }
+}
+
+impl std::fmt::Debug for Oid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Oid({self})")
+    }
+}
+
+fn push(out: &mut Vec<u8>, number: u64) {
+    let groups = (0..10).rev().map(|n| (number >> (7 * n)) as u8 & 0x7f);
+    let digits: Vec<u8> = groups.skip_while(|&digit| digit == 0).collect();
+    match digits.split_last() {
+        None => out.push(0),
+        Some((last, rest)) => {
+            out.extend(rest.iter().map(|digit| digit | 0x80));
+            out.push(*last);
+        }
+    }
+}
+
+/// Numbers with dots. Of a long identifier the beginning is shown, and a number of more than 64
+/// bits as `?`.
+pub(crate) fn dotted(value: &[u8]) -> String {
+    let mut out = String::new();
+    let mut number = Some(0u64);
+    let mut count = 0;
+    for &byte in value.iter().take(64) {
+        number = number.filter(|n| *n < 1 << 56).map(|n| n << 7 | u64::from(byte & 0x7f));
+        if byte & 0x80 != 0 {
+            continue;
+        }
+        let written = match (count, number) {
+            (0, Some(n)) => {
+                let first = (n / 40).min(2);
+                write!(out, "{first}.{}", n - first * 40)
+            }
+            (0, None) => write!(out, "?"),
+            (_, Some(n)) => write!(out, ".{n}"),
+            (_, None) => write!(out, ".?"),
+        };
+        debug_assert!(written.is_ok(), "a String takes everything");
+        (number, count) = (Some(0), count + 1);
+    }
+    if value.len() > 64 {
+        out.push_str("...");
+    }
+    out
+}
+
+/// The last byte of an extension of RFC 5280 (2.5.29.x). `None` for all others.
+pub(crate) fn certificate_extension(value: &[u8]) -> Option<u8> {
+    match value {
+        [0x55, 0x1d, number] => Some(*number),
+        _ => None,
+    }
+}
+
+/// authorityInfoAccess.
+pub(crate) const AUTHORITY_INFO: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 1];
+/// Access method: OCSP.
+pub(crate) const ACCESS_OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
+/// anyPolicy.
+pub(crate) const ANY_POLICY: &[u8] = &[0x55, 0x1d, 0x20, 0];
+/// anyExtendedKeyUsage.
+pub(crate) const ANY_PURPOSE: &[u8] = &[0x55, 0x1d, 0x25, 0];
+/// Purposes below `id-kp` (1.3.6.1.5.5.7.3) end in one byte.
+pub(crate) const PURPOSES: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3];
+/// iKEIntermediate, a purpose that old software of Apple and Microsoft asks for.
+pub(crate) const IKE_INTERMEDIATE: &[u8] = &[0x2b, 6, 1, 5, 5, 8, 2, 2];
+/// id-kp-OCSPSigning.
+pub(crate) const OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
+/// id-pkix-ocsp-basic.
+pub(crate) const OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
+/// id-pkix-ocsp-nonce.
+pub(crate) const OCSP_NONCE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 2];
+/// id-pkix-ocsp-nocheck.
+pub(crate) const OCSP_NO_CHECK: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 5];
+/// rsaEncryption; its signatures (PKCS#1) differ in the last byte.
+pub(crate) const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+/// All but the last byte of the signatures of PKCS#1.
+pub(crate) const PKCS1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
+/// id-mgf1.
+pub(crate) const MGF1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 8];
+/// id-RSASSA-PSS.
+pub(crate) const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
+/// id-ecPublicKey.
+pub(crate) const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+/// ecdsa-with-SHA1.
+pub(crate) const ECDSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1];
+/// All but the last byte of ecdsa-with-SHA2.
+pub(crate) const ECDSA_SHA2: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3];
+/// Curve P-256.
+pub(crate) const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+/// Curve P-384.
+pub(crate) const P384: &[u8] = &[0x2b, 0x81, 4, 0, 0x22];
+/// Curve P-521.
+pub(crate) const P521: &[u8] = &[0x2b, 0x81, 4, 0, 0x23];
+/// Ed25519.
+pub(crate) const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+/// Ed448.
+pub(crate) const ED448: &[u8] = &[0x2b, 0x65, 0x71];
+/// SHA-1.
+pub(crate) const SHA1: &[u8] = &[0x2b, 0x0e, 3, 2, 0x1a];
+/// All but the last byte of the hashes of the SHA-2 family.
+pub(crate) const SHA2: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_written_as_they_were_read() {
+        for text in ["2.5.29.32.0", "1.3.6.1.5.5.7.3.17", "1.2.840.113549.1.1.11", "2.999.4294967295", "0.0"]
+        {
+            assert_eq!(Oid::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Oid::parse("1.2.840.10045.2.1").unwrap().value(), EC);
+        for text in ["", "1", "3.1", "1.40", "1..2", "1.2.x", "1.2.4294967296", "1.2.", "+1.2"] {
+            assert_eq!(Oid::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_identifier_is_shown_in_bounds() {
+        assert_eq!(dotted(&[0x81; 100]), "...");
+        assert!(dotted(&[1; 5000]).len() < 200);
+        let mut long = vec![0x55];
+        long.extend([0xff; 12]);
+        long.push(1);
+        assert_eq!(dotted(&long), "2.5.?");
+    }
+}

@@ -1,0 +1,120 @@
+//! Revocation: what lists and responses say about a chain, and what follows from it.
+//!
+//! ```text
+//! Chain ─▶ wanted: places to ask ─▶ (the caller fetches) ─▶ Crl, Response
+//!   └────────────────▶ check(Policy, Evidence) ◀────────────────┘
+//!                        │
+//!                        └─▶ Standing, or the ChainFault of a certificate that was revoked
+//! ```
+//! Each certificate of the chain but the CA of the configuration is asked about. Lists are applied
+//! as RFC 5280 section 6.3.3 says (`by_list`), responses as RFC 6960 does (`ocsp`). Not here:
+//! fetching, and places from which nothing is fetched (`fetch`).
+
+use crate::by_list::{ByList, Signers};
+use crate::certificate::Certificate;
+use crate::chain::Chain;
+use crate::crl::Crl;
+use crate::fault::{At, ChainFault, Rule};
+use crate::key::Verify;
+use crate::ocsp::Response;
+use crate::rules::Rules;
+use crate::status::{NoStatus, Status};
+use crate::time::Time;
+
+/// What an unknown status means: `revocation` of `swanctl.conf`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Policy {
+    /// An unknown status refuses the chain.
+    Strict,
+    /// An unknown status refuses the chain when the certificate says where to ask.
+    IfUri,
+    /// Only a certificate that was revoked refuses the chain.
+    #[default]
+    Relaxed,
+}
+
+/// Lists, responses and certificates that may speak about a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// Revocation lists: from files, and those that were fetched.
+    pub lists: &'a [Crl],
+    /// Responses of OCSP, each with the nonce that was sent for it.
+    pub responses: &'a [(Response, Option<Vec<u8>>)],
+    /// Certificates of those who may have signed lists, and of CAs above them.
+    pub certificates: &'a [Certificate],
+    /// CAs of the configuration.
+    pub anchors: &'a [Certificate],
+}
+
+/// Result for a chain that was not refused.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// Last second at which the status of all certificates is known. `None` when one is unknown.
+    pub until: Option<Time>,
+    /// Certificates whose status is unknown, and why.
+    pub unknown: Vec<(At, NoStatus)>,
+}
+
+/// Judges a valid chain, at `now`.
+///
+/// # Errors
+/// The first certificate, from the peer's own on, that was revoked, or whose status is unknown and
+/// has to be known.
+pub fn check(
+    chain: &Chain,
+    evidence: &Evidence<'_>,
+    policy: Policy,
+    now: Time,
+    rules: &Rules,
+    verify: &mut dyn Verify,
+) -> Result<Standing, ChainFault> {
+    let mut standing = Standing { until: Some(Time(i64::MAX)), unknown: Vec::new() };
+    for position in 0..chain.certificates().len() - 1 {
+        let certificate = &chain.certificates()[position];
+        match status(chain, position, evidence, now, rules, verify, 0) {
+            Ok(Status::Good { until }) => standing.until = standing.until.map(|old| old.min(until)),
+            Ok(Status::Revoked { at, reason }) => {
+                return Err(ChainFault::new(certificate, position, Rule::Revoked { at, reason }));
+            }
+            Err(why) => {
+                let says_where =
+                    certificate.ocsp_uris().next().is_some() || certificate.crl_uris().next().is_some();
+                if policy == Policy::Strict || (policy == Policy::IfUri && says_where) {
+                    return Err(ChainFault::new(certificate, position, Rule::NoStatus(why)));
+                }
+                standing.until = None;
+                standing.unknown.push((At::new(certificate, position), why));
+            }
+        }
+    }
+    Ok(standing)
+}
+
+/// Status of the certificate at `position`, which is not the last one. `depth` counts the signers
+/// of lists whose own status is asked for on the way.
+pub(crate) fn status(
+    chain: &Chain,
+    position: usize,
+    evidence: &Evidence<'_>,
+    now: Time,
+    rules: &Rules,
+    verify: &mut dyn Verify,
+    depth: usize,
+) -> Result<Status, NoStatus> {
+    let (certificate, issuer) = (&chain.certificates()[position], &chain.certificates()[position + 1]);
+    let mut why = NoStatus::Nothing;
+    for (response, nonce) in evidence.responses {
+        match response.status(certificate, issuer, nonce.as_deref(), now, rules, verify) {
+            Ok(status) => return Ok(status),
+            // Most responses are about other certificates of the chain.
+            Err(NoStatus::OtherCertificate) => {}
+            Err(other) => why = other,
+        }
+    }
+    let signers = Signers { chain, position, evidence, depth };
+    match (ByList { certificate, signers, now, rules }).status(verify) {
+        // A response that was refused says more than the absence of a list.
+        Err(NoStatus::Nothing) => Err(why),
+        other => other,
+    }
+}
