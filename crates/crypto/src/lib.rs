@@ -6,7 +6,7 @@
 //! | [`rng`] | random bytes, from the system or from a seed | |
 //! | [`prf`] | PRFs and prf+ | 7296 section 2.13, 4868 |
 //! | [`hash`] | SHA-1, for NAT detection | 7296 section 2.23 |
-//! | [`kex`] | key exchange methods | 8031, 5903, 3526, 6989 |
+//! | [`kex`] | key exchange methods | 8031, 5903, 3526, 5114, 6989; FIPS 203 |
 //! | [`sign`] | keys and signatures: RSA, ECDSA, Ed25519 | 8017, 4754, 8032; 7427, 8420 |
 //! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
 //! | [`batch`] | many ESP packets at once | 4303, and those of the ciphers |

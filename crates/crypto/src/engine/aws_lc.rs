@@ -3,7 +3,9 @@
 //!
 //! Safe code only. Not here: everything that aws-lc-rs has no interface for (`aws_lc_sys`).
 
-use aws_lc_rs::agreement::{self, Algorithm, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
+use aws_lc_rs::agreement::{
+    self, Algorithm, ECDH_P256, ECDH_P384, ECDH_P521, PrivateKey, UnparsedPublicKey, X25519,
+};
 use aws_lc_rs::digest::{self, SHA1_FOR_LEGACY_USE_ONLY};
 use aws_lc_rs::signature::{self, ED25519, Ed25519KeyPair, KeyPair};
 use ironswan_wire::secret::Secret;
@@ -16,6 +18,7 @@ pub(crate) enum Curve {
     X25519,
     P256,
     P384,
+    P521,
 }
 
 impl Curve {
@@ -24,6 +27,7 @@ impl Curve {
             Self::X25519 => &X25519,
             Self::P256 => &ECDH_P256,
             Self::P384 => &ECDH_P384,
+            Self::P521 => &ECDH_P521,
         }
     }
 
@@ -32,7 +36,14 @@ impl Curve {
         match self {
             Self::X25519 | Self::P256 => 32,
             Self::P384 => 48,
+            Self::P521 => 66,
         }
+    }
+
+    /// The bits of a private key's first byte that may be set: the order of P-521 has 521 bits, in
+    /// 66 bytes.
+    pub(crate) fn first_byte(self) -> u8 {
+        if self == Self::P521 { 0x01 } else { 0xff }
     }
 
     /// Length of the Key Exchange Data: u, or x||y (RFC 5903 section 7 has no leading 0x04).
@@ -41,6 +52,7 @@ impl Curve {
             Self::X25519 => 32,
             Self::P256 => 64,
             Self::P384 => 96,
+            Self::P521 => 132,
         }
     }
 

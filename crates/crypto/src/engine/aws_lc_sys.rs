@@ -7,7 +7,8 @@
 //! des.rs    DES_key_schedule: 3DES-CBC in place
 //! ecdsa.rs  EC_KEY: ECDSA over the NIST curves
 //! hmac.rs   SHA*_CTX: HMAC whose key is absorbed once
-//! modp.rs   BIGNUM: modular exponentiation in the groups of RFC 3526
+//! kem.rs    EVP_PKEY: ML-KEM, from seeds
+//! modp.rs   BIGNUM: modular exponentiation in MODP groups
 //! rsa.rs    RSA: PKCS#1 v1.5 and PSS
 //! stream.rs the ChaCha20 keystream behind the seeded generator
 //! ```
@@ -27,6 +28,7 @@
 //! | `des` | 3DES in CBC mode |
 //! | `ecdsa` | ECDSA over P-256, P-384 and P-521 |
 //! | `hmac` | HMAC, with the key absorbed once |
+//! | `kem` | ML-KEM |
 //! | `modp` | modular exponentiation in MODP groups |
 //! | `rsa` | RSA signatures |
 //! | `stream` | the ChaCha20 key stream, for the seeded generator |
@@ -37,6 +39,7 @@ mod bn;
 pub(crate) mod des;
 pub(crate) mod ecdsa;
 pub(crate) mod hmac;
+pub(crate) mod kem;
 pub(crate) mod modp;
 pub(crate) mod rsa;
 pub(crate) mod stream;

