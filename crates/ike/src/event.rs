@@ -1,7 +1,7 @@
 //! What an endpoint asks for and tells: datagrams to send, work to do outside, events, and views of
 //! its SAs.
 
-use ironswan_keying::diagnosis::Unresolved;
+use ironswan_keying::diagnosis::{KeyExchange, Unresolved};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -129,23 +129,28 @@ pub enum Completion {
     Addresses(Result<Vec<IpAddr>, Unresolved>),
 }
 
-/// Private key and public value; `None` when no pair could be made.
-pub(crate) type KeyPair = Option<(Secret, Vec<u8>)>;
+/// Private key and public value, or the reason why there is no pair.
+pub(crate) type KeyPair = Result<(Secret, Vec<u8>), Diagnosis>;
+/// Shared secret of a key exchange, or the reason why there is none.
+pub(crate) type SharedSecret = Result<Secret, Diagnosis>;
 
 impl Completion {
     /// Private key and public value, if this is a key pair.
     pub(crate) fn key_pair(self) -> KeyPair {
         match self {
-            Self::KeyPair { private, public } => Some((private, public)),
-            _ => None,
+            Self::KeyPair { private, public } => Ok((private, public)),
+            Self::Failed { why } => Err(why),
+            _ => Err(KeyExchange::no_key_pair().into()),
         }
     }
 
-    /// The shared secret, if this is one and the peer's value was acceptable.
-    pub(crate) fn shared_secret(self) -> Option<Secret> {
+    /// The shared secret by this method, if this is one and the peer's value was acceptable.
+    pub(crate) fn shared_secret(self, method: KeId) -> SharedSecret {
         match self {
-            Self::SharedSecret(secret) => secret,
-            _ => None,
+            Self::SharedSecret(Some(secret)) => Ok(secret),
+            Self::SharedSecret(None) => Err(KeyExchange::BadValue { method }.into()),
+            Self::Failed { why } => Err(why),
+            _ => Err(KeyExchange::no_key_pair().into()),
         }
     }
 }

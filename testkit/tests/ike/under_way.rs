@@ -1,12 +1,13 @@
-//! Keys and connections that are withdrawn, and peers that restart, while a key exchange or a signature is being computed:
-//! nobody is let in who is not configured any more, and one IKE_SA remains.
+//! Keys and connections that are withdrawn, peers that restart, and threads that are lost while a key exchange or a signature
+//! is being computed: nobody is let in who is not configured any more, one IKE_SA remains, and nothing is left.
 
 use std::time::Duration;
 
-use ironswan_ike::event::{Event, Request, RequestId, Ticket};
-use ironswan_keying::{Auth, Connection, PrivateKey, Unique};
-use ironswan_testkit::{Verdict, World};
-use ironswan_wire::iana::ExchangeType;
+use ironswan_ike::event::{Completion, Event, Request, RequestId, Ticket};
+use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
+use ironswan_keying::{Auth, Connection, PrivateKey, Target, Unique};
+use ironswan_testkit::{Verdict, World, config};
+use ironswan_wire::iana::{ExchangeType, KeId};
 use ironswan_wire::secret::Secret;
 
 const S: Duration = Duration::from_secs(1);
@@ -250,4 +251,118 @@ fn two_ends_whose_signatures_cross_have_one_tunnel_that_carries() {
             }
         }
     }
+}
+
+// ---- whatever ends while something is computed ----
+
+/// What is under way.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Busy {
+    SetUp,
+    RekeyIke,
+    RekeyChild,
+}
+
+/// What happens meanwhile at the node that computes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Meanwhile {
+    /// The thread is lost.
+    Lost,
+    /// `down`, here and at the peer, with and without waiting.
+    Down,
+    Destroy,
+    DownThere,
+    DestroyThere,
+    Unload,
+    Restart,
+}
+
+const ALL: [Meanwhile; 7] = {
+    use Meanwhile::*;
+    [Lost, Down, Destroy, DownThere, DestroyThere, Unload, Restart]
+};
+
+/// Node 0 begins, and the `n`th computation of a node waits; `None` when there are fewer.
+fn busy(seed: u64, busy: Busy, node: usize, n: usize) -> Option<World> {
+    let mut w = pair(seed, |c| {
+        for c in c {
+            // A peer that could not be told finds out by itself.
+            (c.unique, c.dpd_delay) = (Unique::Replace, 30 * S);
+            c.children[0].proposals = vec![config::esp_proposal(&[KeId::CURVE_25519])];
+        }
+    });
+    if busy != Busy::SetUp {
+        w.establish(0).unwrap();
+    }
+    w.nodes[node].held = Some(Vec::new());
+    match busy {
+        Busy::SetUp => w.initiate(0),
+        Busy::RekeyIke => w.rekey_ike(0),
+        Busy::RekeyChild => w.rekey_child(0),
+    };
+    for done in 1..=n {
+        let waits = |w: &World| w.nodes[node].held.as_ref().is_some_and(|h| !h.is_empty());
+        if !w.run_until(S, waits) {
+            return None;
+        }
+        if done < n {
+            let now = w.now();
+            w.nodes[node].release(now);
+            w.nodes[node].held = Some(Vec::new());
+        }
+    }
+    Some(w)
+}
+
+#[test]
+fn whatever_ends_while_something_is_computed_leaves_nothing() {
+    let mut stories = 0;
+    for (under_way, node, n) in [Busy::SetUp, Busy::RekeyIke, Busy::RekeyChild]
+        .into_iter()
+        .flat_map(|b| (0..2).flat_map(move |node| (1..=4).map(move |n| (b, node, n))))
+    {
+        for meanwhile in ALL {
+            let Some(mut w) = busy(7, under_way, node, n) else { continue };
+            stories += 1;
+            let story = format!("{under_way:?}, computation {n} of node {node}, {meanwhile:?}");
+            let late = w.nodes[node].held.take().unwrap();
+            let now = w.now();
+            let target = Target { ike: Some("gw".to_owned()), ..Target::default() };
+            let down = |w: &mut World, node: usize, force| {
+                _ = w.nodes[node].endpoint.terminate(now, &target, force);
+            };
+            match meanwhile {
+                Meanwhile::Lost => {
+                    for (id, _) in &late {
+                        let why = KeyExchange::NotComputed { why: Uncomputed::Panicked };
+                        let lost = Completion::Failed { why: why.into() };
+                        w.nodes[node].endpoint.call(now, |e| e.complete(now, *id, lost));
+                    }
+                }
+                Meanwhile::Down => down(&mut w, node, false),
+                Meanwhile::Destroy => down(&mut w, node, true),
+                Meanwhile::DownThere => down(&mut w, 1 - node, false),
+                Meanwhile::DestroyThere => down(&mut w, 1 - node, true),
+                Meanwhile::Unload => _ = w.nodes[node].endpoint.unload_connection(now, "gw"),
+                Meanwhile::Restart => {
+                    let conn = w.nodes[1 - node].connection("gw");
+                    w.restart(1 - node, 99, conn);
+                }
+            }
+            w.run(100 * MS);
+            answer(&mut w, node, late);
+            w.run(400 * S);
+            let counts = [w.up(0).len(), w.up(1).len()];
+            match (meanwhile, under_way) {
+                (Meanwhile::Restart, _) => assert_eq!(counts[1 - node], 0, "{story}"),
+                // A peer whose request had no answer asks again, and what only one side knows is not closed by the other.
+                (_, Busy::SetUp) => assert_eq!(counts[0], counts[1], "{story}"),
+                // An IKE_SA that stands is not touched by a computation that failed, nor by an unloading.
+                (Meanwhile::Lost | Meanwhile::Unload, _) => w.assert_one(),
+                _ => assert_eq!(counts, [0, 0], "{story}"),
+            }
+            w.audit();
+        }
+    }
+    assert!(stories > 80, "{stories}");
 }

@@ -209,6 +209,17 @@ impl Context<'_> {
         self.close(sa, Close::Syntax(why));
     }
 
+    /// Refuses a request of the peer for which a key has not been computed. A peer whose value is
+    /// to blame loses the IKE_SA: we "MUST immediately drop the IKE SA" (RFC 6989 section 2.5). Any
+    /// other reason is on our side, and the peer may ask again.
+    pub(crate) fn refuse_uncomputed(&mut self, sa: &mut IkeSa, why: Diagnosis) {
+        if matches!(why, Diagnosis::KeyExchange(KeyExchange::BadValue { .. })) {
+            return self.refuse_syntax(sa, why);
+        }
+        self.log_why(Level::Warn, sa, "", &why);
+        self.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    }
+
     fn response(&mut self, sa: &mut IkeSa, d: &Datagram) {
         let opened = sa.open(&d.bytes);
         if matches!(opened, Err(OpenError::Junk)) {

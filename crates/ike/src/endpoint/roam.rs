@@ -222,18 +222,15 @@ impl Context<'_> {
         self.report(Report::TakeOver { ike: sa.id(), conn, children, prefer });
     }
 
-    /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal
-    /// implementations", RFC 7296 section 4): a new one, with all the children, takes over before
-    /// the old one ends.
-    pub(crate) fn renew(&mut self, sa: &mut IkeSa) {
+    /// This IKE_SA cannot be rekeyed, for this reason: a new one, with all the children, takes over
+    /// before the old one ends. A peer may take no successor of what it has ("minimal
+    /// implementations", RFC 7296 section 4).
+    pub(crate) fn renew(&mut self, sa: &mut IkeSa, why: &str) {
         if !way::can_take_over(self.policy, &sa.conn().name) {
-            self.log(
-                Level::Warn,
-                sa,
-                "the peer takes no rekeying, and has no address to initiate a new IKE_SA to",
-            );
+            let line = format!("{why}, and the peer has no address to initiate a new IKE_SA to");
+            self.log(Level::Warn, sa, line);
         } else if !std::mem::replace(&mut sa.roam_mut().leaving, true) {
-            let line = format!("the peer takes no rekeying, a new IKE_SA takes over from {}", sa.name());
+            let line = format!("{why}, a new IKE_SA takes over from {}", sa.name());
             self.log(Level::Info, sa, line);
             self.succeed(sa, Some(sa.remote().ip()));
         }

@@ -37,7 +37,13 @@ impl Exchange for AnswerChild {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
             Self::NeedsKeyPair(o) => have_key(cx, sa, o, completion.key_pair()),
-            Self::NeedsSharedSecret(o) => have_shared(cx, sa, o, completion.shared_secret()),
+            Self::NeedsSharedSecret(o) => {
+                let method = o.agreed.suite.ke.unwrap_or(KeId::NONE);
+                match completion.shared_secret(method) {
+                    Ok(shared) => conclude(cx, sa, *o, Some(&shared)),
+                    Err(why) => cx.refuse_uncomputed(sa, why),
+                }
+            }
         }
     }
 
@@ -493,24 +499,13 @@ fn refuse(cx: &mut Context<'_>, sa: &mut IkeSa, why: Diagnosis) {
 }
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<Offered>, pair: KeyPair) {
-    match (pair, o.agreed.suite.ke) {
-        (Some((private, public)), Some(ke)) => {
+    match pair {
+        Ok((private, public)) => {
             o.public = public;
-            let peer_public = o.peer_public.clone();
+            let (ke, peer_public) = (o.agreed.suite.ke.unwrap_or(KeId::NONE), o.peer_public.clone());
             cx.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerChild::NeedsSharedSecret(o));
         }
-        _ => cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
-    }
-}
-
-fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: Box<Offered>, shared: Option<Secret>) {
-    match shared {
-        Some(shared) => conclude(cx, sa, *o, Some(&shared)),
-        // "MUST immediately drop the IKE SA" (RFC 6989 section 2.5).
-        None => {
-            let method = o.agreed.suite.ke.unwrap_or(KeId::NONE);
-            cx.refuse_syntax(sa, KeyExchange::BadValue { method });
-        }
+        Err(why) => cx.refuse_uncomputed(sa, why),
     }
 }
 

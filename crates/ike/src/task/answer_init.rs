@@ -1,14 +1,11 @@
 //! IKE_SA_INIT as responder: the exchange of a request that has been taken. How a request of anyone
 //! is judged stands in `endpoint::init_requests`, the initiator's part in `sa_init`.
 
-use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::KeyExchange;
 use std::net::SocketAddr;
 
 use ironswan_wire::iana::{KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
-use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
 use super::sa_init::derive;
@@ -32,7 +29,7 @@ impl Exchange for AnswerInit {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
             Self::NeedsKeyPair => have_key(cx, sa, completion.key_pair()),
-            Self::NeedsSharedSecret => have_shared(cx, sa, completion.shared_secret()),
+            Self::NeedsSharedSecret => have_shared(cx, sa, completion),
         }
     }
 
@@ -51,8 +48,9 @@ pub(crate) fn begin(cx: &mut Context<'_>, sa: &mut IkeSa, ke: KeId) {
 }
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
-    let Some((private, public)) = pair else {
-        return cx.close(sa, Close::Failed(KeyExchange::no_key_pair().into()));
+    let (private, public) = match pair {
+        Ok(pair) => pair,
+        Err(why) => return cx.close(sa, Close::Failed(why)),
     };
     let Some(init) = sa.init_mut() else { return };
     (init.private, init.public) = (Some(private), public);
@@ -102,10 +100,8 @@ pub(crate) fn agree(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     true
 }
 
-fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) {
-    if !derive(cx, sa, shared) {
-        let method = sa.suite().map_or(KeId::NONE, |suite| suite.ke);
-        let why: Diagnosis = KeyExchange::BadValue { method }.into();
+fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
+    if let Err(why) = derive(cx, sa, completion) {
         cx.log_why(Level::Debug, sa, "deleting half open IKE_SA", &why);
         cx.close(sa, Close::Failed(why));
     }

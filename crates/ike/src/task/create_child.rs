@@ -49,7 +49,11 @@ impl Exchange for CreateChild {
         match *self {
             Self::NeedsKeyPair(new) => have_key(cx, sa, new, completion.key_pair()),
             Self::NeedsSharedSecret(new, answer) => {
-                have_shared(cx, sa, new, answer, completion.shared_secret());
+                let method = answer.agreed.suite.ke.unwrap_or(KeId::NONE);
+                match completion.shared_secret(method) {
+                    Ok(shared) => finish(cx, sa, new, answer, Some(&shared)),
+                    Err(why) => reject(cx, sa, new, &why),
+                }
             }
         }
     }
@@ -205,11 +209,11 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>, pair: KeyPair) {
     match pair {
-        Some((private, public)) => {
+        Ok((private, public)) => {
             (new.private, new.public) = (Some(private), public);
             send(cx, sa, new);
         }
-        None => fail(cx, sa, new, &KeyExchange::no_key_pair().into()),
+        Err(why) => fail(cx, sa, new, &why),
     }
 }
 
@@ -418,22 +422,6 @@ fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosi
     cx.log_why(Level::Error, sa, &format!("establishing CHILD_SA {} failed", new.config.name), why);
     cx.ended(&sa.conn().name, Some(&new.config.name), why);
     cx.fail_task(Task::Child(new), why);
-}
-
-fn have_shared(
-    cx: &mut Context<'_>,
-    sa: &mut IkeSa,
-    new: Box<NewChild>,
-    answer: Answered,
-    shared: Option<Secret>,
-) {
-    match shared {
-        Some(shared) => finish(cx, sa, new, answer, Some(&shared)),
-        None => {
-            let method = answer.agreed.suite.ke.unwrap_or(KeId::NONE);
-            reject(cx, sa, new, &KeyExchange::BadValue { method }.into());
-        }
-    }
 }
 
 /// Everything is known on our side.

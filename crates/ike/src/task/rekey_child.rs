@@ -111,7 +111,7 @@ pub(crate) fn refused(
         return;
     }
     if kind == NotifyType::NO_ADDITIONAL_SAS && !collided(sa, &new) {
-        cx.renew(sa);
+        cx.renew(sa, "the peer takes no rekeying");
     }
     failed(cx, sa, new, why);
 }

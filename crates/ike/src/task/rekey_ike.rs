@@ -22,13 +22,13 @@ use super::rekey_child::has_lowest;
 use super::sa_init::log_keys;
 use super::state::{DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
 use crate::endpoint::{Context, Effect};
-use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request};
+use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request, SharedSecret};
 use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::{KeyExchange, NotDone};
+use ironswan_keying::diagnosis::{KeyExchange, NotDone, Uncomputed};
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
 
 /// What a good response says.
@@ -63,7 +63,8 @@ impl Exchange for Rekeying {
         match *self {
             Self::NeedsKeyPair(task) => have_key(cx, sa, task, completion.key_pair()),
             Self::NeedsSharedSecret(task, answered) => {
-                have_shared(cx, sa, *task, answered, completion.shared_secret());
+                let shared = completion.shared_secret(answered.suite.ke);
+                have_shared(cx, sa, *task, answered, shared);
             }
         }
     }
@@ -94,7 +95,10 @@ impl Exchange for AnswerRekeying {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
             Self::NeedsKeyPair(o) => answer_have_key(cx, sa, o, completion.key_pair()),
-            Self::NeedsSharedSecret(o) => answer_have_shared(cx, sa, *o, completion.shared_secret()),
+            Self::NeedsSharedSecret(o) => {
+                let shared = completion.shared_secret(o.suite.ke);
+                answer_have_shared(cx, sa, *o, shared);
+            }
         }
     }
 
@@ -133,9 +137,10 @@ fn derive(
     (ni, nr): (&[u8], &[u8]),
     (spi_i, spi_r): (u64, u64),
     initiator: bool,
-) -> Option<IkeKeys> {
-    let seed = SkeySeed::rekeyed(old.keys().as_ref()?, ni, nr, shared);
-    seed.expand(suite, ni, nr, spi_i, spi_r, initiator)
+) -> Result<IkeKeys, Diagnosis> {
+    let seed = old.keys().map(|keys| SkeySeed::rekeyed(keys, ni, nr, shared));
+    let keys = seed.and_then(|seed| seed.expand(suite, ni, nr, spi_i, spi_r, initiator));
+    keys.ok_or_else(|| KeyExchange::NotComputed { why: Uncomputed::Suite }.into())
 }
 
 // ---- initiator ----
@@ -163,8 +168,9 @@ fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
 }
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>, pair: KeyPair) {
-    let Some((private, public)) = pair else {
-        return failed(cx, sa, *task, &KeyExchange::no_key_pair().into());
+    let (private, public) = match pair {
+        Ok(pair) => pair,
+        Err(why) => return failed(cx, sa, *task, &why),
     };
     (task.private, task.public) = (Some(private), public);
     let payloads = [
@@ -191,9 +197,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
         let why: Diagnosis = KeyExchange::peer_error(n.kind).into();
         cx.log_why(Level::Error, sa, "", &why);
-        let settled = task.collision.as_ref().is_some_and(|c| cx.others().stands(c.new));
-        if n.kind == NotifyType::NO_ADDITIONAL_SAS && !settled {
-            cx.renew(sa);
+        if n.kind == NotifyType::NO_ADDITIONAL_SAS {
+            renew(cx, sa, &task, "the peer takes no rekeying");
         }
         return failed(cx, sa, *task, &why);
     }
@@ -208,14 +213,14 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
     }
     let (Some(answer), Some(nonce), Some(ke)) = (answer, nonce, ke) else {
         let (message, needs) = ("response", "SA, nonce and KE");
-        return failed(cx, sa, *task, &KeyExchange::MissingPayload { message, needs }.into());
+        return unusable(cx, sa, *task, &KeyExchange::MissingPayload { message, needs }.into());
     };
     let chosen = negotiate::check_ike(&task.proposals, answer)
         .and_then(|(suite, spi)| Some((suite, u64::from_be_bytes(spi.try_into().ok()?))));
     match (chosen, task.private.take()) {
         (Some((suite, _)), _) if !negotiate::nonce_fits(suite.prf, nonce) => {
             let why = KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf };
-            failed(cx, sa, *task, &why.into());
+            unusable(cx, sa, *task, &why.into());
         }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
@@ -226,7 +231,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
                 Rekeying::NeedsSharedSecret(task, answered),
             );
         }
-        _ => failed(cx, sa, *task, &KeyExchange::NeverOffered { answer: answer.clone() }.into()),
+        _ => unusable(cx, sa, *task, &KeyExchange::NeverOffered { answer: answer.clone() }.into()),
     }
 }
 
@@ -235,14 +240,13 @@ fn have_shared(
     sa: &mut IkeSa,
     task: RekeyIke,
     answered: Answered,
-    shared: Option<Secret>,
+    shared: SharedSecret,
 ) {
     let spis = (task.spi, answered.spi);
     let nonces = (task.nonce.as_slice(), answered.nonce.as_slice());
-    let keys = shared.and_then(|s| derive(sa, &answered.suite, &s, nonces, spis, true));
-    let Some(keys) = keys else {
-        let method = answered.suite.ke;
-        return failed(cx, sa, task, &KeyExchange::BadValue { method }.into());
+    let keys = match shared.and_then(|s| derive(sa, &answered.suite, &s, nonces, spis, true)) {
+        Ok(keys) => keys,
+        Err(why) => return unusable(cx, sa, task, &why),
     };
     let id = task.new;
     let mut new = successor(cx, sa, Made { id, suite: answered.suite, keys, spis, initiator: true });
@@ -277,6 +281,20 @@ fn have_shared(
 fn linger(cx: &mut Context<'_>, sa: &IkeSa) {
     let patience = cx.patience();
     cx.set_timer(Timer::Linger(sa.id()), cx.now() + patience);
+}
+
+/// A new IKE_SA takes over, unless the peer's rekeying has made one.
+fn renew(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke, why: &str) {
+    if !task.collision.as_ref().is_some_and(|c| cx.others().stands(c.new)) {
+        cx.renew(sa, why);
+    }
+}
+
+/// The peer has rekeyed, and we have no keys of the successor. The old IKE_SA does not last: the
+/// peer takes it for replaced.
+fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
+    renew(cx, sa, &task, "the peer has rekeyed, and we have no keys");
+    failed(cx, sa, task, why);
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
@@ -377,7 +395,7 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
 
 fn answer_have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<OfferedIke>, pair: KeyPair) {
     match pair {
-        Some((private, public)) => {
+        Ok((private, public)) => {
             o.public = public;
             let (ke, peer_public) = (o.suite.ke, o.peer_public.clone());
             cx.wait_for(
@@ -386,17 +404,19 @@ fn answer_have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<OfferedIke>,
                 AnswerRekeying::NeedsSharedSecret(o),
             );
         }
-        None => cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
+        Err(why) => cx.refuse_uncomputed(sa, why),
     }
 }
 
-fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, shared: Option<Secret>) {
+fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, shared: SharedSecret) {
     let (id, spi) = cx.new_ike();
     let spis = (o.spi, spi);
-    let keys = shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false));
-    let Some(keys) = keys else {
-        cx.free_ike_spi(spi);
-        return cx.refuse_syntax(sa, KeyExchange::BadValue { method: o.suite.ke });
+    let keys = match shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false)) {
+        Ok(keys) => keys,
+        Err(why) => {
+            cx.free_ike_spi(spi);
+            return cx.refuse_uncomputed(sa, why);
+        }
     };
     let mut new = successor(cx, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
     log_keys(cx, &mut new);

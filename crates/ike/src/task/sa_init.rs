@@ -12,12 +12,12 @@
 //! Nothing in this exchange is authenticated.
 
 use ironswan_crypto::kex;
-use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
 use ironswan_wire::ike::{Header, Message, Payload};
 use ironswan_wire::proposal::IkeSuite;
-use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
 use super::restart;
@@ -49,7 +49,7 @@ impl Exchange for InitiateInit {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
             Self::NeedsKeyPair => have_key(cx, sa, completion.key_pair()),
-            Self::NeedsSharedSecret => have_shared(cx, sa, completion.shared_secret()),
+            Self::NeedsSharedSecret => have_shared(cx, sa, completion),
         }
     }
 
@@ -86,9 +86,11 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
 }
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
-    let (Some((private, public)), Some(init)) = (pair, sa.init_mut()) else {
-        return cx.close(sa, Close::Failed(KeyExchange::no_key_pair().into()));
+    let (private, public) = match pair {
+        Ok(pair) => pair,
+        Err(why) => return cx.close(sa, Close::Failed(why)),
     };
+    let Some(init) = sa.init_mut() else { return };
     (init.private, init.public) = (Some(private), public);
     send(cx, sa);
 }
@@ -291,26 +293,24 @@ fn another(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: &Datagram) 
     restart::hurry_auth(cx, sa);
 }
 
-fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) {
-    if !derive(cx, sa, shared) {
-        if restart::unusable(cx, sa) {
-            return;
-        }
-        let method = sa.suite().map_or(KeId::NONE, |suite| suite.ke);
-        let why = KeyExchange::BadValue { method }.into();
-        return cx.close(sa, Close::Failed(why));
+fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
+    match derive(cx, sa, completion) {
+        Ok(()) => sa.work_mut().push_first(Task::Auth(None)),
+        Err(_) if restart::unusable(cx, sa) => {}
+        Err(why) => cx.close(sa, Close::Failed(why)),
     }
-    sa.work_mut().push_first(Task::Auth(None));
 }
 
-/// SKEYSEED and everything from it. False when there is no shared secret.
-pub(super) fn derive(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<Secret>) -> bool {
-    let (Some(shared), Some(suite), Some(init)) = (shared, sa.suite(), sa.init()) else { return false };
+/// SKEYSEED and everything from it, with the shared secret that has been computed.
+pub(super) fn derive(cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) -> Result<(), Diagnosis> {
+    let none = || KeyExchange::NotComputed { why: Uncomputed::Suite }.into();
+    let (Some(suite), Some(init)) = (sa.suite(), sa.init()) else { return Err(none()) };
+    let shared = completion.shared_secret(suite.ke)?;
     let keys = SkeySeed::initial(&suite, &init.ni, &init.nr, &shared)
         .and_then(|seed| seed.expand(&suite, &init.ni, &init.nr, sa.spi_i(), sa.spi_r(), sa.is_initiator()));
     sa.crypt().set_keys(keys);
     log_keys(cx, sa);
-    sa.keys().is_some()
+    sa.keys().map(|_| ()).ok_or_else(none)
 }
 
 /// Gives the keys to the key log, or forgets that copy.
