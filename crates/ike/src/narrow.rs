@@ -7,11 +7,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use ironswan_keying::TsSpec;
 pub(crate) use ironswan_keying::diagnosis::list_selectors as list;
-use ironswan_keying::limits::PAIRS_PER_CHILD;
-
-/// No side of a child has more selectors than this, whatever was proposed (the count is a byte on
-/// the wire).
-pub(crate) const MAX_SELECTORS: usize = 255;
+use ironswan_keying::limits::{PAIRS_PER_CHILD, SELECTORS_PER_SIDE};
 
 /// The selectors that `specs` mean when that end's outer address is `outer`.
 pub(crate) fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
@@ -41,7 +37,7 @@ pub(crate) fn narrow(configured: &[TrafficSelector], proposed: &[TrafficSelector
                 continue;
             }
             out.retain(|have| !have.is_subset_of(&ts));
-            if out.len() < MAX_SELECTORS {
+            if out.len() < SELECTORS_PER_SIDE {
                 out.push(ts);
             }
         }
@@ -196,6 +192,6 @@ mod tests {
         let many: Vec<_> = (0..=255)
             .flat_map(|a| [net(&format!("10.{a}.0.0"), 24), net(&format!("10.{a}.2.0"), 24)])
             .collect();
-        assert_eq!(narrow(&many, &many).len(), MAX_SELECTORS);
+        assert_eq!(narrow(&many, &many).len(), SELECTORS_PER_SIDE);
     }
 }

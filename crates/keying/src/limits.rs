@@ -94,6 +94,9 @@ pub const PIECES_PER_ID: usize = 16_384;
 /// Pairs of selectors of one child, unless the configuration itself makes more of it. Each pair is
 /// a policy, and a peer may cut what is configured into as many pieces as fit into a message.
 pub const PAIRS_PER_CHILD: usize = 1_024;
+/// Selectors on one side of a child, configured or negotiated: RFC 7296 section 3.13 counts them in
+/// one byte.
+pub const SELECTORS_PER_SIDE: usize = 255;
 /// Random CPIs that are tried before IPComp is given up. With half of all CPIs in use, all of these
 /// fail once in 10^19 times.
 pub const CPI_DRAWS: usize = 64;
@@ -119,6 +122,10 @@ pub const INIT_REQUEST_BYTES: usize = 100;
 /// The same response is sent to the same request once in this time: anybody can repeat a request in
 /// the name of another host.
 pub const INIT_RESPONSE_REPEAT: Duration = Duration::from_secs(1);
+
+/// Key pairs for strangers of one site that may wait for a thread. For more, half-open IKE_SAs end
+/// before they are answered. With the slowest group this is a second's work.
+pub const KEY_PAIRS_WAITING_PER_SITE: usize = 256;
 
 // ---- Senders that nobody has authenticated ----
 

@@ -11,13 +11,13 @@ use super::super::algorithms;
 use super::super::diag::Diagnostics;
 use super::super::proposal;
 use super::super::tree::Section;
+use ironswan_keying::limits::SELECTORS_PER_SIDE;
+
 use super::super::value;
 use super::Reader;
 use super::keys::child as k;
 use super::keys::{self, Key};
 
-/// Most selectors on one side (RFC 7296 section 3.13: their number is one byte).
-const MAX_SELECTORS: usize = 255;
 /// RFC 4303 section 3.4.3: "A minimum window size of 32 packets MUST be supported".
 const REPLAY_WINDOW_MIN: u32 = 32;
 /// More bytes than this are encrypted with one key of 3DES only with a warning. Its blocks have 8
@@ -224,8 +224,8 @@ fn selectors(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>) -> Vec<TsSpec> {
         let written = value::show(item);
         r.doubt(key, Unwise::HostBits { written, meant: meant.to_string() });
     }
-    if list.len() > MAX_SELECTORS {
-        r.error(key, Configuration::TooMany { max: MAX_SELECTORS, of: "selectors", write: "" });
+    if list.len() > SELECTORS_PER_SIDE {
+        r.error(key, Configuration::TooMany { max: SELECTORS_PER_SIDE, of: "selectors", write: "" });
     }
     list
 }

@@ -31,6 +31,7 @@ use std::time::Instant;
 use ironswan_ike::Endpoint;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Ticket};
 use ironswan_io::{Error as IoError, clock};
+use ironswan_keying::limits::KEY_PAIRS_WAITING_PER_SITE;
 use ironswan_keying::{Connection, Diagnosis, Joined};
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef};
 use tokio::sync::{Notify, oneshot};
@@ -45,10 +46,6 @@ use crate::guard::standing::StandingGuard;
 use crate::network::Kernel;
 use crate::observe::keylog::KeyLogger;
 use crate::observe::log::{self, Repeated};
-
-/// Key pairs for strangers of one site that may wait for a thread; for more, half-open IKE_SAs end
-/// before they are answered. With the slowest group that is a second's work.
-const STRANGERS_WAITING: usize = 256;
 
 /// Hears of every event but the commands to the data plane, after it has been applied.
 pub trait Observer {
@@ -314,7 +311,7 @@ impl Driver {
 
     fn serve(&self, now: Instant, id: RequestId, request: Request) {
         match request {
-            Request::GenerateKey { .. } => self.compute(now, id, STRANGERS_WAITING, request),
+            Request::GenerateKey { .. } => self.compute(now, id, KEY_PAIRS_WAITING_PER_SITE, request),
             // A stranger that has come so far has been answered, and there are no more of them than
             // half-open IKE_SAs: what one of these waits for is cancelled when it ends.
             Request::Agree { .. } | Request::Sign { .. } | Request::Verify { .. } => {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ironswan_keying::diagnosis::Unresolved;
+use ironswan_keying::limits::ADDRESSES_PER_NAME;
 use tokio::sync::oneshot;
 
 use crate::driver::pool::{Pool, Turn};
@@ -22,8 +23,6 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 const THREADS: usize = 16;
 /// Names that wait for a thread.
 const MAX_WAITING: usize = 4_096;
-/// Addresses of one name that are used.
-const ADDRS_PER_NAME: usize = 16;
 
 /// The addresses of a name, or the reason why they are not known.
 type Answer = Result<Vec<IpAddr>, Unresolved>;
@@ -125,7 +124,7 @@ fn system(name: &str) -> Answer {
     let found = (name, 0).to_socket_addrs().map_err(|e| Unresolved::Resolver(e.to_string()))?;
     let mut addrs: Vec<IpAddr> = Vec::new();
     for ip in found.map(|a| a.ip()) {
-        if !addrs.contains(&ip) && addrs.len() < ADDRS_PER_NAME {
+        if !addrs.contains(&ip) && addrs.len() < ADDRESSES_PER_NAME {
             addrs.push(ip);
         }
     }

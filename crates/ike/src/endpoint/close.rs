@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use super::Endpoint;
 use super::context::Context;
-use super::kept::Kept;
 use super::lifecycle::{names_in_work, unborn};
 use super::todo::Todo;
+use super::unanswered::UnansweredInit;
 use crate::event::{ChildId, Event, IkeId, IkeState, Level};
 use crate::sa::{IkeSa, Init};
 use crate::task::{DeleteIke, NewChild, Task};
@@ -85,7 +85,7 @@ impl Endpoint {
             // The attempt that goes on takes everything over.
         } else if tried.is_some() {
             // Until policy has said whether the attempt is repeated.
-            self.kept.extend(kept(sa).map(|kept| (sa.id(), kept)));
+            self.unanswered.extend(unanswered_init(sa).map(|init| (sa.id(), init)));
         } else if let Some(old) = sa.roam().replaces {
             self.todo.push_back(Todo::Stay(old));
         }
@@ -201,11 +201,11 @@ impl Context<'_> {
 /// is to this message, which must not change then. The key pair may be that of the attempts at
 /// other addresses as well (see `race`). Not a request with a cookie: a late answer would be to
 /// another message than the one that is sent then.
-fn kept(sa: &mut IkeSa) -> Option<Kept> {
+fn unanswered_init(sa: &mut IkeSa) -> Option<UnansweredInit> {
     let (spi_i, unanswered) = (sa.spi_i(), sa.spi_r() == 0);
     let again = |i: &Init| unanswered && i.private.is_some() && i.cookie.is_none();
     let init = if sa.init().is_some_and(again) { sa.take_init() } else { None }?;
-    Some(Kept { spi_i, init })
+    Some(UnansweredInit { spi_i, init })
 }
 
 /// The children that an IKE_SA has not brought up yet; `None` alone when it is wanted without any.

@@ -243,7 +243,7 @@ impl<'a> Context<'a> {
     }
 
     /// Time for which a request is retransmitted until the peer is given up.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn retransmission_span(&self) -> Duration {
         (0..=self.limits.retransmit_tries).map(|n| self.limits.retransmit_delay(n)).sum()
     }
 

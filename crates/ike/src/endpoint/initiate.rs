@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::Context;
-use super::kept::Kept;
+use super::unanswered::UnansweredInit;
 use super::{Close, Endpoint, Roam};
 use crate::event::{Completion, IkeId, Level, Request, RequestId};
 use crate::sa::{Attempt, IkeSa, Wait};
@@ -78,14 +78,14 @@ impl Endpoint {
         conn: Arc<Connection>,
         child: Option<Arc<ChildConfig>>,
         start: &Start,
-        kept: Option<Kept>,
+        unanswered: Option<UnansweredInit>,
     ) {
         let names = conn.names_to_initiate();
         // The IKE_SA that the new one should replace may be gone by now.
         let replaces = start.takes_over.and_then(|old| self.heir(old));
         let id = self.spis.new_ike_id();
-        let (spi_i, init) = match kept {
-            Some(kept) if self.spis.take_ike(kept.spi_i, id) => (kept.spi_i, kept.init),
+        let (spi_i, init) = match unanswered {
+            Some(old) if self.spis.take_ike(old.spi_i, id) => (old.spi_i, old.init),
             _ => (self.aside(now, |cx| cx.new_ike_spi(id)), Box::default()),
         };
         let attempt = Attempt {

@@ -30,7 +30,6 @@
 //! | `init_requests` | IKE_SA_INIT requests from anyone |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
-//! | `kept` | the request of an attempt, for the one that repeats it |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
 //! | `load` | SAs, traps and shunts follow what is loaded |
 //! | `old_inbound` | inbound SAs of rekeyed children |
@@ -54,6 +53,7 @@
 //! | `timeout` | what a timer starts, and notices of the engine |
 //! | `todo` | work that is put off until an IKE_SA is back in its place |
 //! | `tombs` | last answers of IKE_SAs that are gone |
+//! | `unanswered` | the request of an attempt that nobody answered, for the next attempt |
 //! | `unique` | `unique` and INITIAL_CONTACT |
 //! | `view` | snapshots for people and VICI |
 
@@ -68,7 +68,6 @@ mod halfopen;
 mod init_requests;
 mod initiate;
 mod install;
-mod kept;
 mod lifecycle;
 mod load;
 mod old_inbound;
@@ -92,6 +91,7 @@ mod tickets;
 mod timeout;
 mod todo;
 mod tombs;
+mod unanswered;
 mod unique;
 mod view;
 
@@ -170,7 +170,7 @@ pub struct Endpoint {
     cookies: Cookies,
     todo: VecDeque<Todo>,
     /// Requests without an answer of attempts that may be repeated, by the IKE_SA of the attempt.
-    kept: BTreeMap<IkeId, kept::Kept>,
+    unanswered: BTreeMap<IkeId, unanswered::UnansweredInit>,
     tickets: Tickets,
     outbox: Outbox,
     counters: Counters,
@@ -188,7 +188,7 @@ impl Endpoint {
             rng,
             policy,
             limits,
-            kept: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             sas: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             by_ids: BTreeMap::new(),

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::kept::Kept;
 use super::lifecycle::names_in_work;
 use super::load::close_begun;
 use super::todo::Todo;
+use super::unanswered::UnansweredInit;
 use super::{Endpoint, Pending};
 use crate::event::{ChildState, Event, IkeId, Level, Request, Ticket};
 use crate::sa::IkeSa;
@@ -25,12 +25,12 @@ impl Protocol for Endpoint {
         match order {
             Order::Start(start) => self.start_all(now, &start),
             Order::Cancel { repeats, stays, ticket, why } => {
-                self.forget_kept(repeats);
+                self.forget_unanswered(repeats);
                 self.done(ticket, Err(why));
                 self.todo.extend(stays.map(Todo::Stay));
             }
             Order::GivenUp { ike, stays } => {
-                self.forget_kept(Some(ike));
+                self.forget_unanswered(Some(ike));
                 self.todo.extend(stays.map(Todo::Stay));
             }
             Order::GoOn(ike) => self.go_on(now, ike),
@@ -173,16 +173,16 @@ impl Endpoint {
     }
 
     /// No attempt repeats the one of this IKE_SA.
-    fn forget_kept(&mut self, ike: Option<IkeId>) {
-        ike.and_then(|ike| self.kept.remove(&ike));
+    fn forget_unanswered(&mut self, ike: Option<IkeId>) {
+        ike.and_then(|ike| self.unanswered.remove(&ike));
     }
 
     /// Begins an attempt for each of its children, or says why not.
     fn start_all(&mut self, now: Instant, start: &Start) {
-        let mut kept = start.repeats.and_then(|ike| self.kept.remove(&ike));
+        let mut unanswered = start.repeats.and_then(|ike| self.unanswered.remove(&ike));
         let mut begun = false;
         for child in &start.children {
-            let Err(why) = self.start(now, start, child.as_deref(), &mut kept) else {
+            let Err(why) = self.start(now, start, child.as_deref(), &mut unanswered) else {
                 begun = true;
                 continue;
             };
@@ -201,7 +201,7 @@ impl Endpoint {
         now: Instant,
         start: &Start,
         child: Option<&str>,
-        kept: &mut Option<Kept>,
+        unanswered: &mut Option<UnansweredInit>,
     ) -> Result<(), Diagnosis> {
         let Some(conn) = self.policy().connection(&start.conn) else {
             return Err(NotDone::NotLoaded(start.conn.clone()).into());
@@ -237,7 +237,7 @@ impl Endpoint {
         }
         self.may_begin(&conn)?;
         self.report(Report::Begun { start: start.clone(), child: child.map(str::to_owned) });
-        self.begin(now, conn, config, start, kept.take());
+        self.begin(now, conn, config, start, unanswered.take());
         Ok(())
     }
 

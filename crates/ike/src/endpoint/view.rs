@@ -28,7 +28,7 @@ impl Endpoint {
             ("things to do", self.todo.len()),
             ("tickets", self.tickets.len()),
             ("requests outside", self.outbox.waiting()),
-            ("requests kept for the next attempt", self.kept.len()),
+            ("requests kept for the next attempt", self.unanswered.len()),
             ("reports", self.outbox.reports()),
             ("timers", self.timers.len()),
         ];

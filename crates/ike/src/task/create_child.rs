@@ -25,7 +25,7 @@ use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
 use ironswan_keying::diagnosis::{AnswerFault, KeyExchange, NotDone, Pair, Selectors, Uncomputed};
-use ironswan_keying::limits::KE_ROUNDS;
+use ironswan_keying::limits::{KE_ROUNDS, SELECTORS_PER_SIDE};
 use ironswan_keying::{ChildConfig, Diagnosis};
 
 /// What a good response says.
@@ -100,7 +100,7 @@ fn led_by(
     let (start_port, end_port) = port.map_or((0, 65_535), |p| (p, p));
     let first = TrafficSelector { range: AddrRange::host(addr), protocol, start_port, end_port };
     // Their number is a byte on the wire.
-    let room = wide.len() < narrow::MAX_SELECTORS;
+    let room = wide.len() < SELECTORS_PER_SIDE;
     let inside = room && wide.iter().any(|w| first.is_subset_of(w)) && !wide.contains(&first);
     if inside { std::iter::once(first).chain(wide).collect() } else { wide }
 }

@@ -118,8 +118,8 @@ pub(crate) fn refused(
 
 /// The peer has rekeyed this one, and owes its DELETE.
 fn await_delete(cx: &mut Context<'_>, old: ChildId) {
-    let patience = cx.patience();
-    cx.set_timer(Timer::Redundant(old), cx.now() + patience);
+    let span = cx.retransmission_span();
+    cx.set_timer(Timer::Redundant(old), cx.now() + span);
 }
 
 fn collided(sa: &IkeSa, new: &NewChild) -> bool {

@@ -279,8 +279,8 @@ fn have_shared(
 
 /// The peer owes the DELETE of the old IKE_SA; it is not waited for longer than a peer retransmits.
 fn linger(cx: &mut Context<'_>, sa: &IkeSa) {
-    let patience = cx.patience();
-    cx.set_timer(Timer::Linger(sa.id()), cx.now() + patience);
+    let span = cx.retransmission_span();
+    cx.set_timer(Timer::Linger(sa.id()), cx.now() + span);
 }
 
 /// A new IKE_SA takes over, unless the peer's rekeying has made one.
@@ -434,7 +434,7 @@ fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, share
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work_mut().active_mut() {
         ours.collision = Some(IkeCollision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
         // If the old one ends before it is settled which survives, nobody comes back to it.
-        let at = cx.now() + cx.patience() + REDUNDANT_DELETE;
+        let at = cx.now() + cx.retransmission_span() + REDUNDANT_DELETE;
         cx.set_timer(Timer::Linger(id), at);
         return cx.log(Level::Info, sa, "IKE_SA rekey collision detected");
     }

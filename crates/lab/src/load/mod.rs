@@ -36,7 +36,7 @@ pub use iperf3::{Iperf3, TcpLoad, TcpReport};
 pub use latency::{Histogram, Latency};
 pub use receiver::{Counted, Receiver};
 pub use tally::{Received, Tally};
-pub use ttcp::{Carried, Ttcp, TtcpCounts, TtcpLoad, carry, round_trip};
+pub use ttcp::{Transferred, Ttcp, TtcpCounts, TtcpLoad, carry, round_trip};
 
 /// Which way the payload flows over the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

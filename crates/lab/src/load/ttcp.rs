@@ -159,7 +159,7 @@ impl Drop for Ttcp {
 
 /// Time and CPU time of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Carried {
+pub struct Transferred {
     /// From the first write until the last byte had arrived, seconds.
     pub seconds: f64,
     /// Bytes that arrived, each as it was sent.
@@ -175,7 +175,7 @@ pub fn carry(
     data: &[u8],
     at_most: Duration,
     mut alive: impl FnMut() -> Result<(), LabError>,
-) -> Result<Carried, LabError> {
+) -> Result<Transferred, LabError> {
     let failed = |e: io::Error| LabError::Measurement(format!("the transfer: {e}"));
     let to = SocketAddrV4::new(path.to.address, PORT);
     let listener = path.to.netns.inside(|| TcpListener::bind(to))?.map_err(failed)?;
@@ -231,7 +231,7 @@ pub fn carry(
             Ok(sent) => sent,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        received.and(sent).map(|()| Carried { seconds, bytes: at as u64 })
+        received.and(sent).map(|()| Transferred { seconds, bytes: at as u64 })
     });
     interrupt::check()?;
     ended.map_or(Ok(()), Err)?;

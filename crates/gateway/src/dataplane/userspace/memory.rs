@@ -40,7 +40,7 @@ type Written = Box<dyn Fn(&Offload, &[IoSlice<'_>]) + Send + Sync>;
 type Sent = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// A device in memory: reads give prepared frames, and writes go to a function.
-pub struct MemoryDevice {
+pub(super) struct MemoryDevice {
     /// Frames, each with its virtio header, that are read one after the other and again from the
     /// first.
     frames: Vec<Vec<u8>>,
@@ -94,13 +94,13 @@ impl Device for MemoryDevice {
 
 /// Datagrams on their way, each as a send left it: bytes, and the length of each packet.
 #[derive(Default)]
-pub struct Wire {
+pub(super) struct Wire {
     queue: Mutex<VecDeque<(Vec<u8>, usize)>>,
     waiting: AtomicU64,
 }
 
 /// The outer side.
-pub struct MemoryIo {
+pub(super) struct MemoryIo {
     outgoing: Option<Arc<Wire>>,
     incoming: Option<Arc<Wire>>,
     /// Instead of a wire to receive from: datagrams that are received one after the other, and how
@@ -365,7 +365,12 @@ fn run(
 
 /// Seals so many packets of one SA in each of this many gateways, with this many workers each: how
 /// long that took, and the stages of the measured batches. Panics when they leave out of order.
-pub fn outbound(gateways: usize, workers: usize, payload: usize, packets: u64) -> (Duration, StageTimes) {
+pub(super) fn outbound(
+    gateways: usize,
+    workers: usize,
+    payload: usize,
+    packets: u64,
+) -> (Duration, StageTimes) {
     let all: Vec<_> = (0..gateways)
         .map(|_| {
             let sent = Arc::new(AtomicU64::new(0));
@@ -385,7 +390,7 @@ pub fn outbound(gateways: usize, workers: usize, payload: usize, packets: u64) -
 }
 
 /// Datagrams with so many packets of one SA, as a kernel merges them, for [`inbound`].
-pub fn sealed(payload: usize, packets: u64) -> Vec<(Vec<u8>, usize)> {
+pub(super) fn sealed(payload: usize, packets: u64) -> Vec<(Vec<u8>, usize)> {
     let wire = Arc::new(Wire::default());
     let io = MemoryIo { outgoing: Some(wire.clone()), ..MemoryIo::new() };
     let frames = (0..64).map(|_| frame(1, payload)).collect();
@@ -397,7 +402,7 @@ pub fn sealed(payload: usize, packets: u64) -> Vec<(Vec<u8>, usize)> {
 
 /// Opens and delivers these in each of so many gateways, with this many workers each: how long that
 /// took, and the stages of the measured batches. Ends only when none is missing.
-pub fn inbound(
+pub(super) fn inbound(
     datagrams: Vec<Vec<(Vec<u8>, usize)>>,
     workers: usize,
     packets: u64,

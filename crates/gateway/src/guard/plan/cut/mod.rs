@@ -188,17 +188,17 @@ fn sweep(entries: &[Entry], policies: usize, ipv6: bool, bounds: Bounds) -> Opti
         let to = next_begin.min(next_end);
         let lists = cut.lists.len();
         let active_now = active.entries.iter().filter_map(|i| entries.get(*i));
-        let (list, asked) = match fine(active_now, bounds.list, &mut work) {
-            Some((mut list, asked)) => {
+        let (list, told) = match fine(active_now, bounds.list, &mut work) {
+            Some((mut list, told)) => {
                 list.routed = active.routed > 0;
-                (list, asked)
+                (list, told)
             }
             None => {
                 cut.closed = true;
-                (active.closed(entries), Asked { coarsely: true, ..Asked::default() })
+                (active.closed(entries), ToldApart { coarsely: true, ..ToldApart::default() })
             }
         };
-        interval(&mut cut, &mut known, (list, asked), (at, to), ipv6);
+        interval(&mut cut, &mut known, (list, told), (at, to), ipv6);
         steps += cut.lists.get(lists).map_or(0, |new| new.steps.len());
         if steps > bounds.all || work > bounds.work {
             return None;
@@ -216,19 +216,23 @@ fn sweep(entries: &[Entry], policies: usize, ipv6: bool, bounds: Bounds) -> Opti
     }
 }
 
-/// The policies for which a list has steps.
+/// The policies that a list tells apart: those for which it has steps.
 #[derive(Default)]
-struct Asked {
+struct ToldApart {
     policies: Vec<usize>,
-    /// Others that it does not tell apart.
+    /// True when the list has steps for others, which it does not tell apart.
     coarsely: bool,
 }
 
-/// The list of what is active in an interval, without where unmarked packets are led, and what is
-/// asked; `None` when it is longer than `max`.
-fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usize) -> Option<(List, Asked)> {
+/// The list of what is active in an interval, without where unmarked packets are led, and the
+/// policies that its steps tell apart; `None` when the list is longer than `max`.
+fn fine<'a>(
+    active: impl Iterator<Item = &'a Entry>,
+    max: usize,
+    work: &mut usize,
+) -> Option<(List, ToldApart)> {
     let mut list = List::default();
-    let mut asked = Asked::default();
+    let mut told = ToldApart::default();
     // Local addresses for which everything is decided.
     let mut decided: Vec<AddrRange> = Vec::new();
     let mut seen: HashSet<Step> = HashSet::new();
@@ -245,8 +249,8 @@ fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usiz
         if decided.iter().any(|d| inside(&e.step.local, d)) {
             continue;
         }
-        asked.policies.extend(e.policy);
-        asked.coarsely |= e.rank.itself && e.policy.is_none();
+        told.policies.extend(e.policy);
+        told.coarsely |= e.rank.itself && e.policy.is_none();
         if seen.insert(e.step) {
             if list.steps.len() >= max {
                 return None;
@@ -257,14 +261,14 @@ fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usiz
             decided.push(e.step.local);
         }
     }
-    Some((list, asked))
+    Some((list, told))
 }
 
-/// Adds the interval, with its list and the policies that are asked in it.
+/// Adds the interval, with its list and the policies that the list tells apart.
 fn interval(
     cut: &mut Cut,
     known: &mut HashMap<List, usize>,
-    (mut list, asked): (List, Asked),
+    (mut list, told): (List, ToldApart),
     (from, to): (u128, u128),
     ipv6: bool,
 ) {
@@ -283,10 +287,10 @@ fn interval(
             cut.lists.len() - 1
         }
     };
-    if asked.coarsely {
+    if told.coarsely {
         cut.coarse.insert(number);
     }
-    for p in asked.policies {
+    for p in told.policies {
         if let Some(serving) = cut.serving.get_mut(p)
             && serving.len() < REMEMBERED
             && serving.last() != Some(&number)

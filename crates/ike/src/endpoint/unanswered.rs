@@ -3,7 +3,7 @@
 use crate::init::Init;
 
 /// SPI, key pair and nonce of an IKE_SA_INIT request without an answer.
-pub(crate) struct Kept {
+pub(crate) struct UnansweredInit {
     pub spi_i: u64,
     pub init: Box<Init>,
 }
