@@ -234,6 +234,26 @@ fn a_missing_or_useless_file_is_named_with_the_key_and_the_remedy() {
 }
 
 #[test]
+fn more_keys_of_a_peer_than_are_tried_are_warned_about() {
+    let with = |count: u8| {
+        let dir = good();
+        let files: Vec<String> = (0..count).map(|n| format!("p{n}.pem")).collect();
+        for (n, file) in (40..).zip(&files) {
+            put(&dir, &format!("pubkey/{file}"), &pair(n).1);
+        }
+        let list = files.join(", ");
+        dir.write("swanctl.conf", &CONF.replace("pubkeys = g2.pem, 'g 3.der'", &format!("pubkeys = {list}")));
+        findings(&dir)
+    };
+    assert_eq!(with(8), [""; 0]);
+    let found = with(9);
+    assert!(
+        found.len() == 1 && found[0].contains("warning: connections.c.remote.pubkeys: only the first 8"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn private_keys_that_cannot_be_used_are_named() {
     let no_key = "swanctl.conf:2: connections.c.local.pubkeys: no private key found for 'g1'";
     let gone = after(|dir| fs::remove_file(dir.path().join("private/g1.der")).unwrap());
@@ -360,7 +380,7 @@ fn ten_thousand_keys_are_read_and_too_many_are_refused() {
     dir.write("swanctl.conf", &format!("connections {{ {conns} }}\n"));
     let mut diags = Diagnostics::default();
     let config = load_dir(now, dir.path(), &mut diags).unwrap();
-    assert!(diags.is_empty() && config.connections.len() == 100, "{diags:?}");
+    assert_eq!((diags.errors(), config.connections.len()), (0, 100), "{:?}", diags.error_lines());
     let keys = vec!["g2.pem"; 101].join(",");
     let many = after(|dir| {
         dir.write("swanctl.conf", &CONF.replace("g2.pem, 'g 3.der'", &keys));

@@ -8,6 +8,8 @@ use ironswan_wire::iana::IdType;
 use ironswan_wire::id::Identity;
 use ironswan_wire::secret::Secret;
 
+use crate::limits::KEYS_TRIED;
+
 /// SHA-1 of a public key, which names the key in VICI and in identities (`keyid`).
 pub type Fingerprint = [u8; 20];
 
@@ -48,6 +50,14 @@ impl PublicKey {
     pub fn identity(&self) -> Identity {
         Identity { kind: IdType::KEY_ID, data: self.info().to_vec() }
     }
+}
+
+/// Of the public keys that a peer may have, the ones that its signature is compared with: the key
+/// whose fingerprint is the peer's identity of type ID_KEY_ID, else the first [`KEYS_TRIED`].
+pub fn tried<'a>(keys: &'a [PublicKey], peer: &Identity) -> &'a [PublicKey] {
+    let names = |key: &&PublicKey| [key.id(), key.info()].iter().any(|print| print[..] == peer.data);
+    let named = keys.iter().find(names).filter(|_| peer.kind == IdType::KEY_ID);
+    named.map_or(&keys[..keys.len().min(KEYS_TRIED)], std::slice::from_ref)
 }
 
 impl PrivateKey {
@@ -100,6 +110,24 @@ mod tests {
             public: PublicKey::Ed25519([n; 32]),
             secret: Secret::new(vec![n; 32]),
         }
+    }
+
+    #[test]
+    fn few_of_many_keys_are_tried_and_only_the_one_that_the_peer_names() {
+        let keys: Vec<PublicKey> = (0..100).map(|n| PublicKey::Ed25519([n; 32])).collect();
+        let fqdn = Identity::parse("g1.example").unwrap();
+        assert_eq!(tried(&keys, &fqdn), &keys[..KEYS_TRIED]);
+        assert_eq!(tried(&keys[..2], &fqdn), &keys[..2]);
+        assert_eq!(tried(&[], &fqdn), []);
+        for print in [keys[70].id(), keys[70].info()] {
+            let id = Identity { kind: IdType::KEY_ID, data: print.to_vec() };
+            assert_eq!(tried(&keys, &id), &keys[70..71]);
+            // The same bytes as a name are no fingerprint.
+            assert_eq!(tried(&keys, &Identity { kind: IdType::FQDN, ..id }), &keys[..KEYS_TRIED]);
+        }
+        // A name of another kind of key.
+        let id = Identity { kind: IdType::KEY_ID, data: b"gateway 1".to_vec() };
+        assert_eq!(tried(&keys, &id), &keys[..KEYS_TRIED]);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! | `diagnosis/` | the closed list of reasons why something failed |
 //! | `jitter` | random parts of times |
 //! | `joined` | policy and a protocol together: reports in, orders out |
-//! | `keys` | key pairs for signatures, and the choice of our private key |
+//! | `keys` | key pairs for signatures: the private key to sign with, the public keys to try |
 //! | `level` | levels of lines for the log |
 //! | `limits` | every limit and time of keying |
 //! | `policy` | the questions that a protocol asks of policy |
@@ -45,7 +45,7 @@ pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};
 pub use diagnosis::Diagnosis;
 pub use joined::Joined;
-pub use keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey};
+pub use keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey, tried};
 pub use level::Level;
 pub use limits::Limits;
 pub use policy::{Loaded, Policy, Shared};

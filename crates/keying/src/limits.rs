@@ -88,6 +88,10 @@ pub const UNANSWERED_DEAD: u32 = 2;
 /// its IKE_SAs can ask for one, at no cost to the peer; with the slowest group, this many take some
 /// 100 ms.
 pub const KEX_PER_ID: usize = 32;
+/// Public keys that the signature of one peer is compared with, unless the peer's identity is the
+/// fingerprint of one of them. The peer has proved nothing by then, and each key costs a
+/// verification, or two when the peer's IKE_SA_INIT request has come in two forms.
+pub const KEYS_TRIED: usize = 8;
 /// Pairs of selectors, each of which is a policy, into which a peer may cut what is configured: for
 /// all children of one identity, beside the pairs that are configured.
 pub const PIECES_PER_ID: usize = 16_384;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use ironswan_ike::event::Event;
+use ironswan_ike::event::{Event, Request};
+use ironswan_keying::limits::KEYS_TRIED;
 use ironswan_keying::{Auth, Connection, PrivateKey, Target};
 use ironswan_testkit::World;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
+use ironswan_wire::id::IdPattern;
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::ike::{Message, Payload};
 use ironswan_wire::secret::Secret;
@@ -101,6 +103,33 @@ fn one_of_several_keys_is_enough_and_the_key_of_ours_that_is_loaded_is_used() {
     });
     w.establish(0).unwrap();
     w.assert_one();
+}
+
+#[test]
+fn a_peer_that_has_proved_nothing_costs_few_verifications_however_many_keys_are_configured() {
+    let many: Vec<u8> = (2..102).collect();
+    // Node 0 has key 1, which is not among them; then by its name, which is its fingerprint, among 100 keys.
+    for (keys, id, most) in [
+        (many.clone(), None, KEYS_TRIED),
+        ([&many[..50], &[1], &many[50..]].concat(), Some(key(1).public.identity()), 1),
+    ] {
+        let known = id.is_some();
+        let mut w = pair(43, false, |c| {
+            both(c);
+            c[1].remote_auth = by(&keys);
+            c[1].remote_id = IdPattern::Any;
+            c[0].local_id = id.or(c[0].local_id.clone());
+        });
+        held(&mut w, 1, 3);
+        let [(_, Request::Verify { keys, messages, .. })] = &w.nodes[1].held.as_ref().unwrap()[..] else {
+            panic!("no signature is verified");
+        };
+        assert_eq!((keys.len(), messages.len()), (most, 1));
+        let now = w.now();
+        w.nodes[1].release(now);
+        w.run(S);
+        assert_eq!(w.up(1).len(), usize::from(known));
+    }
 }
 
 #[test]

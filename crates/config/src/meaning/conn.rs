@@ -1,6 +1,7 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
+use ironswan_keying::limits::KEYS_TRIED;
 use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey};
 use ironswan_wire::iana::{IdType, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -85,6 +86,9 @@ pub fn connection(
             r.written(&m::ROUND);
             let lack = Some(Configuration::NoPublicKey { ours: false });
             let auth = authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack, &mut of_keys);
+            if matches!(&auth, Auth::Pubkey(keys) if keys.len() > KEYS_TRIED) {
+                r.doubt(&m::PUBKEYS, Unwise::ManyKeys { tried: KEYS_TRIED });
+            }
             let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
             let id = r.written(&m::ID).unwrap_or_else(unwritten);
             (auth, id)

@@ -492,6 +492,11 @@ pub enum Unwise {
     },
     /// Encryption is offered beside none.
     ReadableOffered,
+    /// More public keys of a peer than its signature is compared with.
+    ManyKeys {
+        /// Number of keys that are tried.
+        tried: usize,
+    },
     /// More workers than processors that they are bound to.
     FewProcessors {
         /// Number of workers.
@@ -554,6 +559,12 @@ impl Unwise {
                 let why = if *must_not { "is broken or breakable" } else { "is weak" };
                 say(format!("{name} {why}: {requirement}"), format!("write {instead} instead"))
             }
+            Self::ManyKeys { tried } => say(
+                format!(
+                    "only the first {tried} are tried on a signature, unless the peer's identity is the fingerprint of one"
+                ),
+                "give each peer a connection with its own keys, or no identity at its end",
+            ),
             Self::FewProcessors { workers, processors } => say(
                 format!("{workers} workers share {processors} processors"),
                 format!("name as many, or set workers = {processors}"),

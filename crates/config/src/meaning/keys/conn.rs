@@ -148,7 +148,7 @@ pub(in crate::meaning) mod remote {
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
             "how the peer proves who it is, written as ours");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends(""), files,
-            "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them");
+            "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them: of the one whose fingerprint is its identity, else of one of the first 8");
         ID: IdPattern = text("id", Kind::Identity, Depends("`%any`; with `pubkeys` the fingerprint of the first key"), pattern,
             "the peer's identity, written as ours; also `%any` and `*.example`. An exact identity is sent to the peer as the one we expect (IDr)");
     }

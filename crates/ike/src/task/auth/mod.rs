@@ -39,7 +39,7 @@ use crate::endpoint::Context;
 use crate::event::Completion;
 use crate::sa::IkeSa;
 use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};
-use ironswan_keying::{Auth, Diagnosis, SharedKey};
+use ironswan_keying::{Auth, Diagnosis, SharedKey, tried};
 
 pub(crate) use initiator::{build, process};
 pub(crate) use responder::answer;
@@ -121,7 +121,7 @@ fn verifier(
 ) -> Result<Box<dyn Verifier>, Diagnosis> {
     match &sa.conn().remote_auth {
         Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
-        Auth::Pubkey(public) => Ok(Box::new(Keys::new(public.clone()))),
+        Auth::Pubkey(public) => Ok(Box::new(Keys::new(tried(public, peer).to_vec()))),
     }
 }
 
