@@ -10,7 +10,6 @@ use crate::crl::{Crl, Scope};
 use crate::der::{SEQUENCE, SET, emit};
 use crate::extensions::{CRL_SIGN, CrlPoint, PointName};
 use crate::general_name::GeneralName;
-use crate::key::Verify;
 use crate::name::Name;
 use crate::path;
 use crate::revocation::{Evidence, status};
@@ -49,7 +48,7 @@ pub(crate) struct ByList<'a> {
 
 impl<'a> ByList<'a> {
     /// The status, or the reason why the lists do not say it.
-    pub(crate) fn status(&self, verify: &mut dyn Verify) -> Result<Status, NoStatus> {
+    pub(crate) fn status(&self) -> Result<Status, NoStatus> {
         let lists = self.signers.evidence.lists;
         // "Assume a DP with both the reasons and the cRLIssuer fields omitted and a distribution
         // point name of the certificate issuer": for lists that no point names.
@@ -74,7 +73,7 @@ impl<'a> ByList<'a> {
                 if reasons & !covered == 0 {
                     continue;
                 }
-                match self.ask(list, verify) {
+                match self.ask(list) {
                     Ok(Status::Good { until: end }) => {
                         covered |= reasons;
                         until = until.min(end);
@@ -135,8 +134,8 @@ impl<'a> ByList<'a> {
     }
 
     /// Asks one list, with its newest list of differences.
-    fn ask(&self, list: &Crl, verify: &mut dyn Verify) -> Result<Status, NoStatus> {
-        let mut until = self.usable(list, verify)?;
+    fn ask(&self, list: &Crl) -> Result<Status, NoStatus> {
+        let mut until = self.usable(list)?;
         let mut deltas: Vec<&Crl> = self
             .signers
             .evidence
@@ -149,7 +148,7 @@ impl<'a> ByList<'a> {
         let (issuer, serial) = (self.certificate.issuer(), self.certificate.serial());
         let mut found = None;
         for delta in deltas {
-            if let Ok(end) = self.usable(delta, verify) {
+            if let Ok(end) = self.usable(delta) {
                 until = until.min(end);
                 found = delta.find(&issuer, serial);
                 break;
@@ -163,7 +162,7 @@ impl<'a> ByList<'a> {
 
     /// Checks that a list may be used now: its times, its extensions, and its signer. Returns the
     /// last second of its use.
-    fn usable(&self, list: &Crl, verify: &mut dyn Verify) -> Result<Time, NoStatus> {
+    fn usable(&self, list: &Crl) -> Result<Time, NoStatus> {
         if list.this_update() > self.now {
             return Err(NoStatus::NotYetValid { from: list.this_update() });
         }
@@ -176,14 +175,14 @@ impl<'a> ByList<'a> {
         if list.unknown_critical().is_some() {
             return Err(NoStatus::UnknownCritical);
         }
-        self.signed(list, verify)?;
+        self.signed(list)?;
         Ok(until)
     }
 
     /// Checks that a list was signed by somebody who may do so: a CA of the chain above the
     /// certificate, or another certificate of the issuer's name that leads to the same CA of the
     /// configuration and was not revoked itself.
-    fn signed(&self, list: &Crl, verify: &mut dyn Verify) -> Result<(), NoStatus> {
+    fn signed(&self, list: &Crl) -> Result<(), NoStatus> {
         let Signers { chain, position, evidence, depth } = self.signers;
         let issuer = list.issuer();
         let certificates = chain.certificates();
@@ -199,10 +198,8 @@ impl<'a> ByList<'a> {
         }
         for (signer, is_above) in named {
             // The signature first: a certificate that did not sign needs no chain.
-            let algorithm = path::algorithm(list.algorithm(), signer.key().kind(), self.rules);
-            let good = algorithm.is_ok_and(|algorithm| {
-                path::key(signer.key(), self.rules).is_ok()
-                    && verify.verify(algorithm, signer.key(), list.signed(), list.signature())
+            let good = signer.key(self.rules.legacy).is_ok_and(|key| {
+                path::signature(list.algorithm(), &key, list.signed(), list.signature(), self.rules).is_ok()
             });
             if !good {
                 if why == NoStatus::Responder {
@@ -221,7 +218,7 @@ impl<'a> ByList<'a> {
                     _ => return Ok(()),
                 }
             }
-            match self.trusted(signer, chain, evidence, depth, verify) {
+            match self.trusted(signer, chain, evidence, depth) {
                 Ok(()) => return Ok(()),
                 Err(fault) => why = fault,
             }
@@ -236,7 +233,6 @@ impl<'a> ByList<'a> {
         chain: &Chain,
         evidence: &Evidence<'_>,
         depth: usize,
-        verify: &mut dyn Verify,
     ) -> Result<(), NoStatus> {
         // "The trust anchor for the certification path MUST be the same as the trust anchor used to
         // validate the target certificate."
@@ -249,14 +245,14 @@ impl<'a> ByList<'a> {
             .take(rules.limits.certificates)
             .cloned()
             .collect();
-        let above = chain::validate(signer, &others, anchor, self.now, &rules, verify)
+        let above = chain::validate(signer, &others, anchor, self.now, &rules)
             .map_err(|fault| NoStatus::Signer(Box::new(fault)))?;
         // A signer whose list covers its own certificate would need itself.
         if depth >= MAX_DEPTH {
             return Err(NoStatus::Responder);
         }
         for position in 0..above.certificates().len() - 1 {
-            match status(&above, position, evidence, self.now, &rules, verify, depth + 1)? {
+            match status(&above, position, evidence, self.now, &rules, depth + 1)? {
                 Status::Good { .. } => {}
                 Status::Revoked { at, reason } => {
                     let rule = crate::fault::Rule::Revoked { at, reason };

@@ -10,10 +10,12 @@
 
 use std::sync::Arc;
 
+use ironswan_crypto::hash::sha1;
+use ironswan_crypto::sign::{KeyFault, Legacy, PublicKey};
+
 use crate::der::{BIT_STRING, INTEGER, Read, Reader, SEQUENCE, explicit, implicit, integer, octets, small};
 use crate::extensions::{Extensions, Span};
 use crate::general_name::GeneralName;
-use crate::key::{PublicKey, SignatureAlgorithm};
 use crate::name::Name;
 use crate::oid;
 use crate::time::Time;
@@ -87,14 +89,14 @@ impl Certificate {
         if inner != algorithm {
             return Err(CertificateFault::TwoAlgorithms);
         }
-        SignatureAlgorithm::read(algorithm).map_err(part("algorithm"))?;
         let issuer = fields.whole(SEQUENCE).and_then(Name::check).map_err(part("issuer"))?;
         let mut validity = fields.inside(SEQUENCE).map_err(part("validity"))?;
         let not_before = Time::read(&mut validity).map_err(part("validity"))?;
         let not_after = Time::read(&mut validity).map_err(part("validity"))?;
         validity.end().map_err(part("validity"))?;
         let subject = fields.whole(SEQUENCE).and_then(Name::check).map_err(part("subject"))?;
-        let key = fields.whole(SEQUENCE).and_then(PublicKey::read).map_err(part("public key"))?;
+        let key = fields.whole(SEQUENCE).map_err(part("public key"))?;
+        key_bits(key).map_err(part("public key"))?;
         for number in [1, 2] {
             fields.optional(implicit(number)).map_err(part("unique identifier"))?;
         }
@@ -109,7 +111,7 @@ impl Certificate {
         };
         fields.end().map_err(part("end"))?;
         let span = |part| Span::of(bytes, part);
-        let (issuer, subject, key) = (span(issuer.der()), span(subject.der()), span(key.info()));
+        let (issuer, subject, key) = (span(issuer.der()), span(subject.der()), span(key));
         let (signed, serial, algorithm) = (span(signed), span(serial), span(algorithm));
         let signature = span(signature);
         Ok(Self {
@@ -157,9 +159,22 @@ impl Certificate {
         self.not_after
     }
 
-    /// Public key of the subject.
-    pub fn key(&self) -> PublicKey<'_> {
-        PublicKey::from_der(self.key.within(&self.der)).expect("the key was read with the certificate")
+    /// Public key of the subject, if it is one that may be used.
+    ///
+    /// # Errors
+    /// The key is of a kind that is not built, or weak.
+    pub fn key(&self, legacy: Legacy) -> Result<PublicKey, KeyFault> {
+        PublicKey::from_spki(self.key_info(), legacy)
+    }
+
+    /// `SubjectPublicKeyInfo` in DER.
+    pub fn key_info(&self) -> &[u8] {
+        self.key.within(&self.der)
+    }
+
+    /// SHA-1 of the bits of the key, by which OCSP and identities of type ID_KEY_ID name it.
+    pub(crate) fn key_id(&self) -> [u8; 20] {
+        sha1(key_bits(self.key_info()).unwrap_or_default())
     }
 
     /// Names of `subjectAltName`.
@@ -266,6 +281,15 @@ pub(crate) fn envelope(der: &[u8]) -> Read<(&[u8], &[u8], &[u8])> {
     let signature = octets(parts.read(BIT_STRING)?)?;
     parts.end()?;
     Ok((signed, algorithm, signature))
+}
+
+/// The bits of the key in a `SubjectPublicKeyInfo`.
+fn key_bits(info: &[u8]) -> Read<&[u8]> {
+    let mut reader = Reader::new(crate::der::only(info, SEQUENCE)?);
+    reader.read(SEQUENCE)?;
+    let bits = octets(reader.read(BIT_STRING)?)?;
+    reader.end()?;
+    Ok(bits)
 }
 
 /// A serial number in hexadecimal digits. Of a long one the beginning is shown.

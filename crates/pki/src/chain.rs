@@ -13,7 +13,6 @@ use std::collections::HashMap;
 
 use crate::certificate::Certificate;
 use crate::fault::{ChainFault, Limit, Rule};
-use crate::key::Verify;
 use crate::path::{self, Signatures};
 use crate::rules::Rules;
 use crate::time::Time;
@@ -53,7 +52,6 @@ pub fn validate(
     anchors: &[Certificate],
     now: Time,
     rules: &Rules,
-    verify: &mut dyn Verify,
 ) -> Result<Chain, ChainFault> {
     let limits = rules.limits;
     if others.len() > limits.certificates {
@@ -62,25 +60,12 @@ pub fn validate(
     if others.iter().map(|c| c.der().len()).sum::<usize>() > limits.bytes {
         return Err(ChainFault::limit(Limit::Bytes, limits.bytes));
     }
-    let mut search = Search {
-        others: by_subject(others.iter().filter(|other| *other != own)),
-        anchors: by_subject(anchors),
-        now,
-        rules,
-        signatures: Signatures::new(verify, limits.signatures),
-        steps: limits.steps,
-        best: None,
-        ended: None,
-    };
+    let mut search = Search::new(others, anchors, now, rules);
     let mut path = vec![own];
-    if let Some(anchor) = search.above(&mut path) {
-        let certificates = path.into_iter().chain([anchor]).cloned().collect();
-        return Ok(Chain { certificates });
+    match search.above(&mut path) {
+        Some(anchor) => Ok(Chain { certificates: path.into_iter().chain([anchor]).cloned().collect() }),
+        None => Err(search.fault(own)),
     }
-    if let Some(ended) = search.ended {
-        return Err(ended);
-    }
-    Err(search.best.map_or_else(|| unknown_issuer(own, 0), |(_, fault)| fault))
 }
 
 /// Certificates by the name of their subject, in a form that equal names have in common. Each
@@ -107,12 +92,12 @@ fn unknown_issuer(certificate: &Certificate, position: usize) -> ChainFault {
 /// was when nobody with the issuer's name was found.
 type Progress = (bool, usize);
 
-struct Search<'a, 'v> {
+struct Search<'a> {
     others: BySubject<'a>,
     anchors: BySubject<'a>,
     now: Time,
     rules: &'a Rules,
-    signatures: Signatures<'v>,
+    signatures: Signatures,
     steps: usize,
     /// Fault of the path that came furthest.
     best: Option<(Progress, ChainFault)>,
@@ -120,7 +105,26 @@ struct Search<'a, 'v> {
     ended: Option<ChainFault>,
 }
 
-impl<'a> Search<'a, '_> {
+impl<'a> Search<'a> {
+    fn new(others: &'a [Certificate], anchors: &'a [Certificate], now: Time, rules: &'a Rules) -> Self {
+        Self {
+            others: by_subject(others),
+            anchors: by_subject(anchors),
+            now,
+            rules,
+            signatures: Signatures::new(rules.limits.signatures),
+            steps: rules.limits.steps,
+            best: None,
+            ended: None,
+        }
+    }
+
+    /// The fault of a search without success: a limit, or the fault of the path that came furthest.
+    fn fault(self, own: &Certificate) -> ChainFault {
+        let best = self.ended.or(self.best.map(|(_, fault)| fault));
+        best.unwrap_or_else(|| unknown_issuer(own, 0))
+    }
+
     /// Continues a path to a CA, and returns that CA. `path` is complete then. Calls itself once
     /// for each certificate of a path, so no deeper than the limit of its length.
     fn above(&mut self, path: &mut Vec<&'a Certificate>) -> Option<&'a Certificate> {
@@ -196,3 +200,7 @@ fn in_order<'a>(map: &BySubject<'a>, issuer: &[u8], below: &Certificate) -> Vec<
     }
     list
 }
+
+#[cfg(test)]
+#[path = "chain_tests.rs"]
+mod tests;

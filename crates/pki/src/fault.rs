@@ -3,6 +3,8 @@
 //! Every text in a fault is escaped and of limited length, so a fault can be written to a log as it
 //! stands. Not here: what a person should do about it (the Diagnosis that is made from a fault).
 
+use ironswan_crypto::sign::KeyFault;
+
 use crate::certificate::{Certificate, CertificateFault, serial_shown};
 use crate::status::{NoStatus, Reason};
 use crate::time::Time;
@@ -102,25 +104,8 @@ pub enum Rule {
     NoPolicy,
     /// A CA maps from or to anyPolicy.
     MappedAnyPolicy,
-    /// The key of RSA is too short.
-    ShortKey {
-        /// Its length in bits.
-        bits: u32,
-        /// The least length.
-        min: u32,
-    },
-    /// The key of RSA is longer than any that is verified.
-    LongKey {
-        /// Its length in bits.
-        bits: u32,
-        /// The greatest length.
-        max: u32,
-    },
-    /// The key is of a kind that is not built.
-    UnknownKey {
-        /// Its algorithm.
-        algorithm: String,
-    },
+    /// The key is weak, or of a kind that is not built.
+    Key(KeyFault),
     /// The signature is over SHA-1.
     WeakDigest,
     /// The signature is by an algorithm that is not built, or does not fit the issuer's key.
@@ -223,13 +208,7 @@ impl std::fmt::Display for Rule {
                 f.write_str("has no certificate policy that is required and valid up to the CA")
             }
             Self::MappedAnyPolicy => f.write_str("maps a policy from or to anyPolicy"),
-            Self::ShortKey { bits, min } => {
-                write!(f, "has an RSA key of {bits} bits, and {min} are the least that is accepted")
-            }
-            Self::LongKey { bits, max } => {
-                write!(f, "has an RSA key of {bits} bits, and {max} are the most that is accepted")
-            }
-            Self::UnknownKey { algorithm } => write!(f, "has a key of a kind that is not built: {algorithm}"),
+            Self::Key(fault) => write!(f, "has a key that cannot be used: {fault}"),
             Self::WeakDigest => f.write_str("has a signature over SHA-1, which is not accepted"),
             Self::UnknownAlgorithm { algorithm } => {
                 write!(

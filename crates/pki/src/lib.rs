@@ -13,7 +13,7 @@
 //! AWS-LC, CMS and CBOR. `der` refuses dates before 1970, which PKITS has. This crate agrees in 221
 //! of the 224 cases that the suite has by its document: `docs/rfc/pkits.md` counts them.
 //!
-//! Signatures are left to whoever implements [`Verify`].
+//! Keys and signatures are those of `ironswan_crypto::sign`.
 //!
 //! # Files
 //!
@@ -23,8 +23,10 @@
 //! | `oid` | object identifiers |
 //! | `time` | times of certificates |
 //! | `name` | distinguished names |
+//! | `name_text` | distinguished names as people write them |
+//! | `identity` | which certificates speak for an identity of IKE |
+//! | `testing` | certificates for the tests |
 //! | `general_name` | names of the nine forms |
-//! | `key` | public keys, algorithms of signatures, and the trait [`Verify`] |
 //! | `extensions` | extensions of a certificate |
 //! | `certificate` | one certificate |
 //! | `rules` | purpose, policies, and limits of one validation |
@@ -51,8 +53,9 @@ mod extensions;
 pub mod fault;
 pub mod fetch;
 mod general_name;
-pub mod key;
+pub mod identity;
 mod name;
+pub mod name_text;
 pub mod ocsp;
 mod oid;
 mod path;
@@ -60,6 +63,8 @@ mod policies;
 pub mod revocation;
 pub mod rules;
 pub mod status;
+#[cfg(test)]
+mod testing;
 mod time;
 
 pub use certificate::{Certificate, CertificateFault};
@@ -67,7 +72,6 @@ pub use chain::{Chain, validate};
 pub use crl::Crl;
 pub use fault::{At, ChainFault, Rule};
 pub use general_name::GeneralName;
-pub use key::{PublicKey, Verify};
 pub use name::Name;
 pub use oid::Oid;
 pub use rules::{Purpose, Rules};

@@ -18,7 +18,6 @@ use crate::der::{
 };
 use crate::der::{emit, explicit, integer, octets, only, small};
 use crate::extensions::Extension;
-use crate::key::{Hash, Verify};
 use crate::name::Name;
 use crate::oid;
 use crate::path::{self, Signatures};
@@ -55,13 +54,14 @@ pub fn request(certificate: &Certificate, issuer: &Certificate, nonce: Option<&[
 fn id(certificate: &Certificate, issuer: &Certificate) -> Vec<u8> {
     let algorithm = emit(SEQUENCE, &[&emit(OID, &[oid::SHA1]), &emit(NULL, &[])]);
     let name = emit(OCTET_STRING, &[&sha1(issuer.subject().der())]);
-    let key = emit(OCTET_STRING, &[&issuer.key().bits_sha1()]);
+    let key = emit(OCTET_STRING, &[&issuer.key_id()]);
     emit(SEQUENCE, &[&algorithm, &name, &key, &emit(INTEGER, &[certificate.serial()])])
 }
 
 /// Status of one certificate, in a response.
 struct Single<'a> {
-    hash: Option<Hash>,
+    /// The hashes of the issuer are SHA-1.
+    is_sha1: bool,
     issuer_name: &'a [u8],
     issuer_key: &'a [u8],
     serial: &'a [u8],
@@ -83,7 +83,7 @@ impl<'a> Single<'a> {
     fn read(list: &mut Reader<'a>) -> Read<Self> {
         let mut reader = list.inside(SEQUENCE)?;
         let mut id = reader.inside(SEQUENCE)?;
-        let hash = crate::key::hash(id.whole(SEQUENCE)?)?;
+        let is_sha1 = id.inside(SEQUENCE)?.read(OID)? == oid::SHA1;
         let (issuer_name, issuer_key) = (id.read(OCTET_STRING)?, id.read(OCTET_STRING)?);
         let serial = id.read(INTEGER).and_then(integer)?;
         id.end()?;
@@ -113,14 +113,23 @@ impl<'a> Single<'a> {
             }
         }
         reader.end()?;
-        Ok(Self { hash, issuer_name, issuer_key, serial, status, this_update, next_update, unknown_critical })
+        Ok(Self {
+            is_sha1,
+            issuer_name,
+            issuer_key,
+            serial,
+            status,
+            this_update,
+            next_update,
+            unknown_critical,
+        })
     }
 
     fn is_of(&self, certificate: &Certificate, issuer: &Certificate) -> bool {
-        self.hash == Some(Hash::Sha1)
+        self.is_sha1
             && self.serial == certificate.serial()
             && self.issuer_name == sha1(issuer.subject().der())
-            && self.issuer_key == issuer.key().bits_sha1()
+            && self.issuer_key == issuer.key_id()
     }
 }
 
@@ -136,7 +145,7 @@ impl Responder<'_> {
     fn is(&self, certificate: &Certificate) -> bool {
         match self {
             Self::Name(name) => certificate.subject() == *name,
-            Self::Key(hash) => *hash == certificate.key().bits_sha1(),
+            Self::Key(hash) => *hash == certificate.key_id(),
         }
     }
 }
@@ -288,7 +297,6 @@ impl Response {
         nonce: Option<&[u8]>,
         now: Time,
         rules: &Rules,
-        verify: &mut dyn Verify,
     ) -> Result<Status, NoStatus> {
         let parts = Parts::read(&self.der).map_err(|Malformed| NoStatus::Unreadable)?;
         let mut singles = Reader::new(parts.singles);
@@ -310,7 +318,7 @@ impl Response {
         if until.plus(SKEW) < now {
             return Err(NoStatus::Old { since: until });
         }
-        self.check_signature(&parts, issuer, now, rules, verify)?;
+        self.check_signature(&parts, issuer, now, rules)?;
         match single.status {
             Said::Good => Ok(Status::Good { until }),
             Said::Revoked(at, reason) => Ok(Status::Revoked { at, reason }),
@@ -324,18 +332,16 @@ impl Response {
         issuer: &Certificate,
         now: Time,
         rules: &Rules,
-        verify: &mut dyn Verify,
     ) -> Result<(), NoStatus> {
-        let by = |signer: &Certificate, verify: &mut dyn Verify| {
-            let algorithm = path::algorithm(parts.algorithm, signer.key().kind(), rules);
-            let algorithm = algorithm.map_err(|_| NoStatus::Signature)?;
-            let good = verify.verify(algorithm, signer.key(), parts.signed, parts.signature);
-            if good { Ok(()) } else { Err(NoStatus::Signature) }
+        let by = |signer: &Certificate| {
+            let key = signer.key(rules.legacy).map_err(|_| NoStatus::Signature)?;
+            path::signature(parts.algorithm, &key, parts.signed, parts.signature, rules)
+                .map_err(|_| NoStatus::Signature)
         };
         if parts.responder.is(issuer) {
-            return by(issuer, verify);
+            return by(issuer);
         }
-        let rules = rules.for_signer(Purpose::Ocsp);
+        let for_signer = rules.for_signer(Purpose::Ocsp);
         let mut list = Reader::new(parts.certificates);
         let certificates = std::iter::from_fn(|| Some(list.whole(SEQUENCE).ok()?.to_vec()));
         let mut why = NoStatus::Responder;
@@ -344,8 +350,8 @@ impl Response {
             if !parts.responder.is(&responder) {
                 continue;
             }
-            match path::validate(&[&responder], issuer, now, &rules, &mut Signatures::new(verify, 1)) {
-                Ok(()) => return by(&responder, verify),
+            match path::validate(&[&responder], issuer, now, &for_signer, &mut Signatures::new(1)) {
+                Ok(()) => return by(&responder),
                 Err((_, fault)) => why = NoStatus::Signer(Box::new(fault)),
             }
         }

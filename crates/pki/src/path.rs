@@ -8,79 +8,76 @@
 
 use std::collections::HashMap;
 
+use ironswan_crypto::sign::{PublicKey, Scheme, SignatureFault};
+
 use crate::certificate::Certificate;
 use crate::constraints::Constraints;
-use crate::der::{OID, Reader};
+use crate::der::{OID, Reader, SEQUENCE};
 use crate::extensions::KEY_CERT_SIGN;
 use crate::fault::{ChainFault, Limit, Rule};
-use crate::key::{Hash, KeyKind, PublicKey, SignatureAlgorithm, Verify};
 use crate::oid;
 use crate::policies::Policies;
-use crate::rules::{MAX_RSA, Purpose, Rules};
+use crate::rules::{Purpose, Rules};
 use crate::time::Time;
 
-/// Verifies signatures and counts them. A pair of certificates is verified once.
-pub(crate) struct Signatures<'v> {
-    verify: &'v mut dyn Verify,
+/// Verifies signatures of certificates and counts them. A pair of certificates is verified once.
+pub(crate) struct Signatures {
     left: usize,
     max: usize,
-    /// Results by the addresses of signed bytes and of the key: both live as long as the search.
-    known: HashMap<(usize, usize), bool>,
+    /// Results by the addresses of the two certificates, which live as long as the search.
+    known: HashMap<(usize, usize), Result<(), Rule>>,
 }
 
-impl<'v> Signatures<'v> {
+impl Signatures {
     /// Starts with so many signatures left.
-    pub(crate) fn new(verify: &'v mut dyn Verify, max: usize) -> Self {
-        Self { verify, left: max, max, known: HashMap::new() }
+    pub(crate) fn new(max: usize) -> Self {
+        Self { left: max, max, known: HashMap::new() }
     }
 
-    /// Verifies one signature, unless too many were verified.
-    pub(crate) fn check(
+    /// Signatures that were verified.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.max - self.left
+    }
+
+    /// Verifies the signature of a certificate, unless too many were verified.
+    fn check(
         &mut self,
-        algorithm: SignatureAlgorithm,
-        key: PublicKey<'_>,
-        message: &[u8],
-        signature: &[u8],
+        certificate: &Certificate,
+        issuer: &Certificate,
+        key: &PublicKey,
+        rules: &Rules,
     ) -> Result<(), Rule> {
-        let pair = (message.as_ptr() as usize, key.info().as_ptr() as usize);
-        let good = match self.known.get(&pair) {
-            Some(&good) => good,
-            None => {
-                self.left =
-                    self.left.checked_sub(1).ok_or(Rule::Limit { of: Limit::Signatures, max: self.max })?;
-                let good = self.verify.verify(algorithm, key, message, signature);
-                self.known.insert(pair, good);
-                good
-            }
-        };
-        if good { Ok(()) } else { Err(Rule::Signature) }
+        let pair = (certificate.der().as_ptr() as usize, issuer.der().as_ptr() as usize);
+        if let Some(known) = self.known.get(&pair) {
+            return known.clone();
+        }
+        self.left = self.left.checked_sub(1).ok_or(Rule::Limit { of: Limit::Signatures, max: self.max })?;
+        let result =
+            signature(certificate.algorithm(), key, certificate.signed(), certificate.signature(), rules);
+        self.known.insert(pair, result.clone());
+        result
     }
 }
 
-/// Judges an `AlgorithmIdentifier` of a signature for a key of this kind.
-pub(crate) fn algorithm(der: &[u8], kind: KeyKind, rules: &Rules) -> Result<SignatureAlgorithm, Rule> {
+/// Verifies one signature. `algorithm` is an `AlgorithmIdentifier` in DER.
+pub(crate) fn signature(
+    algorithm: &[u8],
+    key: &PublicKey,
+    message: &[u8],
+    signature: &[u8],
+    rules: &Rules,
+) -> Result<(), Rule> {
     let unknown = || {
-        let name = Reader::new(der).inside(crate::der::SEQUENCE).and_then(|mut inside| inside.read(OID));
+        let name = Reader::new(algorithm).inside(SEQUENCE).and_then(|mut inside| inside.read(OID));
         Rule::UnknownAlgorithm { algorithm: oid::dotted(name.unwrap_or_default()) }
     };
-    let algorithm = SignatureAlgorithm::read(der).ok().flatten().ok_or_else(unknown)?;
-    if !algorithm.fits(kind) {
-        return Err(unknown());
-    }
-    if algorithm.hash() == Some(Hash::Sha1) && !rules.allow_sha1 {
-        return Err(Rule::WeakDigest);
-    }
-    Ok(algorithm)
-}
-
-/// Judges the kind and length of a key.
-pub(crate) fn key(key: PublicKey<'_>, rules: &Rules) -> Result<(), Rule> {
-    match key.kind() {
-        KeyKind::Rsa { bits } if bits < rules.min_rsa() => Err(Rule::ShortKey { bits, min: rules.min_rsa() }),
-        KeyKind::Rsa { bits } if bits > MAX_RSA => Err(Rule::LongKey { bits, max: MAX_RSA }),
-        KeyKind::Other => Err(Rule::UnknownKey { algorithm: key.described() }),
-        _ => Ok(()),
-    }
+    let scheme = Scheme::from_der(algorithm).ok_or_else(unknown)?;
+    key.verify(scheme, rules.legacy, message, signature).map_err(|fault| match fault {
+        SignatureFault::Scheme => unknown(),
+        SignatureFault::Sha1 => Rule::WeakDigest,
+        SignatureFault::Encoding | SignatureFault::Wrong | SignatureFault::Internal => Rule::Signature,
+    })
 }
 
 /// Judges validity, at `now`.
@@ -117,14 +114,13 @@ pub(crate) fn validate(
     anchor: &Certificate,
     now: Time,
     rules: &Rules,
-    signatures: &mut Signatures<'_>,
+    signatures: &mut Signatures,
 ) -> Result<(), (usize, ChainFault)> {
     let top = path.len();
     let at_anchor = |rule| (0, ChainFault::new(anchor, top, rule));
-    issues(anchor)
-        .and_then(|()| validity(anchor, now))
-        .and_then(|()| key(anchor.key(), rules))
-        .map_err(at_anchor)?;
+    issues(anchor).and_then(|()| validity(anchor, now)).map_err(at_anchor)?;
+    let key = |certificate: &Certificate| certificate.key(rules.legacy).map_err(Rule::Key);
+    let mut issuer_key = key(anchor).map_err(at_anchor)?;
     let mut policies = Policies::new(&rules.policies, top);
     let mut constraints = Constraints::new(rules.limits.comparisons);
     // The constraints of a CA of the configuration hold too, although section 6.1 does not ask for
@@ -137,8 +133,7 @@ pub(crate) fn validate(
     for (position, &certificate) in path.iter().enumerate().rev() {
         let last = position == 0;
         let mut step = || {
-            let algorithm = algorithm(certificate.algorithm(), issuer.key().kind(), rules)?;
-            signatures.check(algorithm, issuer.key(), certificate.signed(), certificate.signature())?;
+            signatures.check(certificate, issuer, &issuer_key, rules)?;
             validity(certificate, now)?;
             let self_issued = certificate.is_self_issued();
             if last || !self_issued {
@@ -148,7 +143,7 @@ pub(crate) fn validate(
                 return Err(Rule::UnknownCritical { extension: extension.to_string() });
             }
             policies.process(certificate, last)?;
-            key(certificate.key(), rules)?;
+            issuer_key = key(certificate)?;
             if last {
                 return purpose(certificate, rules.purpose);
             }

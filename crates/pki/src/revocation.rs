@@ -15,7 +15,6 @@ use crate::certificate::Certificate;
 use crate::chain::Chain;
 use crate::crl::Crl;
 use crate::fault::{At, ChainFault, Rule};
-use crate::key::Verify;
 use crate::ocsp::Response;
 use crate::rules::Rules;
 use crate::status::{NoStatus, Status};
@@ -66,12 +65,11 @@ pub fn check(
     policy: Policy,
     now: Time,
     rules: &Rules,
-    verify: &mut dyn Verify,
 ) -> Result<Standing, ChainFault> {
     let mut standing = Standing { until: Some(Time(i64::MAX)), unknown: Vec::new() };
     for position in 0..chain.certificates().len() - 1 {
         let certificate = &chain.certificates()[position];
-        match status(chain, position, evidence, now, rules, verify, 0) {
+        match status(chain, position, evidence, now, rules, 0) {
             Ok(Status::Good { until }) => standing.until = standing.until.map(|old| old.min(until)),
             Ok(Status::Revoked { at, reason }) => {
                 return Err(ChainFault::new(certificate, position, Rule::Revoked { at, reason }));
@@ -98,13 +96,12 @@ pub(crate) fn status(
     evidence: &Evidence<'_>,
     now: Time,
     rules: &Rules,
-    verify: &mut dyn Verify,
     depth: usize,
 ) -> Result<Status, NoStatus> {
     let (certificate, issuer) = (&chain.certificates()[position], &chain.certificates()[position + 1]);
     let mut why = NoStatus::Nothing;
     for (response, nonce) in evidence.responses {
-        match response.status(certificate, issuer, nonce.as_deref(), now, rules, verify) {
+        match response.status(certificate, issuer, nonce.as_deref(), now, rules) {
             Ok(status) => return Ok(status),
             // Most responses are about other certificates of the chain.
             Err(NoStatus::OtherCertificate) => {}
@@ -112,9 +109,13 @@ pub(crate) fn status(
         }
     }
     let signers = Signers { chain, position, evidence, depth };
-    match (ByList { certificate, signers, now, rules }).status(verify) {
+    match (ByList { certificate, signers, now, rules }).status() {
         // A response that was refused says more than the absence of a list.
         Err(NoStatus::Nothing) => Err(why),
         other => other,
     }
 }
+
+#[cfg(test)]
+#[path = "revocation_tests.rs"]
+mod tests;

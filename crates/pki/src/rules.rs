@@ -1,14 +1,9 @@
 //! Rules for one validation: purpose, policies, weak algorithms, and limits of the work.
 
+use ironswan_crypto::sign::Legacy;
+
 use crate::extensions::{CRL_SIGN, DIGITAL_SIGNATURE, NON_REPUDIATION};
 use crate::oid::{self, Oid};
-
-/// Least length of an RSA key in bits.
-pub const MIN_RSA: u32 = 2048;
-/// Least length of an RSA key in bits where short keys are allowed by name.
-pub const MIN_SHORT_RSA: u32 = 1024;
-/// Greatest length of an RSA key in bits. A verification takes time with the square of it.
-pub const MAX_RSA: u32 = 8192;
 
 /// Use of the key in the first certificate of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -114,10 +109,8 @@ pub struct Rules {
     pub purpose: Purpose,
     /// Certificate policies.
     pub policies: Policies,
-    /// Signatures over SHA-1 are accepted.
-    pub allow_sha1: bool,
-    /// RSA keys from [`MIN_SHORT_RSA`] bits on are accepted.
-    pub allow_short_rsa: bool,
+    /// Weak algorithms that somebody asked for by name: SHA-1, and RSA below 2,048 bits.
+    pub legacy: Legacy,
     /// Limits of the work.
     pub limits: Limits,
 }
@@ -128,10 +121,5 @@ impl Rules {
     #[must_use]
     pub(crate) fn for_signer(&self, purpose: Purpose) -> Self {
         Self { purpose, policies: Policies::default(), ..self.clone() }
-    }
-
-    /// Least length of an RSA key in bits.
-    pub(crate) fn min_rsa(&self) -> u32 {
-        if self.allow_short_rsa { MIN_SHORT_RSA } else { MIN_RSA }
     }
 }

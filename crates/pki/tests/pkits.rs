@@ -7,11 +7,8 @@
 //! `pkits/files.deflate` has the files: length of the name, name, DER. Works of NIST are in the
 //! public domain.
 
-mod common;
-
 use std::collections::HashMap;
 
-use common::AwsLc;
 use ironswan_pki::revocation::{self, Evidence, Policy};
 use ironswan_pki::rules::Policies;
 use ironswan_pki::{Certificate, Crl, Oid, Purpose, Rules, Time};
@@ -64,13 +61,12 @@ fn judge(
     for name in certificates.split(',') {
         read.push(Certificate::from_der(&files[name]).map_err(|fault| fault.to_string())?);
     }
-    let mut verify = AwsLc::default();
-    let chain = ironswan_pki::validate(&read[0], &read[1..], anchors, NOW, rules, &mut verify)
+    let chain = ironswan_pki::validate(&read[0], &read[1..], anchors, NOW, rules)
         .map_err(|fault| fault.to_string())?;
     // A list that cannot be read is as good as none.
     let lists: Vec<Crl> = lists.split(',').filter_map(|name| Crl::from_der(&files[name]).ok()).collect();
     let evidence = Evidence { lists: &lists, responses: &[], certificates: &read[1..], anchors };
-    revocation::check(&chain, &evidence, Policy::Strict, NOW, rules, &mut verify)
+    revocation::check(&chain, &evidence, Policy::Strict, NOW, rules)
         .map(drop)
         .map_err(|fault| fault.to_string())
 }

@@ -1,0 +1,104 @@
+//! Identities of IKE (RFC 7296 section 3.5) and the certificates that speak for them, by RFC 4945
+//! section 3 and as strongSwan compares them.
+//!
+//! | type | fits |
+//! |---|---|
+//! | ID_DER_ASN1_DN | the subject or a directoryName; `*` for any value of an RDN |
+//! | ID_FQDN | a dNSName, without regard to case |
+//! | ID_RFC822_ADDR | an rfc822Name, without regard to case |
+//! | ID_IPV4_ADDR, ID_IPV6_ADDR | an iPAddress |
+//! | ID_KEY_ID | the key's identifier, or SHA-1 of key, SubjectPublicKeyInfo or certificate |
+//!
+//! A `*` in a certificate means nothing: a name that a CA wrote is one name. The common name is
+//! part of the subject, and stands for no FQDN.
+
+use ironswan_crypto::hash::sha1;
+use ironswan_wire::iana::IdType;
+use ironswan_wire::id::{IdPattern, Identity};
+
+use crate::certificate::Certificate;
+use crate::general_name::GeneralName;
+use crate::name::Name;
+use crate::name_text;
+
+/// Reads an identity that people write, distinguished names too: text with `=`, or `asn1dn:` and
+/// text or `#` and hexadecimal digits. All else is read as [`Identity::parse`] does.
+pub fn parse(text: &str) -> Option<Identity> {
+    let text = text.trim();
+    let name = |der: Vec<u8>| Identity { kind: IdType::DER_ASN1_DN, data: der };
+    if let Some((prefix, rest)) = text.split_once(':')
+        && prefix.eq_ignore_ascii_case("asn1dn")
+    {
+        let Some(digits) = rest.strip_prefix('#') else { return name_text::parse(rest).map(name) };
+        // An identity of type KEY_ID is written in the same digits.
+        let der = Identity::parse(&format!("@#{digits}"))?.data;
+        return Name::from_der(&der).is_some().then(|| name(der));
+    }
+    match Identity::parse(text) {
+        None if text.contains('=') => name_text::parse(text).map(name),
+        other => other,
+    }
+}
+
+/// True when a certificate speaks for an identity: the peer claims it in IDi or IDr, or the
+/// configuration asks for it. Values `*` of a distinguished name stand for any value, so ask with
+/// the identity of a peer only when it has none ([`has_wildcard`]).
+pub fn speaks_for(certificate: &Certificate, id: &Identity) -> bool {
+    let text = |name: &[u8]| name.eq_ignore_ascii_case(&id.data);
+    match id.kind {
+        IdType::DER_ASN1_DN => Name::from_der(&id.data).is_some_and(|wanted| {
+            certificate.subject().fits(&wanted)
+                || certificate.alt_names().any(|name| match name {
+                    GeneralName::Directory(name) => name.fits(&wanted),
+                    _ => false,
+                })
+        }),
+        IdType::FQDN => certificate.alt_names().any(|name| match name {
+            GeneralName::Dns(name) => text(name),
+            _ => false,
+        }),
+        IdType::RFC822_ADDR => certificate.alt_names().any(|name| match name {
+            GeneralName::Email(name) => text(name),
+            _ => false,
+        }),
+        IdType::IPV4_ADDR | IdType::IPV6_ADDR => certificate.alt_names().any(|name| match name {
+            GeneralName::Ip(addr) => addr == id.data,
+            _ => false,
+        }),
+        IdType::KEY_ID => {
+            certificate.subject_key_id().is_some_and(|key| key == id.data)
+                || certificate.key_id() == *id.data
+                || sha1(certificate.key_info()) == *id.data
+                || sha1(certificate.der()) == *id.data
+        }
+        _ => false,
+    }
+}
+
+/// True when a certificate has a name that a configuration accepts.
+pub fn fits(certificate: &Certificate, pattern: &IdPattern) -> bool {
+    match pattern {
+        IdPattern::Any => true,
+        IdPattern::Exact(id) => speaks_for(certificate, id),
+        IdPattern::Suffix(kind, suffix) => certificate.alt_names().any(|name| {
+            let (of, name) = match name {
+                GeneralName::Dns(name) => (IdType::FQDN, name),
+                GeneralName::Email(name) => (IdType::RFC822_ADDR, name),
+                _ => return false,
+            };
+            let start = name.len().checked_sub(suffix.len());
+            of == *kind && start.is_some_and(|start| name[start..].eq_ignore_ascii_case(suffix))
+        }),
+    }
+}
+
+/// True when a distinguished name has a value `*`. Nobody is called so: a peer that claims such a
+/// name would claim all of them.
+pub fn has_wildcard(id: &Identity) -> bool {
+    let name = (id.kind == IdType::DER_ASN1_DN).then(|| Name::from_der(&id.data)).flatten();
+    name.is_some_and(|name| name.attributes().any(|attribute| attribute.value == b"*"))
+}
+
+#[cfg(test)]
+#[path = "identity_tests.rs"]
+mod tests;
