@@ -1,4 +1,5 @@
-//! The machine's own clock, for tests of what waits for a thread. Simulations have a clock of their own ([`crate::Clock`]).
+//! The machine's own clock, for tests of what waits for a thread. Simulations have a clock of their
+//! own ([`crate::Clock`]).
 
 use std::time::Instant;
 

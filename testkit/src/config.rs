@@ -1,5 +1,5 @@
-//! Connections for stories: gateways `g1.example` at 192.0.2.1 and `g2.example` at 192.0.2.2 (or 2001:db8::1 and ::2), with
-//! the networks 10.1.0.0/24 and 10.2.0.0/24 behind them.
+//! Connections for stories: gateways `g1.example` at 192.0.2.1 and `g2.example` at 192.0.2.2 (or
+//! 2001:db8::1 and ::2), with the networks 10.1.0.0/24 and 10.2.0.0/24 behind them.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A model of the packet engine: a SAD and an SPD that apply `sadb` commands and refuse what no engine could do.
+//! A model of the packet engine: a SAD and an SPD that apply `sadb` commands and refuse what no
+//! engine could do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -70,7 +71,8 @@ pub struct Sealed {
     pub cpi: Option<u16>,
     /// All keys it was sealed with: with others it does not open.
     pub key: Vec<u8>,
-    /// Source and destination as the sender has them: what checksums are made with, and AH protects.
+    /// Source and destination as the sender has them: what checksums are made with, and AH
+    /// protects.
     pub src: IpAddr,
     /// Destination.
     pub dst: IpAddr,
@@ -111,7 +113,8 @@ impl Sealed {
             if !within(&sa.remote_ts, from) || !within(&sa.local_ts, to) {
                 return Err("outside of the selectors");
             }
-            // The checksum is repaired from the addresses that it was made with to those that the packet has now.
+            // The checksum is repaired from the addresses that it was made with to those that the
+            // packet has now.
             let made = OriginalAddresses { local: self.dst, remote: self.src };
             let taken = sa.options.original.unwrap_or(OriginalAddresses { local: to, remote: from });
             if made != taken {
@@ -223,7 +226,8 @@ impl Engine {
         }
     }
 
-    /// Counts a packet against the limits of its SA: what the key daemon is told, and whether the packet is carried.
+    /// Counts a packet against the limits of its SA: what the key daemon is told, and whether the
+    /// packet is carried.
     pub fn count(&mut self, sa: &SaAdd) -> (Option<Up>, bool) {
         let count = self.counts.entry((sa.direction == Direction::In, sa.spi)).or_default();
         let before = *count;

@@ -1,5 +1,5 @@
-//! Writing and reading messages of an IKE_SA as either of its ends, with the keys from the key log: the peer that does
-//! what no honest one would.
+//! Writing and reading messages of an IKE_SA as either of its ends, with the keys from the key log:
+//! the peer that does what no honest one would.
 
 use ironswan_crypto::message::MessageKey;
 use ironswan_ike::event::KeyLog;

@@ -1,8 +1,9 @@
-//! Two endpoints, one clock and a simulated network, in one thread and without waiting: what a story needs to put IKE
-//! through loss, duplication, reordering, translation and collisions, and to say what must hold at rest.
+//! Two endpoints, one clock and a simulated network, in one thread and without waiting: what a
+//! story needs to put IKE through loss, duplication, reordering, translation and collisions, and to
+//! say what must hold at rest.
 //!
-//! [`World`] drives two [`Node`]s (policy, an `ike::Endpoint` and a model packet engine each) over a
-//! [`Net`]. The same seed gives the same run. The crate is for tests only: it panics when an
+//! [`World`] drives two [`Node`]s (policy, an `ike::Endpoint` and a model packet engine each) over
+//! a [`Net`]. The same seed gives the same run. The crate is for tests only: it panics when an
 //! invariant does not hold.
 
 pub mod clock;

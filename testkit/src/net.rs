@@ -1,4 +1,5 @@
-//! A network between nodes: delay, loss, duplication, reordering (by jitter), rules for single messages, and NATs.
+//! A network between nodes: delay, loss, duplication, reordering (by jitter), rules for single
+//! messages, and NATs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -60,7 +61,8 @@ pub struct Nat {
     pub inside: Vec<IpAddr>,
     /// The address in front of it.
     pub outside: IpAddr,
-    /// Ports are kept, and what comes from outside is let in: all are forwarded to the one address inside.
+    /// Ports are kept, and what comes from outside is let in: all are forwarded to the one address
+    /// inside.
     forwards: bool,
     mapped: BTreeMap<SocketAddr, u16>,
     next: u16,

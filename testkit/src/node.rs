@@ -48,7 +48,8 @@ pub struct Node {
     pub resolved: usize,
     /// No key pair can be made.
     pub no_keys: bool,
-    /// While this is set, key exchanges are kept in it instead of being computed, until [`Self::release`].
+    /// While this is set, key exchanges are kept in it instead of being computed, until
+    /// [`Self::release`].
     pub held: Option<Vec<(RequestId, Request)>>,
     /// Routes to nowhere: `Request::Route` finds none.
     pub no_routes: bool,
@@ -153,7 +154,8 @@ impl Node {
                 self.calls += 1;
                 self.endpoint.call(now, |e| e.complete(now, id, answer));
             }
-            // Not before the events of the same turn: an inbound SA stands before the peer hears of it.
+            // Not before the events of the same turn: an inbound SA stands before the peer hears of
+            // it.
             if !busy {
                 while let Some(t) = self.endpoint.outputs().poll_transmit() {
                     self.keepalives += usize::from(t.payload == [0xff]);

@@ -71,7 +71,8 @@ pub fn count<const N: usize>(keys: [&Masked; N]) -> [usize; N] {
     found
 }
 
-/// Counts the parts of each key in `memory`. Debug builds take their time for each call, so there are few in the loop.
+/// Counts the parts of each key in `memory`. Debug builds take their time for each call, so there
+/// are few in the loop.
 fn look(memory: &[u8], keys: &[&Masked], found: &mut [usize]) {
     let mut window = 0u64;
     let mut i = 0;
@@ -101,8 +102,8 @@ fn look(memory: &[u8], keys: &[&Masked], found: &mut [usize]) {
     }
 }
 
-/// False in a process that runs this test and nothing else. True when that process has passed it; the other tests of this one
-/// would come between what it writes and looks for.
+/// False in a process that runs this test and nothing else. True when that process has passed it;
+/// the other tests of this one would come between what it writes and looks for.
 pub fn alone(name: &str) -> bool {
     if std::env::var_os(ROLE).is_some() {
         return false;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A new, empty folder below the system's folder for temporary files. Dropping it removes it with all that is in it.
+/// A new, empty folder below the system's folder for temporary files. Dropping it removes it with
+/// all that is in it.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 

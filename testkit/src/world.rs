@@ -70,7 +70,8 @@ pub struct World {
     pub net: Net,
     /// The gateways.
     pub nodes: Vec<Node>,
-    /// When set, each node sends a packet through its tunnel this often, as long as it has an outbound SA.
+    /// When set, each node sends a packet through its tunnel this often, as long as it has an
+    /// outbound SA.
     pub traffic: Option<Duration>,
     /// Children have policies, so that one at rest has one.
     pub policies: bool,
@@ -100,7 +101,8 @@ impl World {
         }
     }
 
-    /// Two gateways with the connections of [`config::pair`] (changed by `tweak`) and one PSK, loaded.
+    /// Two gateways with the connections of [`config::pair`] (changed by `tweak`) and one PSK,
+    /// loaded.
     pub fn pair(seed: u64, tweak: impl FnOnce(&mut [Connection; 2])) -> Self {
         Self::pair_at(seed, config::ip("192.0.2.1"), config::ip("192.0.2.2"), Limits::default(), tweak)
     }
@@ -195,7 +197,8 @@ impl World {
         panic!("the world does not come to rest");
     }
 
-    /// Time passes, and every gateway is asleep: all that was to happen happens late, when the world runs again.
+    /// Time passes, and every gateway is asleep: all that was to happen happens late, when the
+    /// world runs again.
     pub fn sleep(&mut self, time: Duration) {
         self.settle_outputs();
         self.clock.now += time;
@@ -254,7 +257,8 @@ impl World {
         node.endpoint.call(now, |e| e.handle_datagram(now, packet.to, packet.from, message));
     }
 
-    /// ESP and AH in the model: it leaves through the newest outbound SA, and must meet an inbound SA with the same SPI and key.
+    /// ESP and AH in the model: it leaves through the newest outbound SA, and must meet an inbound
+    /// SA with the same SPI and key.
     fn carry_esp(&mut self, now: Instant) {
         if let Some(every) = self.traffic
             && self.next_traffic <= now
@@ -315,7 +319,8 @@ impl World {
         }
     }
 
-    /// Counts a packet, and tells the endpoint when a limit is reached. Whether the packet is carried.
+    /// Counts a packet, and tells the endpoint when a limit is reached. Whether the packet is
+    /// carried.
     fn count(&mut self, now: Instant, node: usize, sa: &SaAdd) -> bool {
         let (told, carried) = self.nodes[node].engine.count(sa);
         if let Some(up) = told {
@@ -359,7 +364,8 @@ impl World {
         self.network_changed(node);
     }
 
-    /// Ends the story: everything is taken down, and nothing may be left in any table of any endpoint.
+    /// Ends the story: everything is taken down, and nothing may be left in any table of any
+    /// endpoint.
     ///
     /// # Panics
     /// When something is.
@@ -449,7 +455,8 @@ impl World {
         children.remove(0)
     }
 
-    /// Why the world is not at rest with exactly one IKE_SA and one CHILD_SA, the same on both sides.
+    /// Why the world is not at rest with exactly one IKE_SA and one CHILD_SA, the same on both
+    /// sides.
     pub fn fault(&self) -> Option<String> {
         let all: Vec<_> = (0..2).map(|i| self.nodes[i].sas(self.now())).collect();
         for (i, sas) in all.iter().enumerate() {

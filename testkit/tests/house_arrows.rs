@@ -1,8 +1,10 @@
-//! The rules of the house that a program can check (ARCHITECTURE.md): which crate may import which, where `unsafe`,
-//! clocks and sockets may be, how long a file may be, and words that do not belong in it.
+//! The rules of the house that a program can check (ARCHITECTURE.md): which crate may import which,
+//! where `unsafe`, clocks and sockets may be, how long a file may be, and words that do not belong
+//! in it.
 //!
-//! Every rule is a function from a directory to a list of faults, so that the tests below can also show each rule
-//! finding its fault in a made-up tree. What is not here: formatting and lints (`make check`).
+//! Every rule is a function from a directory to a list of faults, so that the tests below can also
+//! show each rule finding its fault in a made-up tree. What is not here: formatting and lints
+//! (`make check`).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +28,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Crates without I/O: their rules are stricter.
 const PURE: &[&str] = &["wire", "pki", "ipsec", "keying", "ike", "config"];
 
-/// The reader of configurations may read files, on a thread, since a file system may hang. All else that is pure holds for it.
+/// The reader of configurations may read files, on a thread, since a file system may hang. All else
+/// that is pure holds for it.
 const READS_FILES: &str = "config";
 const OF_FILES: &[&str] = &["std::fs", "std::thread", "rustix"];
 
@@ -46,7 +49,8 @@ const IMPURE_DEPENDENCIES: &[&str] = &[
     "time",
 ];
 
-/// What may not stand in the code of a pure crate. `Instant` as a type is welcome: `now` is an argument.
+/// What may not stand in the code of a pure crate. `Instant` as a type is welcome: `now` is an
+/// argument.
 const IMPURE_CODE: &[&str] = &[
     "Instant::now",
     "SystemTime::now",
@@ -66,7 +70,8 @@ const IMPURE_CODE: &[&str] = &[
     "getrandom",
 ];
 
-/// Where `unsafe` may be: two places in what ships, and two tests that count allocations, which takes a `GlobalAlloc`.
+/// Where `unsafe` may be: two places in what ships, and two tests that count allocations, which
+/// takes a `GlobalAlloc`.
 const UNSAFE_PLACES: &[&str] =
     &["crates/io/", "crates/crypto/src/engine", "crates/ipsec/tests/alloc", "fuzz/"];
 
@@ -85,7 +90,8 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("testkit is inside the repository").to_path_buf()
 }
 
-/// Files below `dir` whose name ends in one of `endings`, without build output and hidden directories.
+/// Files below `dir` whose name ends in one of `endings`, without build output and hidden
+/// directories.
 fn files(dir: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(dir) else { return found };
@@ -112,8 +118,9 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The file with comments and the contents of string literals blanked, so that words in prose do not count as code.
-/// Line numbers stay. Understands `//`, nested `/* */`, `"…"`, raw strings and character literals.
+/// The file with comments and the contents of string literals blanked, so that words in prose do
+/// not count as code. Line numbers stay. Understands `//`, nested `/* */`, `"…"`, raw strings and
+/// character literals.
 fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = String::with_capacity(text.len());
@@ -178,7 +185,8 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Dependencies in a manifest with their line numbers, those for tests left out. Build dependencies count.
+/// Dependencies in a manifest with their line numbers, those for tests left out. Build dependencies
+/// count.
 fn dependencies(manifest: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut inside = false;
@@ -235,7 +243,8 @@ fn arrow_faults(root: &Path) -> Vec<String> {
     faults
 }
 
-/// Pure crates forbid `unsafe` at their root and contain neither clock nor socket nor async code, tests included.
+/// Pure crates forbid `unsafe` at their root and contain neither clock nor socket nor async code,
+/// tests included.
 fn purity_faults(root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for name in PURE {
@@ -267,7 +276,8 @@ fn purity_faults(root: &Path) -> Vec<String> {
     faults
 }
 
-/// `unsafe` only where it is fenced, and there with a safety comment: directly above it, or within six lines.
+/// `unsafe` only where it is fenced, and there with a safety comment: directly above it, or within
+/// six lines.
 fn unsafe_faults(root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for path in files(root, &[".rs"]) {

@@ -1,7 +1,9 @@
-//! `docs/rfc/audit.md` says of each rule of the RFCs which test holds it, or why there is none. The tests it names exist.
+//! `docs/rfc/audit.md` says of each rule of the RFCs which test holds it, or why there is none. The
+//! tests it names exist.
 //!
-//! A row is `| section | rule | tests |`. The last column names tests in backticks, a Rust function (`fragments_are_...`) or
-//! a test against real peers (`nat.attacker_moves_nothing`), or begins with "not:" and a reason.
+//! A row is `| section | rule | tests |`. The last column names tests in backticks, a Rust function
+//! (`fragments_are_...`) or a test against real peers (`nat.attacker_moves_nothing`), or begins
+//! with "not:" and a reason.
 
 use std::collections::HashSet;
 use std::fs;
@@ -36,7 +38,8 @@ fn rust_tests(source: &str, out: &mut HashSet<String>) {
     }
 }
 
-/// `file.function` of the tests of a script: functions at the left margin that take the laboratory and `full`.
+/// `file.function` of the tests of a script: functions at the left margin that take the laboratory
+/// and `full`.
 fn script_tests(file: &str, source: &str, out: &mut HashSet<String>) {
     for (name, takes) in source.lines().filter_map(|l| l.strip_prefix("def ")?.split_once('(')) {
         if takes.starts_with("lab, full") {

@@ -1,22 +1,25 @@
-//! No more than three files of a crate import each other in a circle, so that each can be read without most of the others.
+//! No more than three files of a crate import each other in a circle, so that each can be read
+//! without most of the others.
 //!
-//! File `a` imports file `b` when code of `a` names an item that `b` defines: by `use`, or by a path anywhere in its code
-//! (expressions, types, patterns, arguments of macros), which begins with `crate`, `super`, `self`, or a name that leads
-//! there. A circle is a set of files in which imports lead from each to each other one (a strongly connected component).
+//! File `a` imports file `b` when code of `a` names an item that `b` defines: by `use`, or by a
+//! path anywhere in its code (expressions, types, patterns, arguments of macros), which begins with
+//! `crate`, `super`, `self`, or a name that leads there. A circle is a set of files in which
+//! imports lead from each to each other one (a strongly connected component).
 //!
 //! | case | counts as |
 //! |---|---|
-//! | `use super::X`, where `super` has `pub use x::X` | an import of `x.rs`, where `X` is defined, and none of `mod.rs` |
-//! | `pub use x::X` itself, of any visibility | no import: who uses the name imports the file of its item |
+//! | `use super::X`, re-exported there from `x.rs` | an import of `x.rs`, none of `mod.rs` |
+//! | `pub use x::X` itself, of any visibility | none: its users import the file of the item |
 //! | `mod x;` | no import |
 //! | `use super::*` | an import of the file of each item whose name the code uses |
 //! | `use crate::x`, where `x` is a module | no import: paths behind `x::` are |
 //! | `Type::function()`, `Enum::Variant` | an import of the file of the type |
-//! | a name that a module does not define | an item that a macro makes there, so an import of the module's file |
+//! | a name that a module does not define | a macro's: an import of that file |
 //! | a method call, a field | no import: neither says where it is defined |
 //! | code for tests, attributes, documentation | no import |
 //!
-//! `cargo test -p ironswan-testkit --test house_circles -- --nocapture` prints the circles, with an item for each edge.
+//! `cargo test -p ironswan-testkit --test house_circles -- --nocapture` prints the circles, with an
+//! item for each edge.
 //!
 //! Not here: imports between crates (`house_arrows.rs`).
 

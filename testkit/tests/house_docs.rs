@@ -1,7 +1,8 @@
-//! The manual names every drop reason. The keys of the configuration are compared by the crate `config`, which makes their tables.
+//! The manual names every drop reason. The keys of the configuration are compared by the crate
+//! `config`, which makes their tables.
 //!
-//! Compared as text: the tables in the source on one side, the pages on the other. What is not here: whether what
-//! the pages say is right.
+//! Compared as text: the tables in the source on one side, the pages on the other. What is not
+//! here: whether what the pages say is right.
 
 use std::fs;
 use std::path::Path;

@@ -1,13 +1,14 @@
-//! Newcomers find their way: every source file is named in the map of its folder, tables have short cells, and the files
-//! that documents name exist.
+//! Newcomers find their way: every source file is named in the map of its folder, tables have short
+//! cells, and the files that documents name exist.
 //!
 //! ```text
 //! crates/C/src/a.rs       named in the header of lib.rs (or main.rs)
 //! crates/C/src/a/b.rs     named in the header of a/mod.rs, or of a.rs
 //! ```
 //!
-//! A header is the `//!` comment at the top of a file; a name stands in it between backticks, or as `b.rs`. Files of tests need
-//! no entry, since they stand beside what they test and are called so. Not here: whether a description is right.
+//! A header is the `//!` comment at the top of a file; a name stands in it between backticks, or as
+//! `b.rs`. Files of tests need no entry, since they stand beside what they test and are called so.
+//! Not here: whether a description is right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,8 @@ fn names(header: &str, module: &str) -> bool {
     quoted.map(last).any(|q| q == module) || header.split_whitespace().any(|w| w.trim_matches('`') == file)
 }
 
-/// The folder in whose map a file belongs, and the name under which it stands there. None for roots of crates and for tests.
+/// The folder in whose map a file belongs, and the name under which it stands there. None for roots
+/// of crates and for tests.
 fn entry<'a>(src: &Path, file: &'a Path) -> Option<(PathBuf, &'a str)> {
     let is_test = |name: &str| name == "tests" || name.ends_with("_tests");
     let inside = file.strip_prefix(src).expect("the file is below its crate's src");

@@ -1,5 +1,6 @@
-//! The engine that protects nothing (`ironswan_crypto::null`) is for counting instructions: no manifest turns its feature on,
-//! nothing that builds what ships asks for it, and one program chooses it. `scripts/budget` looks into the release binary too.
+//! The engine that protects nothing (`ironswan_crypto::null`) is for counting instructions: no
+//! manifest turns its feature on, nothing that builds what ships asks for it, and one program
+//! chooses it. `scripts/budget` looks into the release binary too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ const NAMED: &[(&str, usize)] = &[
     ("testkit/tests/house_null_engine.rs", usize::MAX),
 ];
 
-/// Manifests, code and everything that builds: text files outside of `docs`, build output and hidden directories but `.ci`.
+/// Manifests, code and everything that builds: text files outside of `docs`, build output and
+/// hidden directories but `.ci`.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

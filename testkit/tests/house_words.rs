@@ -1,8 +1,8 @@
-//! Comments are for engineers who are not native speakers: short lines, sentences that name their subject, and constants whose
-//! names say what they limit (CONTRIBUTING.md, "Plain sentences").
+//! Comments are for engineers who are not native speakers: short lines, sentences that name their
+//! subject, and constants whose names say what they limit (CONTRIBUTING.md, "Plain sentences").
 //!
-//! Each rule counts, and a count that is still above its goal may only become smaller. What is not here: whether a comment is
-//! true, or easy to understand.
+//! Each rule counts, and a count that is still above its goal may only become smaller. What is not
+//! here: whether a comment is true, or easy to understand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// Most columns of a comment line.
 const MAX_COLUMNS: usize = 100;
 
-/// Crates with comment lines that are longer, and how many each may have. Numbers only become smaller, and crates only leave.
+/// Crates with comment lines that are longer, and how many each may have. Numbers only become
+/// smaller, and crates only leave.
 const LONG: &[(&str, usize)] = &[("gateway", 27), ("ike", 24), ("keying", 4)];
 
 /// First words that usually hide the noun of a sentence.
@@ -38,6 +39,21 @@ fn read_all(folder: &Path, texts: &mut Vec<(PathBuf, String)>) {
             texts.push((path, text));
         }
     }
+}
+
+/// The Rust files of every crate, of the testkit and of the fuzz targets, by folder.
+fn everywhere() -> BTreeMap<String, Vec<(PathBuf, String)>> {
+    let mut all = BTreeMap::new();
+    let crates = fs::read_dir(repository().join("crates")).expect("there are crates");
+    let crates = crates.map(|entry| entry.expect("an entry of a folder can be read").path());
+    let others = ["testkit", "fuzz/src", "fuzz/fuzz_targets"].map(|folder| repository().join(folder));
+    for folder in crates.chain(others) {
+        let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
+        let mut texts = Vec::new();
+        read_all(&folder, &mut texts);
+        all.insert(name, texts);
+    }
+    all
 }
 
 /// The Rust files in `src` of every crate, by the crate's name.
@@ -101,7 +117,7 @@ fn faults(found: &BTreeMap<String, usize>, allowed: &[(&str, usize)]) -> Vec<Str
 fn comment_lines_have_at_most_100_columns() {
     let mut found = BTreeMap::new();
     let mut places = String::new();
-    for (name, texts) in crates() {
+    for (name, texts) in everywhere() {
         for (path, text) in &texts {
             for line in long_lines(text) {
                 *found.entry(name.clone()).or_default() += 1;

@@ -2,28 +2,30 @@
 //! a Linux kernel with `ip xfrm`. Never use it for traffic that matters: the keys never change.
 //!
 //! ```text
-//! static_tunnel --side 0 --local 192.0.2.1 --remote 192.0.2.2 --local-ts 10.1.0.0/24 --remote-ts 10.2.0.0/24
-//! static_tunnel --side 1 --local 192.0.2.2 --remote 192.0.2.1 --local-ts 10.2.0.0/24 --remote-ts 10.1.0.0/24
+//! static_tunnel --side 0 --local 192.0.2.1 --remote 192.0.2.2 \
+//!     --local-ts 10.1.0.0/24 --remote-ts 10.2.0.0/24
+//! static_tunnel --side 1 --local 192.0.2.2 --remote 192.0.2.1 \
+//!     --local-ts 10.2.0.0/24 --remote-ts 10.1.0.0/24
 //! ```
 //!
 //! | option | |
 //! |---|---|
-//! | `--side 0\|1` | which of two that face each other this is; not needed with `--out` and `--in` |
+//! | `--side 0\|1` | which end this is; not needed with `--out` and `--in` |
 //! | `--seed N` | what the keys are derived from, the same on both sides (1) |
-//! | `--out`, `--in SPI:ENCR:INTEG` | hexadecimal; the encryption key with its salt behind it; either key may be empty |
-//! | `--suite WORDS` | of ESP, in swanctl's words: `aes128gcm16` (the default), `aes256-sha256`, `null-sha1`, `aes128gmac` |
+//! | `--out`, `--in SPI:ENCR:INTEG` | hexadecimal; the salt follows the key; a key may be empty |
+//! | `--suite WORDS` | of ESP, in swanctl's words: `aes128gcm16` (the default), `null-sha1` |
 //! | `--ah WORD` | AH instead: `sha256`, `md5`, `aes128gmac` |
-//! | `--mode tunnel\|transport` | transport mode wants selectors of one address each: `192.0.2.1/32` |
+//! | `--mode tunnel\|transport` | transport mode wants selectors of one address |
 //! | `--ipcomp IN:OUT` | IPComp, with our CPI and the peer's, hexadecimal |
 //! | `--esn yes\|no` | extended sequence numbers (yes) |
 //! | `--window N` | anti-replay window in packets, 0 for none (4096) |
 //! | `--raw` | ESP without UDP |
 //! | `--path-mtu N` | to the peer, outer header included: inner packets are made to fit |
 //! | `--copy-df`, `--copy-ecn yes\|no` | as in swanctl.conf (yes) |
-//! | `--dscp-out copy\|N`, `--dscp-in yes\|no` | DSCP of the outer header (copy); to the inner one (no) |
+//! | `--dscp-out copy\|N`, `--dscp-in yes\|no` | DSCP of the outer header; to the inner one (no) |
 //! | `--tfc N\|mtu` | padding |
 //! | `--dummies MS` | a dummy packet after this long without others |
-//! | `--original LOCAL,REMOTE` | transport mode through a NAT: the two addresses as the peer knows them |
+//! | `--original LOCAL,REMOTE` | transport mode through a NAT: addresses as the peer knows them |
 //! | `--device NAME`, `--mtu N` | the TUN device (`ipsec0`, 1400) |
 //! | `--stats SECONDS` | counters this often (`0.2` will do) |
 //!

@@ -1,5 +1,5 @@
-//! Policy alone: [`Tunnels`] with a protocol of ten lines that says yes, no or nothing to each order
-//! to start something.
+//! Policy alone: [`Tunnels`] with a protocol of ten lines that says yes, no or nothing to each
+//! order to start something.
 #![allow(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
 
 use std::net::IpAddr;
@@ -439,7 +439,8 @@ fn a_name_is_kept_fresh_and_a_trap_waits_for_it() {
     answer(&mut w, &[a]);
     assert!(matches!(w.orders[..], [Order::Trap { remote, .. }] if remote == a), "{:?}", w.orders);
     w.run(NAME_PERIOD);
-    // A known address stays first, whatever the order of the answer; one that fails changes nothing.
+    // A known address stays first, whatever the order of the answer; one that fails changes
+    // nothing.
     answer(&mut w, &[b, a]);
     assert_eq!(w.tunnels.policy().hosts(&w.conn().remote_addrs), [a, b]);
     w.run(NAME_PERIOD);

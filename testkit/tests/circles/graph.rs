@@ -33,8 +33,8 @@ impl Graph {
         edges
     }
 
-    /// The circles: every set of at least two files in which each reaches each other one by imports (a strongly connected
-    /// component). The biggest is the first.
+    /// The circles: every set of at least two files in which each reaches each other one by imports
+    /// (a strongly connected component). The biggest is the first.
     pub fn circles(&self) -> Vec<Vec<usize>> {
         let reached: Vec<Vec<bool>> = (0..self.files.len()).map(|file| self.reached_from(file)).collect();
         let mut circles = Vec::new();
@@ -69,7 +69,8 @@ impl Graph {
         reached
     }
 
-    /// A circle for a person: its files, and each edge between them with the item and line that make it.
+    /// A circle for a person: its files, and each edge between them with the item and line that
+    /// make it.
     pub fn shown(&self, circle: &[usize]) -> String {
         let names: Vec<&str> = circle.iter().map(|&file| self.files[file].as_str()).collect();
         let mut text = format!("{} files import each other: {}\n", circle.len(), names.join(", "));

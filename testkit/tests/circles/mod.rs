@@ -8,7 +8,7 @@
 //!
 //! | file | part |
 //! |---|---|
-//! | `modules.rs` | parses a crate from its root: the tree of modules, the names in each, and every path that its code uses |
+//! | `modules.rs` | parses a crate: tree of modules, names in each, every path |
 //! | `names.rs` | finds the file that defines the item which a path means |
 //! | `graph.rs` | edges between files, and the circles in them |
 

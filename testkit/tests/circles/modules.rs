@@ -1,7 +1,8 @@
-//! Parses a crate from its root: the tree of modules, the names in each, and every path that its code uses.
+//! Parses a crate from its root: the tree of modules, the names in each, and every path that its
+//! code uses.
 //!
-//! Code of tests is left out: everything whose `cfg` does not hold without `test`, and functions behind `#[test]`. Attributes and
-//! documentation import nothing.
+//! Code of tests is left out: everything whose `cfg` does not hold without `test`, and functions
+//! behind `#[test]`. Attributes and documentation import nothing.
 
 use std::collections::HashMap;
 
@@ -151,8 +152,8 @@ impl Crate {
         Ok(())
     }
 
-    /// Notes a `use`: its names, and, unless others may import them from here, that it imports what it names. A name that a
-    /// module hands on to others is imported by those who use it.
+    /// Notes a `use`: its names, and, unless others may import them from here, that it imports what
+    /// it names. A name that a module hands on to others is imported by those who use it.
     fn read_use(&mut self, item: &syn::ItemUse, module: usize) {
         if item.leading_colon.is_some() {
             return;
@@ -335,7 +336,8 @@ impl Collector<'_> {
         self.tree.uses.push(Use { module: self.module, path, line });
     }
 
-    /// Notes what looks like a path in the arguments of a macro: words with `::` between them. `$crate` is `crate`.
+    /// Notes what looks like a path in the arguments of a macro: words with `::` between them.
+    /// `$crate` is `crate`.
     fn note_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         // Colons since the last word: two continue a path.
@@ -346,7 +348,8 @@ impl Collector<'_> {
                     if colons != 2 && !path.is_empty() {
                         self.note(std::mem::take(&mut path), line);
                     }
-                    // The name of a field or method is no path, and neither is one behind a leading `::`.
+                    // The name of a field or method is no path, and neither is one behind a leading
+                    // `::`.
                     if !after_dot && (colons != 2 || !path.is_empty()) {
                         line = word.span().start().line;
                         path.push(word.to_string());
@@ -382,7 +385,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Visits a path behind `<T as Trait>::name`: where there is no trait, the path begins with a name of `T`.
+    /// Visits a path behind `<T as Trait>::name`: where there is no trait, the path begins with a
+    /// name of `T`.
     fn visit_qualified(&mut self, qself: Option<&syn::QSelf>, path: &syn::Path) {
         match qself {
             Some(qself) => {

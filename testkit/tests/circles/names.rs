@@ -15,11 +15,12 @@ enum Meaning {
     Item(Defined),
 }
 
-/// Names that are being looked for, so that an import that leads back to itself ends: it names another crate.
+/// Names that are being looked for, so that an import that leads back to itself ends: it names
+/// another crate.
 type Asked = Vec<(usize, String)>;
 
-/// The items of this crate that a path means: several where a name stands for a type and a function. Nothing for modules, and
-/// for what other crates define.
+/// The items of this crate that a path means: several where a name stands for a type and a
+/// function. Nothing for modules, and for what other crates define.
 pub fn meant(tree: &Crate, used: &Use) -> Vec<Defined> {
     let mut items = Vec::new();
     for meaning in follow(tree, used.module, &used.path, &mut Vec::new()) {
@@ -61,8 +62,8 @@ fn follow(tree: &Crate, from: usize, path: &[String], asked: &mut Asked) -> Vec<
     })
 }
 
-/// A name behind the path of a module. One that the module does not show was made there by a macro, unless the module hands on
-/// all names of another crate.
+/// A name behind the path of a module. One that the module does not show was made there by a macro,
+/// unless the module hands on all names of another crate.
 fn inside(tree: &Crate, module: usize, name: &str, asked: &mut Asked) -> Vec<Meaning> {
     let here = tree.module(module);
     let found = look_up(tree, module, name, asked);

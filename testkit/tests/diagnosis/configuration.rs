@@ -1,4 +1,5 @@
-//! Cases of the area configuration: files with a fault, read and checked as `ironswan check` does it.
+//! Cases of the area configuration: files with a fault, read and checked as `ironswan check` does
+//! it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,5 @@
-//! Every entry of the list of diagnoses happens. The match from entry to case is exhaustive, so that an entry
-//! without a case does not compile.
+//! Every entry of the list of diagnoses happens. The match from entry to case is exhaustive, so
+//! that an entry without a case does not compile.
 
 mod authentication;
 mod configuration;

@@ -1,5 +1,5 @@
-//! Stories between two gateways, and a peer that is authenticated and misbehaves: node 0 initiates, and messages can be forged
-//! in its name.
+//! Stories between two gateways, and a peer that is authenticated and misbehaves: node 0 initiates,
+//! and messages can be forged in its name.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! What one authenticated identity may have: IKE_SAs and children, on all connections together. What is over the limit is refused,
-//! told to the peer, written about within bounds, and never in the way of a rekeying.
+//! What one authenticated identity may have: IKE_SAs and children, on all connections together.
+//! What is over the limit is refused, told to the peer, written about within bounds, and never in
+//! the way of a rekeying.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use ironswan_wire::id::{IdPattern, Identity};
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// Node 1 is a hub with these limits; `n` gateways at addresses of their own, all of them `g1.example`, are its peers.
+/// Node 1 is a hub with these limits; `n` gateways at addresses of their own, all of them
+/// `g1.example`, are its peers.
 fn crowd(n: u8, limits: Limits, tweak: impl Fn(&mut Connection)) -> World {
     let (a, b) = (config::ip("192.0.2.1"), config::ip("192.0.2.2"));
     let mut w = World::pair_at(1, a, b, limits, |c| {
@@ -121,7 +123,8 @@ fn one_identity_has_so_many_key_exchanges_computed_at_a_time_and_the_others_come
     let put_off = w.nodes[1].endpoint.protocol().counters().kex_put_off;
     println!("{held} wait, {put_off} were put off");
     assert_eq!((held, put_off), (32, 8));
-    // An IKE_SA that ends gives its place back, and one of those that were put off has it within their pause of 15 s.
+    // An IKE_SA that ends gives its place back, and one of those that were put off has it within
+    // their pause of 15 s.
     let id = w.up(1).iter().find(|sa| !sa.tasks_passive.is_empty()).map(|sa| sa.id.0);
     let now = w.now();
     w.nodes[1].endpoint.terminate(now, &Target { ike_id: id, ..Target::default() }, true).unwrap();
@@ -496,7 +499,8 @@ fn all_children_of_an_identity_are_cut_into_a_bounded_number_of_pieces() {
     }
     println!("{} children have {} policies", names.len(), policies(&w));
     assert!((16_000..=16_384 + 18).contains(&policies(&w)));
-    // One more has what is configured and no more; one that was cut is rekeyed, with what it has, and stays so.
+    // One more has what is configured and no more; one that was cut is rekeyed, with what it has,
+    // and stays so.
     let before = policies(&w);
     assert_eq!(ask(&mut w, 2, "n17"), Ok(()));
     assert_eq!(policies(&w), before + 1);

@@ -1,5 +1,6 @@
-//! Both sides rekey at once (RFC 7296 sections 2.8.1 and 2.8.2), and rekeying meets deletion (2.25): in all four orders of the
-//! nonces, and with every message of the collision lost once or late.
+//! Both sides rekey at once (RFC 7296 sections 2.8.1 and 2.8.2), and rekeying meets deletion
+//! (2.25): in all four orders of the nonces, and with every message of the collision lost once or
+//! late.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -14,8 +15,9 @@ use ironswan_wire::iana::{ExchangeType, KeId};
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// Gives chosen first bytes to the next nonces (the only 32 bytes that are asked for in a `Vec`-sized piece while a rekeying
-/// has no key exchange of its own; with one, seeds come between, so they are told apart by order).
+/// Gives chosen first bytes to the next nonces (the only 32 bytes that are asked for in a
+/// `Vec`-sized piece while a rekeying has no key exchange of its own; with one, seeds come between,
+/// so they are told apart by order).
 #[derive(Clone)]
 struct Chosen {
     inner: Arc<Mutex<Seeded>>,
@@ -72,7 +74,8 @@ impl Setup {
     }
 }
 
-/// The lowest nonce in each of the four places: 0's request, 0's response, 1's request, 1's response.
+/// The lowest nonce in each of the four places: 0's request, 0's response, 1's request, 1's
+/// response.
 const ORDERS: [[u8; 4]; 4] = [[1, 8, 5, 6], [8, 1, 5, 6], [5, 6, 1, 8], [5, 6, 8, 1]];
 
 #[test]
@@ -195,7 +198,8 @@ fn scene(
     if s.world.up(1).iter().any(|sa| sa.children.iter().any(|c| c.state == ChildState::Installed)) {
         act(&mut s.world, 1, acts[1]);
     }
-    // Until the last retransmission of anything, the redundant SAs' timers and the retries are over.
+    // Until the last retransmission of anything, the redundant SAs' timers and the retries are
+    // over.
     s.world.run(400 * S);
     (s.world, first)
 }

@@ -1,5 +1,5 @@
-//! Commands, reloads and other addresses of the peer while a key or a signature is being computed, and gateways whose
-//! timers are late: whatever waits is answered once, and nothing is left.
+//! Commands, reloads and other addresses of the peer while a key or a signature is being computed,
+//! and gateways whose timers are late: whatever waits is answered once, and nothing is left.
 
 use std::time::Duration;
 
@@ -126,8 +126,8 @@ fn two_addresses(seed: u64) -> World {
     w
 }
 
-/// Of two addresses, the first has let us wait for our signature, and the signature that came from the second is being
-/// verified: both computations, in this order.
+/// Of two addresses, the first has let us wait for our signature, and the signature that came from
+/// the second is being verified: both computations, in this order.
 fn two_wait(seed: u64) -> (World, Vec<(RequestId, Request)>) {
     let mut w = two_addresses(seed);
     hold(&mut w, 0, 3, |w| _ = w.initiate(0));

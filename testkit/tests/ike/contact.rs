@@ -1,5 +1,6 @@
-//! INITIAL_CONTACT (RFC 7296 section 2.4) is said when it is true: no other IKE_SA with the same peer stands, ends or is being
-//! initiated, of whatever connection and however the connection writes the peer's identity.
+//! INITIAL_CONTACT (RFC 7296 section 2.4) is said when it is true: no other IKE_SA with the same
+//! peer stands, ends or is being initiated, of whatever connection and however the connection
+//! writes the peer's identity.
 
 use std::time::Duration;
 

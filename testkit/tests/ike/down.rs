@@ -1,4 +1,5 @@
-//! Peers that are down, outages of every kind, restarts, and both sides at once: what comes back, when, and at what price.
+//! Peers that are down, outages of every kind, restarts, and both sides at once: what comes back,
+//! when, and at what price.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,7 +21,8 @@ fn spoke(i: usize) -> IpAddr {
     IpAddr::from([198, 51, 100 + (i / 250) as u8, (i % 250) as u8])
 }
 
-/// The connections of the hub and of spoke `i`. What should be up always is started by `starter` (0: the hub).
+/// The connections of the hub and of spoke `i`. What should be up always is started by `starter`
+/// (0: the hub).
 fn pair(i: usize, starter: usize) -> [Connection; 2] {
     let mut conns = config::pair(hub(), spoke(i));
     let id = format!("spoke{i}.example");
@@ -46,7 +48,8 @@ fn keys(node: &mut Node) {
     }
 }
 
-/// The hub, with every connection loaded, and all spokes as one node that has their addresses (or nobody there).
+/// The hub, with every connection loaded, and all spokes as one node that has their addresses (or
+/// nobody there).
 fn star(seed: u64, starter: usize, there: bool) -> World {
     let spokes = (0..N).map(spoke).collect();
     let mut nodes = vec![Node::seeded(vec![hub()], seed, Limits::default())];
@@ -158,7 +161,8 @@ fn a_dead_peer_is_asked_at_the_configured_time_and_given_up_in_time() {
     assert!((190 * S..=196 * S).contains(&after), "{after:?}");
 }
 
-/// A tunnel that should always be up, by the initiator's configuration; the other side only forgets dead peers.
+/// A tunnel that should always be up, by the initiator's configuration; the other side only forgets
+/// dead peers.
 fn kept_up(seed: u64, both: bool) -> World {
     World::pair(seed, |c| {
         for (n, c) in c.iter_mut().enumerate() {
@@ -206,7 +210,8 @@ fn every_outage_ends_with_one_tunnel_and_without_an_operator() {
                         w.dump();
                     }
                     assert!(back, "{what}: not back within {bound} s");
-                    // Everything else has run out: one tunnel, the same on both sides, and packets in it.
+                    // Everything else has run out: one tunnel, the same on both sides, and packets
+                    // in it.
                     w.run_until(600 * S, |w| w.now() - mended > 60 * S && w.fault().is_none());
                     if let Some(fault) = w.fault() {
                         w.dump();
@@ -237,7 +242,8 @@ fn a_peer_that_loses_its_state_silently_is_noticed_and_the_tunnel_is_back() {
                 w.dump();
             }
             assert!(back, "lost {lost}, both {both}: {:?}", w.fault());
-            // Who starts comes back at once, with INITIAL_CONTACT; who does not is found out by its peer's liveness check.
+            // Who starts comes back at once, with INITIAL_CONTACT; who does not is found out by its
+            // peer's liveness check.
             if lost == 0 || both {
                 assert!(w.now() - since <= 5 * S, "{:?}", w.now() - since);
             }

@@ -1,5 +1,6 @@
-//! Errors after authentication (RFC 7296 sections 2.21.2 and 2.21.3): INVALID_SYNTAX ends the IKE_SA at both ends without a
-//! DELETE, other errors do not, and what the configuration wants up comes back.
+//! Errors after authentication (RFC 7296 sections 2.21.2 and 2.21.3): INVALID_SYNTAX ends the
+//! IKE_SA at both ends without a DELETE, other errors do not, and what the configuration wants up
+//! comes back.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -42,8 +43,8 @@ fn sent(w: &World, f: &Forger, node: usize, from: usize) -> Vec<Vec<Payload>> {
     log.filter_map(|(_, p)| f.open(&p.payload)).map(|(_, payloads)| payloads).collect()
 }
 
-/// The requests that cannot be read: a child and an IKE_SA's rekeying, each without one of its payloads or with an SPI
-/// that cannot be.
+/// The requests that cannot be read: a child and an IKE_SA's rekeying, each without one of its
+/// payloads or with an SPI that cannot be.
 fn unreadable(w: &World) -> Vec<(String, Vec<Payload>)> {
     let c = w.child(0);
     let esp = |spi: u32| {
@@ -102,7 +103,8 @@ fn what_cannot_be_read_in_create_child_sa_ends_the_ike_sa_without_a_delete() {
     }
 }
 
-/// Node 0's next request of this exchange, which `act` brings about, is lost and answered with INVALID_SYNTAX all the same.
+/// Node 0's next request of this exchange, which `act` brings about, is lost and answered with
+/// INVALID_SYNTAX all the same.
 fn cannot_be_read(w: &mut World, f: &mut Forger, exchange: ExchangeType, act: impl FnOnce(&mut World)) {
     w.net.rules.push(Box::new(move |s| match s.exchange == exchange && !s.response && s.node == 0 {
         true => Verdict::Drop,
@@ -172,7 +174,8 @@ fn invalid_syntax_in_an_informational_request_ends_the_ike_sa_and_other_errors_d
         assert_eq!(w.nodes[1].sas(w.now()).is_empty(), ends, "{kind}");
         assert_eq!(w.nodes[1].engine.inbound.is_empty(), ends, "{kind}");
     }
-    // "in the INFORMATIONAL exchange immediately following" IKE_AUTH: the initiator could not read the response.
+    // "in the INFORMATIONAL exchange immediately following" IKE_AUTH: the initiator could not read
+    // the response.
     for mid in 2..4 {
         let (mut w, mut f) = up(4, |_| {});
         for m in 2..=mid {
@@ -232,8 +235,8 @@ fn invalid_syntax_in_ike_auth_leaves_no_ike_sa() {
     assert_eq!(sent(&w, &f, 1, 0), [[notify(NotifyType::INVALID_SYNTAX)]]);
     w.run(400 * S);
     w.assert_empty();
-    // The responder proves who it is, and says so in place of its child: it has no IKE_SA. Any other error is about the child
-    // alone.
+    // The responder proves who it is, and says so in place of its child: it has no IKE_SA. Any
+    // other error is about the child alone.
     for (kind, stays) in [
         (NotifyType::INVALID_SYNTAX, false),
         (NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, false),
@@ -253,7 +256,8 @@ fn invalid_syntax_in_ike_auth_leaves_no_ike_sa() {
 
 #[test]
 fn an_ike_auth_response_that_is_of_no_use_leaves_nothing_at_the_peer() {
-    // The peer has established the IKE_SA, and its answer cannot be read, proves nothing, or says that something else has failed.
+    // The peer has established the IKE_SA, and its answer cannot be read, proves nothing, or says
+    // that something else has failed.
     for (what, keep, error, readable) in [
         ("cannot be read", true, None, false),
         ("has no AUTH", true, None, true),

@@ -153,7 +153,8 @@ fn one_site_cannot_fill_it_either_and_two_give_way_to_others() {
     assert_eq!(counters(&w).half_open, 0);
 }
 
-/// An IKE_AUTH request that nobody has the keys for: the key exchange has to be computed to see that.
+/// An IKE_AUTH request that nobody has the keys for: the key exchange has to be computed to see
+/// that.
 fn junk_auth(spi_i: u64, spi_r: u64) -> Vec<u8> {
     let header = Header::new(spi_i, spi_r, ExchangeType::IKE_AUTH, Flags::new(true, false), 1);
     let sk = Payload::Sk(Sk { inner: PayloadType::IDI, body: vec![7; 80] });
@@ -429,7 +430,8 @@ fn what_no_answer_can_go_to_is_dropped_before_anything_else() {
 
 #[test]
 fn a_cookie_that_is_used_again_and_again_buys_few_comparisons() {
-    // Proposals that do not fit; and such as fit, with a key exchange method that is not the one selected.
+    // Proposals that do not fit; and such as fit, with a key exchange method that is not the one
+    // selected.
     let mut other = good();
     other[1] = Payload::Ke(Ke { group: KeId::ECP_256, data: vec![9; 64] });
     for (name, payloads) in [("NO_PROPOSAL_CHOSEN", bad(60, 6)), ("INVALID_KE_PAYLOAD", other)] {

@@ -1,4 +1,5 @@
-//! Bad input from anyone: floods, forgeries, replays, corruption. That of an authenticated peer is in `misbehaving`.
+//! Bad input from anyone: floods, forgeries, replays, corruption. That of an authenticated peer is
+//! in `misbehaving`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -154,7 +155,8 @@ fn forged_ike_auths_do_not_kill_a_half_open_ike_sa_and_cost_one_agreement() {
 #[test]
 fn unprotected_errors_and_deletes_kill_nothing() {
     let mut w = World::pair(6, |_| {});
-    // In IKE_SA_INIT: every error but a plain NO_PROPOSAL_CHOSEN, from the right address with the right SPI.
+    // In IKE_SA_INIT: every error but a plain NO_PROPOSAL_CHOSEN, from the right address with the
+    // right SPI.
     w.net.rules.push(Box::new(|s| {
         if s.exchange == ExchangeType::IKE_SA_INIT && s.response { Verdict::Delay(S) } else { Verdict::Pass }
     }));
@@ -233,7 +235,8 @@ fn a_corrupted_copy_of_everything_first_changes_nothing() {
                 c.iter_mut().for_each(|c| c.proposals = vec![config::ike_proposal_cbc(&[KeId::CURVE_25519])]);
             }
         });
-        // IKE_SA_INIT is not authenticated: corrupting it may end the attempt, so it goes undisturbed.
+        // IKE_SA_INIT is not authenticated: corrupting it may end the attempt, so it goes
+        // undisturbed.
         w.initiate(0);
         w.run(12 * MS);
         w.net.corrupt = 25;

@@ -1,5 +1,5 @@
-//! IPComp (RFC 7296 section 2.22, RFC 3173): offered, accepted, left out, made anew by rekeying, given back in the end; and
-//! notifications that make no sense.
+//! IPComp (RFC 7296 section 2.22, RFC 3173): offered, accepted, left out, made anew by rekeying,
+//! given back in the end; and notifications that make no sense.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What timers, actions and the packet engine bring about: liveness, rekeying by time, traps, retries, reload.
+//! What timers, actions and the packet engine bring about: liveness, rekeying by time, traps,
+//! retries, reload.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The limits of an SA in packets, bytes and time: it is rekeyed at the soft one and closed at the hard one, whichever end
-//! counts and in whichever direction; ends with the same limits do not rekey twice; ciphers with small blocks have a limit
-//! in bytes when none is configured.
+//! The limits of an SA in packets, bytes and time: it is rekeyed at the soft one and closed at the
+//! hard one, whichever end counts and in whichever direction; ends with the same limits do not
+//! rekey twice; ciphers with small blocks have a limit in bytes when none is configured.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ fn bytes(soft: u64, hard: u64) -> Lifetime {
     Lifetime { soft_bytes: soft * PACKET, hard_bytes: hard * PACKET, ..Lifetime::default() }
 }
 
-/// One packet each way every 10 ms, and a child whose limits `tweak` sets on the nodes that it is called for.
+/// One packet each way every 10 ms, and a child whose limits `tweak` sets on the nodes that it is
+/// called for.
 fn world(seed: u64, nodes: &[usize], tweak: impl Fn(&mut ChildConfig)) -> World {
     let mut w = World::pair(seed, |c| {
         for n in nodes {
@@ -61,7 +62,8 @@ fn a_soft_limit_rekeys_without_the_loss_of_a_packet() {
             assert!((40..=82).contains(&n), "{n} rekeyings for {limit:?} of {nodes:?}");
             assert_eq!(n, rekeyed(&w, 1));
             assert!(w.nodes.iter().all(|n| n.esp.0 > 19_900 && n.esp.1 == 0));
-            // Ends that count the same packets do not begin at the same moment, but for an accident.
+            // Ends that count the same packets do not begin at the same moment, but for an
+            // accident.
             assert!(collisions(&w) <= 4, "{} collisions", collisions(&w));
             assert!(nodes.len() == 2 || collisions(&w) == 0);
             w.audit();
@@ -125,7 +127,8 @@ fn a_hard_limit_closes_what_could_not_be_rekeyed() {
                 w.assert_one();
                 let first = w.child(node);
                 no_rekeying(&mut w);
-                // The peer has not been given up by then: its answer to the rekeying is still waited for.
+                // The peer has not been given up by then: its answer to the rekeying is still
+                // waited for.
                 w.run(if what == "time" { 41 * S } else { 9 * S });
                 assert!(!w.up(node).is_empty());
                 assert!(!w.nodes[node].engine.inbound.contains_key(&first.spi_in), "{what}");

@@ -1,4 +1,5 @@
-//! A network that loses, doubles and reorders: whatever happens, at rest there is one IKE_SA and one CHILD_SA, or nothing.
+//! A network that loses, doubles and reorders: whatever happens, at rest there is one IKE_SA and
+//! one CHILD_SA, or nothing.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ const MS: Duration = Duration::from_millis(1);
 /// Longer than any exchange retransmits, any redundant SA stays, any retry waits.
 const REST: Duration = Duration::from_secs(1_000);
 
-/// A life: set up by 0, child and IKE_SA rekeyed by both, the child closed by 1 and brought up again, all closed by 0.
-/// `check` is called at rest after each step with its name.
+/// A life: set up by 0, child and IKE_SA rekeyed by both, the child closed by 1 and brought up
+/// again, all closed by 0. `check` is called at rest after each step with its name.
 fn life(w: &mut World, mut check: impl FnMut(&World, &str, bool)) {
     let _ = w.establish(0);
     w.run(REST);
@@ -156,8 +157,8 @@ fn half_of_everything_lost_ends_clean() {
                 up += 1;
                 good(&w, "establish", true, &format!("seed {seed}"));
             }
-            // The responder may think that it is up when the last answer never came; liveness is for that. What must not
-            // be is that it is half done on the initiator.
+            // The responder may think that it is up when the last answer never came; liveness is
+            // for that. What must not be is that it is half done on the initiator.
             Err(e) => {
                 assert!(w.up(0).is_empty() && w.nodes[0].engine.inbound.is_empty(), "seed {seed}: {e}");
                 assert!(w.nodes[0].sas(w.now()).is_empty());

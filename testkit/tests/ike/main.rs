@@ -1,7 +1,8 @@
-//! Two endpoints, one clock and a simulated network: the stories of IKEv2, one module for each subject.
+//! Two endpoints, one clock and a simulated network: the stories of IKEv2, one module for each
+//! subject.
 //!
-//! All stories are one program, because each program holds a whole copy of the protocol. The stories of
-//! one module: `cargo test -p ironswan-testkit --test ike roam::`.
+//! All stories are one program, because each program holds a whole copy of the protocol. The
+//! stories of one module: `cargo test -p ironswan-testkit --test ike roam::`.
 
 mod basic;
 mod caps;

@@ -70,7 +70,8 @@ fn every_one_of_many_comes_up_with_its_own_key() {
     w.assert_empty();
 }
 
-/// Node 0 has `n` connections, each with an identity of its own, all of them to the one connection of node 1.
+/// Node 0 has `n` connections, each with an identity of its own, all of them to the one connection
+/// of node 1.
 fn road_warriors(n: u32) -> World {
     let all = n as usize;
     let limits =
@@ -99,7 +100,8 @@ fn road_warriors(n: u32) -> World {
     w
 }
 
-/// The time for which this thread has been on a processor: what else runs on the machine does not count.
+/// The time for which this thread has been on a processor: what else runs on the machine does not
+/// count.
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
@@ -119,8 +121,9 @@ fn the_end_of_each_of_many_on_one_connection_costs_the_same() {
     assert!(many < 3 * few, "{many:?} is more than three times {few:?}");
 }
 
-/// A measurement, for whoever looks: `cargo test --release -- --ignored --nocapture`. With the model engine's own lists out
-/// of the way (it is linear in its SAs), the time per tunnel must not grow with their number.
+/// A measurement, for whoever looks: `cargo test --release -- --ignored --nocapture`. With the
+/// model engine's own lists out of the way (it is linear in its SAs), the time per tunnel must not
+/// grow with their number.
 #[test]
 #[ignore = "a measurement"]
 #[allow(clippy::disallowed_methods, reason = "it measures")]

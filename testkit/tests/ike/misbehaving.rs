@@ -1,4 +1,5 @@
-//! Bad input from a peer that is authenticated and misbehaves. Node 0 is the initiator, and its messages are forged.
+//! Bad input from a peer that is authenticated and misbehaves. Node 0 is the initiator, and its
+//! messages are forged.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -268,8 +269,9 @@ fn what_is_not_authentic_does_not_move_a_peer_behind_nat() {
     assert_eq!(w.nodes[1].engine.outbound[0].remote, elsewhere);
 }
 
-/// Node 0 rekeys its child, and so does its peer, which is played by hand: its request comes first, with the lowest nonce
-/// of all, so that node 0 wins. Gives node 0's SPIs of its own new child and of the peer's.
+/// Node 0 rekeys its child, and so does its peer, which is played by hand: its request comes first,
+/// with the lowest nonce of all, so that node 0 wins. Gives node 0's SPIs of its own new child and
+/// of the peer's.
 fn won_by_node_0(w: &mut World, f: &mut Forger) -> (Vec<u8>, Spi) {
     w.net.rules.push(Box::new(|s| if s.node == 0 { Verdict::Drop } else { Verdict::Pass }));
     let old = w.child(0);

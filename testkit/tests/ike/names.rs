@@ -1,4 +1,5 @@
-//! Peers that are configured by DNS name: looked up for every attempt and every minute, and never because a stranger speaks.
+//! Peers that are configured by DNS name: looked up for every attempt and every minute, and never
+//! because a stranger speaks.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! A NAT between gateways gives out another port or address: who is followed, who is not, and that peers behind one NAT
-//! are never taken for each other (RFC 7296 section 2.23). A gateway whose UDP ports are not 500 and 4500.
+//! A NAT between gateways gives out another port or address: who is followed, who is not, and that
+//! peers behind one NAT are never taken for each other (RFC 7296 section 2.23). A gateway whose UDP
+//! ports are not 500 and 4500.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! How packets are carried, from the configuration to the engine: which options reach which SA, what TFC padding needs of
-//! the peer, children without policies, and what of it makes a loaded child another one.
+//! How packets are carried, from the configuration to the engine: which options reach which SA,
+//! what TFC padding needs of the peer, children without policies, and what of it makes a loaded
+//! child another one.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ fn all() -> SaOptions {
     }
 }
 
-/// The options of the inbound and of the outbound SA of node 0 with what `tweak` makes of the connections.
+/// The options of the inbound and of the outbound SA of node 0 with what `tweak` makes of the
+/// connections.
 fn installed(tweak: impl Fn(&mut ironswan_keying::Connection)) -> [SaOptions; 2] {
     let mut w = World::pair(1, |c| {
         for conn in c {

@@ -1,6 +1,6 @@
-//! Rekeyings of one child that overlap, in every order of their messages and with any one of them lost; and what must survive
-//! a rekeying: the selectors, the way out, and the child itself whatever the peer's limits are (RFC 7296 sections 1.3.3, 2.8,
-//! 2.9.2, 2.25).
+//! Rekeyings of one child that overlap, in every order of their messages and with any one of them
+//! lost; and what must survive a rekeying: the selectors, the way out, and the child itself
+//! whatever the peer's limits are (RFC 7296 sections 1.3.3, 2.8, 2.9.2, 2.25).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -31,8 +31,9 @@ fn b() -> SocketAddr {
 
 // ---- every order ----
 
-/// Something that happens to a node: the `n`th datagram of `from` arrives, or its next rekeying is asked for (`from` is the
-/// node itself). What happens to one node does not see what happens to the other at the same moment.
+/// Something that happens to a node: the `n`th datagram of `from` arrives, or its next rekeying is
+/// asked for (`from` is the node itself). What happens to one node does not see what happens to the
+/// other at the same moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Happens {
     at: usize,
@@ -105,8 +106,9 @@ impl Table {
     }
 }
 
-/// Goes every path that some node can tell from the others: after an event, those of the other node that were possible before
-/// and have been tried first come to the same (sleep sets). How many paths, and the most datagrams that a node has sent.
+/// Goes every path that some node can tell from the others: after an event, those of the other node
+/// that were possible before and have been tried first come to the same (sleep sets). How many
+/// paths, and the most datagrams that a node has sent.
 fn explore(seed: u64, to_begin: [usize; 2], lost: Option<(usize, usize)>) -> (usize, [usize; 2]) {
     let (mut paths, mut most) = (0, [0; 2]);
     let mut todo: Vec<(Vec<Happens>, BTreeSet<Happens>)> = vec![(Vec::new(), BTreeSet::new())];

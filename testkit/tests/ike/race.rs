@@ -1,5 +1,5 @@
-//! A peer with several addresses: the next one is asked after two seconds without giving up the first, the first that
-//! authenticates wins, and nothing is left of the others.
+//! A peer with several addresses: the next one is asked after two seconds without giving up the
+//! first, the first that authenticates wins, and nothing is left of the others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -18,7 +18,8 @@ fn ip(text: &str) -> IpAddr {
     config::ip(text)
 }
 
-/// Node 0 knows its peer at these addresses. Nodes 1 and 2 are the same gateway, g2.example, at 192.0.2.2 and 192.0.2.3.
+/// Node 0 knows its peer at these addresses. Nodes 1 and 2 are the same gateway, g2.example, at
+/// 192.0.2.2 and 192.0.2.3.
 fn world(seed: u64, addrs: &[&str]) -> World {
     let mut w = World::pair(seed, |c| {
         c[0].remote_addrs = addrs.iter().map(|a| AddrSpec::Host(ip(a))).collect();
@@ -259,7 +260,8 @@ fn a_command_ends_all_attempts() {
     w.audit();
 }
 
-/// What is done while the peer's IKE_AUTH response is under way from the first address, and the second address has been asked.
+/// What is done while the peer's IKE_AUTH response is under way from the first address, and the
+/// second address has been asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     Name {

@@ -1,5 +1,5 @@
-//! IKE_AUTH by RFC 7296, with a peer that is played by hand: errors beside AUTH and alone, malformed requests, and
-//! notifications that count there only.
+//! IKE_AUTH by RFC 7296, with a peer that is played by hand: errors beside AUTH and alone,
+//! malformed requests, and notifications that count there only.
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, PayloadType};
 use ironswan_wire::ike::Payload;

@@ -1,7 +1,9 @@
-//! RFC 7296, exchange by exchange, with a peer that is played by hand: what may be in a message, what its answer must be,
-//! and what a message of the other side must not lead to. `docs/rfc/audit.md` says which rule each test holds.
+//! RFC 7296, exchange by exchange, with a peer that is played by hand: what may be in a message,
+//! what its answer must be, and what a message of the other side must not lead to.
+//! `docs/rfc/audit.md` says which rule each test holds.
 //!
-//! The same about floods and forgers is in `hostile`, about both sides acting at once in `collision`.
+//! The same about floods and forgers is in `hostile`, about both sides acting at once in
+//! `collision`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -98,7 +100,8 @@ pub(crate) fn ts(text: &str) -> TrafficSelector {
     TrafficSelector::addresses(AddrRange::prefix(config::ip(addr), len.parse().unwrap()).unwrap())
 }
 
-/// All that node 1 says when it agrees to what node 0 has asked for last: its own child, or rekeying.
+/// All that node 1 says when it agrees to what node 0 has asked for last: its own child, or
+/// rekeying.
 pub(crate) fn agreement(w: &World, spi: u32) -> Vec<Payload> {
     let c = w.child(0);
     vec![esp(spi), Payload::Nonce(Nonce(vec![9; 32])), Payload::TsI(c.local_ts), Payload::TsR(c.remote_ts)]
@@ -167,7 +170,8 @@ fn payloads_come_in_the_order_of_the_figures() {
             assert_eq!(chain[1], 0, "{s:?}: critical, or reserved");
             chain.drain(..usize::from(u16::from_be_bytes([chain[2], chain[3]])));
         }
-        // The SPI is in the header first, then 8 bytes for an IKE_SA, and 4 for a child; proposals are numbered from 1.
+        // The SPI is in the header first, then 8 bytes for an IKE_SA, and 4 for a child; proposals
+        // are numbered from 1.
         let Some(Payload::Sa(list)) = payloads.iter().find(|p| p.kind() == T::SA) else { panic!() };
         let spi = match (s.exchange, s.mid) {
             (ExchangeType::IKE_SA_INIT, _) => 0,
@@ -242,7 +246,8 @@ fn status_notifications_that_nobody_knows_change_nothing() {
     let answer = ask(&mut w, &mut f, CREATE, 3, &request).unwrap();
     assert_eq!(kinds(&answer), []);
     assert_eq!(types(&answer).len(), 4);
-    // In a response, and with them an answer to USE_TRANSPORT_MODE that nobody has asked for, and a window that we need not use.
+    // In a response, and with them an answer to USE_TRANSPORT_MODE that nobody has asked for, and a
+    // window that we need not use.
     let (mut w, mut f) = up(5);
     silence(&mut w, 0);
     w.rekey_child(0);
@@ -500,7 +505,8 @@ fn the_whole_offer_is_made_again_with_another_method_and_with_a_cookie() {
             }
         }
         if cookie_threshold == 0 {
-            // The cookie leads, everything behind it is as before; and it stays for the other method.
+            // The cookie leads, everything behind it is as before; and it stays for the other
+            // method.
             let Payload::Notify(cookie) = &requests[1].payloads[0] else { panic!() };
             assert_eq!(cookie.kind, NotifyType::COOKIE);
             assert_eq!(requests[1].payloads[1..], requests[0].payloads);

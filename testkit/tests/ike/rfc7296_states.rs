@@ -1,8 +1,10 @@
-//! RFC 7296 sections 1.4.1, 2.1, 2.11, 2.25 and 3.14, mostly with a peer that is played by hand: what a request is
-//! answered with while something of our own is under way, what becomes of a child that is closed while it is rekeyed, who
-//! repeats what, where an answer goes, and what protects a message.
+//! RFC 7296 sections 1.4.1, 2.1, 2.11, 2.25 and 3.14, mostly with a peer that is played by hand:
+//! what a request is answered with while something of our own is under way, what becomes of a child
+//! that is closed while it is rekeyed, who repeats what, where an answer goes, and what protects a
+//! message.
 //!
-//! Both sides as they are, acting at once, are in `collision`; single exchanges in `rfc7296_exchanges`.
+//! Both sides as they are, acting at once, are in `collision`; single exchanges in
+//! `rfc7296_exchanges`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -305,7 +307,8 @@ fn a_responder_repeats_its_answer_only_when_it_is_asked_again() {
     assert_eq!(answers.len(), 2, "once more");
     assert_eq!(answers[0], answers[1], "the same bytes");
     assert_eq!(w.nodes[1].kex, 1, "nothing was computed again");
-    // Established: the answer to the last request stays until the next one comes, and older ones are not answered.
+    // Established: the answer to the last request stays until the next one comes, and older ones
+    // are not answered.
     let mut w = World::pair(3, |_| {});
     w.establish(0).unwrap();
     let mut f = Forger::newest(&w.nodes[0]);

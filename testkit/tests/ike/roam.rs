@@ -1,4 +1,5 @@
-//! Our own addresses and routes change: the tunnel moves, waits or stays, without an operator and without leftovers.
+//! Our own addresses and routes change: the tunnel moves, waits or stays, without an operator and
+//! without leftovers.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -69,7 +70,8 @@ fn an_address_that_is_replaced_takes_the_tunnel_along_at_once() {
         w.readdress(0, vec![ip("198.51.100.20")]);
         w.run(500 * MS);
         if unique == Unique::Keep {
-            // The peer refuses a second one as long as it has the first: that is what it is configured for.
+            // The peer refuses a second one as long as it has the first: that is what it is
+            // configured for.
             continue;
         }
         assert!(flows(&mut w), "{unique:?}: traffic is back within a second");

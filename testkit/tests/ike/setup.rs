@@ -1,4 +1,5 @@
-//! The first two exchanges: cookies, key exchange methods, NAT, selectors, identities, and every way to be refused.
+//! The first two exchanges: cookies, key exchange methods, NAT, selectors, identities, and every
+//! way to be refused.
 
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ const MS: Duration = Duration::from_millis(1);
 
 #[test]
 fn two_copies_of_a_request_may_be_answered_differently() {
-    // The first copy meets a busy responder, which asks for a cookie; the second one that is not busy any more and answers. The
-    // cookie arrives first: the initiator signs the request with the cookie, the responder has begun with the one without.
+    // The first copy meets a busy responder, which asks for a cookie; the second one that is not
+    // busy any more and answers. The cookie arrives first: the initiator signs the request with the
+    // cookie, the responder has begun with the one without.
     let limits = Limits { cookie_threshold: 0, ..Limits::default() };
     let mut w = World::pair_at(12, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |_| {});
     let mut answers = 0;
@@ -78,7 +80,8 @@ fn another_key_exchange_method_is_tried_when_asked_for() {
         // COOKIE and INVALID_KE_PAYLOAD, each at most once: the cookie is kept for the second try.
         let sent = if cookie_threshold == 0 { 8 } else { 6 };
         assert_eq!(w.net.count, sent);
-        // CREATE_CHILD_SA has its own INVALID_KE_PAYLOAD; later rekeyings lead with the method in use.
+        // CREATE_CHILD_SA has its own INVALID_KE_PAYLOAD; later rekeyings lead with the method in
+        // use.
         w.rekey_child(0);
         w.run(20 * S);
         w.assert_one();
@@ -136,7 +139,8 @@ fn a_nat_in_front_of_either_is_found_and_esp_goes_in_udp() {
         assert_eq!((alive(0), alive(1)), (0, 0));
         w.run(61 * S);
         assert_eq!((w.nodes[0].keepalives, w.nodes[1].keepalives), (3, 0));
-        // The translator forgets: the next authenticated message moves the mapping, and the SAs with it.
+        // The translator forgets: the next authenticated message moves the mapping, and the SAs
+        // with it.
         w.net.nat.as_mut().unwrap().rebind();
         match inside {
             0 => drop(w.rekey_child(0)),
@@ -286,7 +290,8 @@ fn a_peer_with_another_identity_is_refused_by_both() {
     assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
     assert!(w.nodes[1].logged("no matching peer config found"));
     w.assert_empty();
-    // The responder proves to be someone else than the initiator wants (it sends no IDr, for that would settle it).
+    // The responder proves to be someone else than the initiator wants (it sends no IDr, for that
+    // would settle it).
     let mut w = World::pair(12, |c| {
         c[0].remote_id = IdPattern::parse("*.elsewhere").unwrap();
     });
@@ -350,7 +355,8 @@ fn uniqueness_policies() {
         assert_eq!(w.up(1).len(), up, "{unique:?}");
         assert_eq!(w.up(1).iter().any(|s| s.id == old), unique == Unique::Never);
     }
-    // Without INITIAL_CONTACT: the initiator has another IKE_SA with this peer, on another connection.
+    // Without INITIAL_CONTACT: the initiator has another IKE_SA with this peer, on another
+    // connection.
     for (unique, first, second) in
         [(Unique::No, true, true), (Unique::Keep, true, false), (Unique::Replace, false, true)]
     {
@@ -394,7 +400,8 @@ fn initial_contact_does_not_hit_what_the_other_side_has_just_begun() {
 
 #[test]
 fn the_inbound_sa_stands_before_the_peer_hears_of_it() {
-    // The response of a rekeying is held up: what the engine has at that moment must already hold the new inbound SA.
+    // The response of a rekeying is held up: what the engine has at that moment must already hold
+    // the new inbound SA.
     let mut w = World::pair(61, |_| {});
     w.establish(0).unwrap();
     let added = w.nodes[1].engine.added;

@@ -1,4 +1,5 @@
-//! Authentication by Ed25519 signatures and raw public keys (RFC 7427, RFC 8420), in both directions, and beside PSK.
+//! Authentication by Ed25519 signatures and raw public keys (RFC 7427, RFC 8420), in both
+//! directions, and beside PSK.
 
 use std::time::Duration;
 
@@ -108,7 +109,8 @@ fn one_of_several_keys_is_enough_and_the_key_of_ours_that_is_loaded_is_used() {
 #[test]
 fn a_peer_that_has_proved_nothing_costs_few_verifications_however_many_keys_are_configured() {
     let many: Vec<u8> = (2..102).collect();
-    // Node 0 has key 1, which is not among them; then by its name, which is its fingerprint, among 100 keys.
+    // Node 0 has key 1, which is not among them; then by its name, which is its fingerprint, among
+    // 100 keys.
     for (keys, id, most) in [
         (many.clone(), None, KEYS_TRIED),
         ([&many[..50], &[1], &many[50..]].concat(), Some(key(1).public.identity()), 1),
@@ -254,8 +256,9 @@ fn gateways_with_shared_keys_only_announce_nothing() {
     w.assert_one();
 }
 
-/// Node 0 initiates, and the `n`th computation (from 1) of a node is not done before its [`Node::release`]: a key pair, the
-/// shared secret, then our signature and the peer's, in the order that the role gives.
+/// Node 0 initiates, and the `n`th computation (from 1) of a node is not done before its
+/// [`Node::release`]: a key pair, the shared secret, then our signature and the peer's, in the
+/// order that the role gives.
 fn held(w: &mut World, node: usize, n: usize) {
     w.nodes[node].held = Some(Vec::new());
     w.initiate(0);
@@ -280,7 +283,8 @@ fn assert_forgotten(w: &World) {
 
 #[test]
 fn whoever_is_let_go_while_something_is_computed_is_gone_on_both_sides() {
-    // Without the first one of the responder, nobody has been answered: the peer asks again, and gets a new IKE_SA.
+    // Without the first one of the responder, nobody has been answered: the peer asks again, and
+    // gets a new IKE_SA.
     let all = (0..2).flat_map(|node| (1 + node..=4).flat_map(move |n| [(node, n, false), (node, n, true)]));
     for (node, computation, force) in all {
         let story = format!("node {node}, computation {computation}, force {force}");

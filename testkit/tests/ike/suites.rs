@@ -1,5 +1,6 @@
-//! Every suite that the packet engine can carry is negotiated and keyed: ESP with each algorithm and AH with each, in the
-//! first exchanges and rekeyed, with the keying material cut as RFC 7296 section 2.17 says, computed here by hand.
+//! Every suite that the packet engine can carry is negotiated and keyed: ESP with each algorithm
+//! and AH with each, in the first exchanges and rekeyed, with the keying material cut as RFC 7296
+//! section 2.17 says, computed here by hand.
 
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ const GMACS: &[(IntegId, usize)] =
 /// Ciphers that need an integrity algorithm: key length on the wire, keying material in bytes.
 const CIPHERS: &[(EncrId, Option<u16>, usize)] = &[
     (EncrId::NULL, None, 0),
-    // "The Key Length attribute MUST NOT be used with transforms that use a fixed-length key" (RFC 7296 section 3.3.5).
+    // "The Key Length attribute MUST NOT be used with transforms that use a fixed-length key" (RFC
+    // 7296 section 3.3.5).
     (EncrId::DES3, None, 24),
     (EncrId::AES_CBC, Some(128), 16),
     (EncrId::AES_CBC, Some(192), 24),
@@ -114,8 +116,8 @@ fn keymat(w: &World, nonces: &[u8], len: usize) -> Vec<u8> {
     out
 }
 
-/// Asserts that the SAs have the keying material of this exchange, of which node 0 was the initiator: its direction first,
-/// encryption before integrity.
+/// Asserts that the SAs have the keying material of this exchange, of which node 0 was the
+/// initiator: its direction first, encryption before integrity.
 fn assert_keys(w: &World, exchange: ExchangeType, encr: usize, integ: usize) {
     let all = keymat(w, &nonces(w, exchange), 2 * (encr + integ));
     let child = w.child(0);
@@ -133,7 +135,8 @@ fn assert_keys(w: &World, exchange: ExchangeType, encr: usize, integ: usize) {
     }
 }
 
-/// Brings a suite up, rekeys it from both ends, and takes it down; gives the suite as the log has it.
+/// Brings a suite up, rekeys it from both ends, and takes it down; gives the suite as the log has
+/// it.
 fn lives(seed: u64, p: &Proposal, encr: usize, integ: usize) {
     let mut w = with(seed, std::slice::from_ref(p), std::slice::from_ref(p));
     w.traffic = Some(100 * MS);

@@ -1,5 +1,6 @@
-//! Transport mode (RFC 7296 sections 1.3.1 and 2.23.1): asked for, answered, kept by rekeying, declined; and through NATs in
-//! all four places, where each end has to read the other's selectors and checksums with its own eyes.
+//! Transport mode (RFC 7296 sections 1.3.1 and 2.23.1): asked for, answered, kept by rekeying,
+//! declined; and through NATs in all four places, where each end has to read the other's selectors
+//! and checksums with its own eyes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -120,7 +121,8 @@ fn transport_mode_needs_two_hosts() {
         });
         w.establish(0).unwrap();
         w.assert_one();
-        // Node 0 asks for it only with host selectors; node 1 narrows them to hosts, or is told of tunnel mode.
+        // Node 0 asks for it only with host selectors; node 1 narrows them to hosts, or is told of
+        // tunnel mode.
         let want = if wide[0] { Mode::Tunnel } else { Mode::Transport };
         assert_eq!((w.child(0).mode, w.child(1).mode), (want, want), "{wide:?}");
         assert_eq!(w.nodes[0].logged("not using transport mode, not host-to-host"), wide[0]);
@@ -243,7 +245,8 @@ fn transport_mode_comes_up_over_a_bad_line() {
 
 #[test]
 fn tunnel_mode_through_nats_keeps_the_selectors_as_they_are() {
-    // One side wants transport mode, the other tunnel mode: the selectors are those on the wire, as in any tunnel.
+    // One side wants transport mode, the other tunnel mode: the selectors are those on the wire, as
+    // in any tunnel.
     for (nat0, nat1) in [(true, false), (false, true), (true, true)] {
         let fixed = |addr: &str| vec![config::net(&format!("{addr}/32"))];
         let seen1 = if nat1 { NB } else { B };
@@ -262,7 +265,8 @@ fn tunnel_mode_through_nats_keeps_the_selectors_as_they_are() {
     }
 }
 
-/// A responder that does not know section 2.23.1 and sends the selectors back as they came is understood as well.
+/// A responder that does not know section 2.23.1 and sends the selectors back as they came is
+/// understood as well.
 #[test]
 fn a_responder_that_answers_what_it_was_asked_is_understood() {
     for (nat0, nat1) in [(true, false), (true, true)] {
@@ -371,8 +375,8 @@ fn a_request_with_several_addresses_gets_tunnel_mode_or_nothing() {
     assert!(all.iter().all(|sa| sa.remote_ts == [host(NA)]), "{all:?}");
 }
 
-/// Two hosts behind one NAT, each in transport mode to the same host, which has one address for both. The ports that the first
-/// and the second want to send from; 0 for everything.
+/// Two hosts behind one NAT, each in transport mode to the same host, which has one address for
+/// both. The ports that the first and the second want to send from; 0 for everything.
 fn two_behind_one_nat(first: u16, port: u16) -> (World, Result<(), String>) {
     let mut w = through(68, true, false, |c| {
         c[1].remote_id = ironswan_wire::id::IdPattern::Any;

@@ -1,4 +1,5 @@
-//! What the endpoint says of a tunnel that should be up and is not: since when, why, and what is being done about it.
+//! What the endpoint says of a tunnel that should be up and is not: since when, why, and what is
+//! being done about it.
 
 use std::time::Duration;
 
@@ -200,7 +201,8 @@ fn what_ends_while_it_stands_on_another_ike_sa_is_not_down() {
     assert!(d.since <= 2 * S, "since it went, not since the first one went: {d:?}");
 }
 
-/// So many connections to peers whose names cannot be resolved: node 0 tries them again and again. How long the calls took.
+/// So many connections to peers whose names cannot be resolved: node 0 tries them again and again.
+/// How long the calls took.
 fn many_down(count: usize) -> Vec<(&'static str, Duration)> {
     let mut w = World::pair(78, |_| {});
     let now = w.now();

@@ -1,5 +1,5 @@
-//! Key exchanges wait their turn: those for strangers behind those of peers that are known and of our own, and too many of them are
-//! refused.
+//! Key exchanges wait their turn: those for strangers behind those of peers that are known and of
+//! our own, and too many of them are refused.
 
 use std::net::SocketAddr;
 use std::time::Duration;

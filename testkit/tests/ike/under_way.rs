@@ -1,5 +1,6 @@
-//! Keys and connections that are withdrawn, peers that restart, and threads that are lost while a key exchange or a signature
-//! is being computed: nobody is let in who is not configured any more, one IKE_SA remains, and nothing is left.
+//! Keys and connections that are withdrawn, peers that restart, and threads that are lost while a
+//! key exchange or a signature is being computed: nobody is let in who is not configured any more,
+//! one IKE_SA remains, and nothing is left.
 
 use std::time::Duration;
 
@@ -157,7 +158,8 @@ fn a_private_key_that_is_unloaded_while_it_signs_proves_nothing() {
 fn a_peer_that_restarts_while_its_first_signature_is_judged_has_one_ike_sa() {
     for unique in [Unique::Replace, Unique::No, Unique::Keep] {
         for (first, contact) in [(0, true), (1, true), (0, false), (1, false)] {
-            // Without INITIAL_CONTACT, and where several IKE_SAs of one peer may stand, nothing tells that one is stale.
+            // Without INITIAL_CONTACT, and where several IKE_SAs of one peer may stand, nothing
+            // tells that one is stale.
             if !contact && unique != Unique::Replace {
                 continue;
             }
@@ -207,7 +209,8 @@ fn two_ends_whose_signatures_cross_have_one_tunnel_that_carries() {
                 w.nodes.iter_mut().for_each(|n| n.held = Some(Vec::new()));
                 w.initiate(0);
                 w.initiate(1);
-                // Each has a key pair and two shared secrets to make, and a signature: then both IKE_AUTH requests are out.
+                // Each has a key pair and two shared secrets to make, and a signature: then both
+                // IKE_AUTH requests are out.
                 let asked = |w: &World| {
                     let asks = |n: usize| {
                         w.net
@@ -355,9 +358,11 @@ fn whatever_ends_while_something_is_computed_leaves_nothing() {
             let counts = [w.up(0).len(), w.up(1).len()];
             match (meanwhile, under_way) {
                 (Meanwhile::Restart, _) => assert_eq!(counts[1 - node], 0, "{story}"),
-                // A peer whose request had no answer asks again, and what only one side knows is not closed by the other.
+                // A peer whose request had no answer asks again, and what only one side knows is
+                // not closed by the other.
                 (_, Busy::SetUp) => assert_eq!(counts[0], counts[1], "{story}"),
-                // An IKE_SA that stands is not touched by a computation that failed, nor by an unloading.
+                // An IKE_SA that stands is not touched by a computation that failed, nor by an
+                // unloading.
                 (Meanwhile::Lost | Meanwhile::Unload, _) => w.assert_one(),
                 _ => assert_eq!(counts, [0, 0], "{story}"),
             }

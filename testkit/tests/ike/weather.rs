@@ -1,5 +1,6 @@
-//! Random weather: outages, loss, addresses that come and go, NATs that forget, restarts and rekeyings in any order, many times
-//! over. Then it is calm, and there must be one tunnel that works, without an operator, and nothing left of the rest.
+//! Random weather: outages, loss, addresses that come and go, NATs that forget, restarts and
+//! rekeyings in any order, many times over. Then it is calm, and there must be one tunnel that
+//! works, without an operator, and nothing left of the rest.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,7 +22,8 @@ enum Kind {
     IpcompTransport,
 }
 
-/// Gateways that want the tunnel up: the first starts it, the second is known by name and may be anyone's responder.
+/// Gateways that want the tunnel up: the first starts it, the second is known by name and may be
+/// anyone's responder.
 fn connections(kind: Kind) -> [Connection; 2] {
     let mut conns = config::pair(config::ip("192.0.2.1"), config::ip("192.0.2.2"));
     for (n, c) in conns.iter_mut().enumerate() {
@@ -122,8 +124,8 @@ fn weather(seed: u64, nat: bool, kind: Kind) -> World {
 
 fn clears(seed: u64, nat: bool, kind: Kind) {
     let mut w = weather(seed, nat, kind);
-    // The longest pause and two rounds of retransmissions: one to find out that the other side has moved, another for an
-    // attempt to where it is not.
+    // The longest pause and two rounds of retransmissions: one to find out that the other side has
+    // moved, another for an attempt to where it is not.
     let works = (0..80).any(|_| {
         let got = (w.nodes[0].esp.0, w.nodes[1].esp.0);
         w.run(10 * S);

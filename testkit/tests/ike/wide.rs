@@ -1,6 +1,7 @@
-//! A peer with wide selectors beside others: whatever it has its own narrowed to, the order of policies is that of who
-//! configured them (RFC 4301 section 4.4.1). Endpoints negotiate, and packet engines with the SAs and policies that come of it
-//! say whose packets pass and which way they leave.
+//! A peer with wide selectors beside others: whatever it has its own narrowed to, the order of
+//! policies is that of who configured them (RFC 4301 section 4.4.1). Endpoints negotiate, and
+//! packet engines with the SAs and policies that come of it say whose packets pass and which way
+//! they leave.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -145,8 +146,8 @@ fn packet(from: &str, to: &str) -> Vec<u8> {
     p
 }
 
-/// What the spoke does with a packet from `source` that comes by this child of `node`. It is sealed without the sender's
-/// policies: who means harm has none.
+/// What the spoke does with a packet from `source` that comes by this child of `node`. It is sealed
+/// without the sender's policies: who means harm has none.
 fn arrives(w: &World, node: usize, child: &str, source: &str) -> Result<(), DropReason> {
     let spi = w.nodes[node]
         .sas(w.now())
@@ -203,8 +204,8 @@ fn leaves(w: &World, to: &str) -> Result<usize, Option<DropReason>> {
     Ok((SPOKE..=C).find(|n| address(*n) == peer).unwrap())
 }
 
-/// The hub has what is its own, `b` what is configured for `b`, and nobody what is to pass or to be dropped. `at_hub`: the
-/// hub's children.
+/// The hub has what is its own, `b` what is configured for `b`, and nobody what is to pass or to be
+/// dropped. `at_hub`: the hub's children.
 fn all_have_their_own(w: &World, at_hub: &[&str]) {
     use DropReason::{InPolBlock, InStateMismatch, InTmplMismatch, OutPolBlock, OutPolBypass};
     assert_eq!(arrives(w, B, "net", "10.3.0.1"), Ok(()));
@@ -327,7 +328,8 @@ fn nor_with_the_reqid_that_another_has_configured() {
     w.audit();
 }
 
-/// Of what is configured as specific, what is older comes first, and what was narrowed is as old as what it was narrowed from.
+/// Of what is configured as specific, what is older comes first, and what was narrowed is as old as
+/// what it was narrowed from.
 #[test]
 fn of_two_that_cross_the_older_is_first_whatever_is_asked_for() {
     for first in [HUB, C] {
@@ -352,7 +354,8 @@ fn of_two_that_cross_the_older_is_first_whatever_is_asked_for() {
     }
 }
 
-/// Peers of one connection have equal rights: each has what is asked for, the more specific before the wider.
+/// Peers of one connection have equal rights: each has what is asked for, the more specific before
+/// the wider.
 #[test]
 fn peers_of_one_connection_have_what_each_asks_for() {
     let mut w = world(7, |conns| {

@@ -1,4 +1,5 @@
-//! Parsing and emitting through the public interface: recorded messages, bad input, and round trips.
+//! Parsing and emitting through the public interface: recorded messages, bad input, and round
+//! trips.
 
 mod common;
 mod ike_bad_inputs;
