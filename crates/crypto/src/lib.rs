@@ -8,6 +8,7 @@
 //! | [`hash`] | SHA-1, for NAT detection | 7296 section 2.23 |
 //! | [`kex`] | key exchange methods | 8031, 5903, 3526, 5114, 6989; FIPS 203 |
 //! | [`sign`] | keys and signatures: RSA, ECDSA, Ed25519 | 8017, 4754, 8032; 7427, 8420 |
+//! | [`container`] | key files under a passphrase | 5958, 7292 |
 //! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
 //! | [`batch`] | many ESP packets at once | 4303, and those of the ciphers |
 //! | [`icv`] | the ICVs of many AH packets at once | 4302, 4543 |
@@ -34,6 +35,7 @@
 pub mod batch;
 mod block_mac;
 mod ccm;
+pub mod container;
 mod engine;
 pub mod engines;
 pub mod hash;

@@ -40,6 +40,8 @@
 //! | `crl` | revocation lists |
 //! | `by_list` | the status of one certificate by lists |
 //! | `ocsp` | requests and responses of OCSP |
+//! | `key_file` | files of keys, certificates and lists |
+//! | `pem` | PEM |
 //! | `fetch` | places to ask for a status, and which of them may be asked |
 #![forbid(unsafe_code)]
 
@@ -54,11 +56,13 @@ pub mod fault;
 pub mod fetch;
 mod general_name;
 pub mod identity;
+pub mod key_file;
 mod name;
 pub mod name_text;
 pub mod ocsp;
 mod oid;
 mod path;
+mod pem;
 mod policies;
 pub mod revocation;
 pub mod rules;

@@ -4,6 +4,7 @@
 //! aead.rs   EVP_AEAD_CTX: AES-GCM, ChaCha20-Poly1305, in place, the tag in its own slice
 //! aes.rs    AES_KEY: CBC in place, one block, counter mode, CBC-MAC's chain
 //! bn.rs     BIGNUM
+//! container.rs PKCS8, PKCS12: key files under a passphrase
 //! des.rs    DES_key_schedule: 3DES-CBC in place
 //! ecdsa.rs  EC_KEY: ECDSA over the NIST curves
 //! hmac.rs   SHA*_CTX: HMAC whose key is absorbed once
@@ -25,6 +26,7 @@
 //! | `aead` | AES-GCM and ChaCha20-Poly1305 |
 //! | `aes` | AES: blocks, CBC, counter mode |
 //! | `bn` | big numbers, wiped when dropped |
+//! | `container` | key files under a passphrase |
 //! | `des` | 3DES in CBC mode |
 //! | `ecdsa` | ECDSA over P-256, P-384 and P-521 |
 //! | `hmac` | HMAC, with the key absorbed once |
@@ -36,6 +38,7 @@
 pub(crate) mod aead;
 pub(crate) mod aes;
 mod bn;
+pub(crate) mod container;
 pub(crate) mod des;
 pub(crate) mod ecdsa;
 pub(crate) mod hmac;
