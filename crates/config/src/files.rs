@@ -14,6 +14,7 @@
 //! ends. A named pipe or a device is not opened at all: the one would hang, the other may do
 //! something.
 
+use std::borrow::Borrow;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -169,8 +170,12 @@ fn exists(path: &Path) -> io::Result<bool> {
 }
 
 /// The operating system's own reason.
-fn system(e: io::Error) -> FileFault {
-    FileFault::System(e.to_string())
+pub(crate) fn system(e: impl Borrow<io::Error>) -> FileFault {
+    let e = e.borrow();
+    match e.kind() {
+        io::ErrorKind::NotFound => FileFault::Missing(e.to_string()),
+        _ => FileFault::System(e.to_string()),
+    }
 }
 
 fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {

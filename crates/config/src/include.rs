@@ -13,7 +13,7 @@ use ironswan_keying::diagnosis::{Configuration, FileFault, IncludeFault};
 use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
-use super::files::Files;
+use super::files::{Files, system};
 use super::references;
 use super::syntax::{self, Includes};
 use super::tree::{Origin, Section};
@@ -112,7 +112,7 @@ impl Reader {
         let canonical = match self.files.canonical(path) {
             Ok(p) => p,
             Err(e) => {
-                let why = FileFault::System(e.to_string());
+                let why = system(e);
                 diags.error(at, "", Configuration::Unreadable { path: Some(name), why });
                 return false;
             }
@@ -196,10 +196,7 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
     let mut found = vec![PathBuf::new()];
     let mut matched = false;
     let escaped = |path: &Path| path.to_string_lossy().escape_debug().to_string();
-    let unseen = |path: &Path, e: io::Error| IncludeFault::Unseen {
-        path: escaped(path),
-        why: FileFault::System(e.to_string()),
-    };
+    let unseen = |path: &Path, e: io::Error| IncludeFault::Unseen { path: escaped(path), why: system(e) };
     // Of what a wildcard has matched, that is no match which is no folder where one is needed.
     let no_folder = |e: &io::Error, matched: bool| matched && e.kind() == io::ErrorKind::NotADirectory;
     for part in pattern.components() {

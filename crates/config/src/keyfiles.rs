@@ -21,7 +21,7 @@ use ironswan_keying::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
 use super::diag::{Diagnostics, Severity};
-use super::files::Files;
+use super::files::{Files, system};
 use super::tree::{Origin, Section};
 
 /// A file of one key is at most this long, in bytes. The longest key of RSA takes a fifth of it.
@@ -111,7 +111,7 @@ pub(super) fn private_keys(
         let mut paths = match fs.list(&folder) {
             Ok(list) => list.unwrap_or_default(),
             Err(e) => {
-                let why = FileFault::System(e.to_string());
+                let why = system(e);
                 diags.error(&at, "", Configuration::Unreadable { path: None, why });
                 private.lost = true;
                 continue;

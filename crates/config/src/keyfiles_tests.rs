@@ -207,11 +207,10 @@ fn a_missing_or_useless_file_is_named_with_the_key_and_the_remedy() {
     let at = "swanctl.conf:5: connections.c.remote.pubkeys: ";
     let gone = after(|dir| fs::remove_file(dir.path().join("pubkey/g2.pem")).unwrap());
     assert!(gone.starts_with(at) && gone.contains("cannot read pubkey/g2.pem: No such file"), "{gone}");
+    assert!(gone.ends_with("; put the file there, or correct its name"), "{gone}");
     let none = after(|dir| put(dir, "pubkey/g2.pem", b""));
-    assert_eq!(
-        none,
-        format!("{at}pubkey/g2.pem holds no public key; put one key into the file, in PEM or DER")
-    );
+    let remedy = "put one key into the file, in PEM or DER (`openssl x509 -in FILE -noout -pubkey` prints that of a certificate)";
+    assert_eq!(none, format!("{at}pubkey/g2.pem holds no public key; {remedy}"));
     let private = after(|dir| put(dir, "pubkey/g2.pem", &pair(2).0));
     assert!(private.contains("holds no public key"), "{private}");
     let weak = after(|dir| put(dir, "pubkey/g2.pem", &sign::public_to_der(&[0; 32])));

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ironswan_keying::diagnosis::{Configuration, FileFault};
+use ironswan_keying::diagnosis::Configuration;
 use ironswan_keying::{Connection, PrivateKey, SharedKey};
 
 use super::diag::{Diagnostics, Severity};
-use super::files::{Clock, Files, Task};
+use super::files::{Clock, Files, Task, system};
 use super::include::{Reader, Source};
 use super::keyfiles::{self, PublicKeys};
 use super::meaning::{self, Daemon};
@@ -187,7 +187,7 @@ fn there(fs: &Files, path: &Path, diags: &mut Diagnostics) -> bool {
 }
 
 fn unseen(path: &Path, e: &std::io::Error, diags: &mut Diagnostics) {
-    let (name, why) = (path.to_string_lossy(), FileFault::System(e.to_string()));
+    let (name, why) = (path.to_string_lossy(), system(e));
     diags.error(&Origin::source(&name), "", Configuration::Unreadable { path: None, why });
 }
 

@@ -3,9 +3,9 @@
 use ironswan_keying::diagnosis::KeyExchangeEntry as E;
 use ironswan_keying::{Childless, Diagnosis, Limits};
 use ironswan_testkit::{World, config};
-use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId};
-use ironswan_wire::ike::Payload;
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId, ProtocolId};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
+use ironswan_wire::ike::{Flags, Header, Message, Payload};
 use ironswan_wire::proposal::{Proposal, Transform};
 
 use crate::story::{MS, Pair, S, a, b, failures, ike_with, tried};
@@ -61,6 +61,31 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             pair.w.run(10 * MS);
             failures(&pair.w)
         }
+        E::Forged => {
+            let mut w = World::pair(1, |_| {});
+            w.initiate(0);
+            let spi_i = w.nodes[0].sas(w.now())[0].spi_i;
+            let payloads = vec![
+                Payload::Sa(vec![config::ike_proposal(&[KeId::CURVE_25519])]),
+                Payload::Ke(Ke { group: KeId::CURVE_25519, data: vec![0; 32] }),
+                Payload::Nonce(Nonce(vec![6; 32])),
+            ];
+            let header = Header::new(spi_i, 7, ExchangeType::IKE_SA_INIT, Flags::new(false, true), 0);
+            w.inject(b(), a(), Message { header, payloads }.emit().expect("a message"));
+            w.run(S);
+            failures(&w)
+        }
+        E::BadVersion => {
+            let mut pair = Pair::up(|_| {});
+            let mut bytes = pair.w.net.log[0].1.payload.clone();
+            bytes[17] = 0x10;
+            pair.w.inject(a(), b(), bytes);
+            pair.w.run(S);
+            failures(&pair.w)
+        }
+        E::NoSuchChild => Pair::up(|_| {}).ask_child(|p| {
+            p.insert(0, Payload::Notify(Notify::about(NotifyType::REKEY_SA, ProtocolId::ESP, 0xdead_beef)));
+        }),
         E::OutOfPlace => Pair::up(|_| {}).ask(ExchangeType::IKE_AUTH, &[]),
         E::PeerError => {
             let mut pair = Pair::up(|_| {});

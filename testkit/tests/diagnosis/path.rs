@@ -50,6 +50,12 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             w.network_changed(0);
             let _ = w.establish(0);
         }
+        E::NoWay => {
+            w.establish(0).expect("an IKE_SA");
+            w.nodes[0].no_routes = true;
+            w.network_changed(0);
+            w.run(S);
+        }
         E::NoRoute => {
             w.nodes[0].no_routes = true;
             let _ = w.establish(0);

@@ -8,6 +8,7 @@ use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, ProtocolId};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::Notify;
+use ironswan_wire::sadb::Mode;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use crate::story::{Pair, S, a, b, failures, third, tried};
@@ -83,6 +84,7 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
         }
         E::SameHost => two_hosts_behind_one_nat(),
         E::TooManyPieces => many_pieces(),
+        E::NoTransport => tried(|c| c[0].children[0].mode = Mode::Transport),
         E::NoTrap => {
             let w = World::pair(1, |c| {
                 (c[0].children[0].policies, c[0].children[0].start_action) = (false, ChildAction::Trap);

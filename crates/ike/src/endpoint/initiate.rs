@@ -131,9 +131,11 @@ impl Context<'_> {
         let Some(name) = names.pop() else { return };
         let addrs = super::addresses(completion);
         let known = !self.policy().hosts(&[AddrSpec::Name(name.clone())]).is_empty();
-        if addrs.is_err() && known {
-            let line = format!("the name '{name}' cannot be resolved now, using what it stood for before");
-            self.log(Level::Warn, sa, line);
+        if let Err(why) = &addrs
+            && known
+        {
+            let why = Path::NoName { names: vec![name.clone()], why: Some(why.clone()) };
+            self.log_why(Level::Warn, sa, "using what it stood for before", &why.into());
         }
         sa.wait_for(Wait { id: OF_POLICY, exchange: Box::new(Begin::Known(names, addrs.clone().err())) });
         self.report(Report::Resolved { name, addrs, ike: Some(sa.id()) });

@@ -1,6 +1,7 @@
 //! From a datagram to the task it belongs to. Nothing changes before a message is authenticated,
 //! except that it is counted, and that a half-open IKE_SA computes its shared secret (once).
 
+use ironswan_keying::diagnosis::KeyExchange;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
@@ -58,8 +59,8 @@ impl Endpoint {
                 // came.
                 if !peek.flags.response() && bytes.len() >= 37 && self.may_answer_version(now) {
                     if self.may_write(now, remote.ip(), About::Message) {
-                        let line = format!("received unsupported IKE version {major} from {remote}");
-                        self.note(Level::Warn, None, line);
+                        let why = KeyExchange::BadVersion { major, remote };
+                        self.note_why(Level::Warn, None, "", &why.into());
                     }
                     self.respond_stateless(local, remote, &peek, NotifyType::INVALID_MAJOR_VERSION, [2]);
                 }

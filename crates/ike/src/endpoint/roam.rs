@@ -13,7 +13,7 @@
 //! whoever can initiate. MOBIKE (RFC 4555) is not here. `receive` follows a peer that moves behind
 //! a NAT, and `unique` one that comes with a new IKE_SA.
 
-use ironswan_keying::diagnosis::Path;
+use ironswan_keying::diagnosis::{NotDone, Path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
@@ -162,8 +162,8 @@ impl Context<'_> {
         for timer in [Timer::Retransmit(sa.id()), Timer::Keepalive(sa.id()), Timer::Liveness(sa.id())] {
             self.timers.cancel(timer);
         }
-        let line = format!("no way to {} at present, IKE_SA {} waits for one", sa.remote().ip(), sa.name());
-        self.log(Level::Warn, sa, line);
+        let why = Path::NoWay { remote: sa.remote().ip(), ike: sa.name() };
+        self.log_why(Level::Warn, sa, "", &why.into());
         let other = way::elsewhere(self.policy, &sa.conn().name, sa.remote().ip());
         if sa.is_up() && !sa.roam().leaving && other.is_some() {
             let roam = sa.roam_mut();
@@ -204,7 +204,7 @@ impl Context<'_> {
             format!("our address for {} has changed from {} to {to}", sa.remote().ip(), sa.local().ip());
         self.log(Level::Info, sa, line);
         if !possible {
-            self.log(Level::Warn, sa, "the peer has to initiate anew: it has no address to initiate to here");
+            self.log_why(Level::Warn, sa, "the peer has to initiate anew", &NotDone::NoAddress.into());
             return;
         }
         sa.roam_mut().leaving = true;
@@ -227,8 +227,7 @@ impl Context<'_> {
     /// implementations", RFC 7296 section 4).
     pub(crate) fn renew(&mut self, sa: &mut IkeSa, why: &str) {
         if !way::can_take_over(self.policy, &sa.conn().name) {
-            let line = format!("{why}, and the peer has no address to initiate a new IKE_SA to");
-            self.log(Level::Warn, sa, line);
+            self.log_why(Level::Warn, sa, why, &NotDone::NoAddress.into());
         } else if !std::mem::replace(&mut sa.roam_mut().leaving, true) {
             let line = format!("{why}, a new IKE_SA takes over from {}", sa.name());
             self.log(Level::Info, sa, line);

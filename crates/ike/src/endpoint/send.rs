@@ -109,7 +109,8 @@ impl Context<'_> {
             sa.seal(self.rng, &header, payloads)
         };
         let Some(bytes) = bytes else {
-            self.log(Level::Error, sa, format!("the {} response does not fit into a message", a.exchange));
+            let why = KeyExchange::CannotSend { why: Unsent::AnswerTooLong(a.exchange) };
+            self.log_why(Level::Error, sa, "", &why.into());
             return;
         };
         if let Some(c) = self.counters.exchange(a.exchange) {

@@ -11,7 +11,7 @@ use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task, liveness, restart};
 use crate::timer::Timer;
-use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, Path, Unanswered};
+use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, KeyExchange, Path, Unanswered};
 use ironswan_keying::{ChildAction, Diagnosis, Report};
 
 impl Endpoint {
@@ -148,11 +148,15 @@ impl Context<'_> {
             IkeState::Deleting => return self.close(sa, Close::Replaced),
             _ => {}
         }
-        self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
+        let context = format!("giving up after {tries} retransmits");
         if sa.is_up() {
             let why = unsent.unwrap_or_else(|| Path::PeerDead { request }.into());
+            self.log_why(Level::Error, sa, &context, &why);
             self.close(sa, Close::Lost(why));
-        } else if let Some((_, why)) = sa.init_mut().and_then(|init| init.refusal.take()) {
+            return;
+        }
+        self.log(Level::Error, sa, context);
+        if let Some((_, why)) = sa.init_mut().and_then(|init| init.refusal.take()) {
             self.close(sa, Close::Failed(why));
         } else {
             if sa.may_be_up_there() {
@@ -170,7 +174,8 @@ impl Context<'_> {
         if !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
             return;
         }
-        self.log(Level::Warn, sa, "IKE_SA lifetime is over, deleting it");
+        let why = KeyExchange::LifetimeOver { child: false };
+        self.log_why(Level::Warn, sa, "IKE_SA lifetime is over, deleting it", &why.into());
         sa.set_over_time();
         let again: Vec<(String, ChildAction)> = sa
             .children()
@@ -210,7 +215,12 @@ impl Context<'_> {
         // One that was rekeyed has a successor; one that was not is brought up again if it should
         // be up.
         let again = child.replaced_by.is_none().then(|| child.config.clone());
-        self.log(Level::Warn, sa, line);
+        match again {
+            Some(_) => {
+                self.log_why(Level::Warn, sa, &line, &KeyExchange::LifetimeOver { child: true }.into())
+            }
+            None => self.log(Level::Info, sa, line),
+        }
         if let Some(heir) = child.replaced_by {
             // Nothing is sent on the old one any more, whatever the peer has still to say about it.
             self.activate(sa, heir);

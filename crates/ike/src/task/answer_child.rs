@@ -22,7 +22,7 @@ use crate::event::{ChildId, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::diagnosis::{KeyExchange, Pair, Selectors as Reason};
+use ironswan_keying::diagnosis::{KeyExchange, Pair, Selectors as Reason, TransportFault};
 use ironswan_keying::{ChildConfig, ChildKind, Diagnosis};
 
 /// The peer's CREATE_CHILD_SA for a child, while something is computed for it.
@@ -300,7 +300,8 @@ fn consider(
     }
     match (asks_transport, config.mode, mode) {
         (true, Mode::Transport, Mode::Tunnel) => {
-            cx.log(Level::Warn, sa, "not using transport mode, not host-to-host");
+            let why = Reason::NoTransport { why: TransportFault::NotHosts };
+            cx.log_why(Level::Warn, sa, "", &why.into());
         }
         (true, Mode::Tunnel, _) => {
             let line =
@@ -308,7 +309,8 @@ fn consider(
             cx.log(Level::Info, sa, line);
         }
         (false, Mode::Transport, _) => {
-            cx.log(Level::Warn, sa, "the peer does not ask for transport mode, using tunnel mode");
+            let why = Reason::NoTransport { why: TransportFault::NotAsked };
+            cx.log_why(Level::Warn, sa, "", &why.into());
         }
         _ => {}
     }

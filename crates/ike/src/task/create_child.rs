@@ -24,7 +24,9 @@ use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::diagnosis::{AnswerFault, KeyExchange, NotDone, Pair, Selectors, Uncomputed};
+use ironswan_keying::diagnosis::{
+    AnswerFault, KeyExchange, NotDone, Pair, Selectors, TransportFault, Uncomputed,
+};
 use ironswan_keying::limits::{KE_ROUNDS, SELECTORS_PER_SIDE};
 use ironswan_keying::{ChildConfig, Diagnosis};
 
@@ -138,7 +140,8 @@ pub(crate) fn prepare(
     };
     new.mode = wanted;
     if wanted == Mode::Transport && !transport::host_to_host(sa, &new.local_ts, &new.remote_ts) {
-        cx.log(Level::Warn, sa, "not using transport mode, not host-to-host");
+        let why = Selectors::NoTransport { why: TransportFault::NotHosts };
+        cx.log_why(Level::Warn, sa, "", &why.into());
         new.mode = Mode::Tunnel;
     }
     if let (Some(p), None) = (new.packet, new.rekey) {
@@ -440,7 +443,8 @@ fn finish(
     if new.mode == Mode::Transport && answer.agreed.mode == Mode::Tunnel {
         // "If the responder declines the request, the Child SA will be established in tunnel mode"
         // (section 1.3.1).
-        cx.log(Level::Warn, sa, "the peer does not agree to transport mode, using tunnel mode");
+        let why = Selectors::NoTransport { why: TransportFault::Declined };
+        cx.log_why(Level::Warn, sa, "", &why.into());
     }
     if new.cpi_in.is_some() && answer.agreed.cpi_in.is_none() {
         cx.log(Level::Info, sa, "the peer does not agree to IPComp, going without");

@@ -115,7 +115,7 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         kind => after_auth && auth::is_fatal(kind),
     });
     if let Some(kind) = error {
-        cx.log(Level::Error, sa, format!("received {kind} notify error"));
+        cx.log_why(Level::Error, sa, "", &KeyExchange::peer_error(kind).into());
     }
     if error == Some(NotifyType::INVALID_SYNTAX) {
         cx.respond(sa, &[]);

@@ -10,6 +10,7 @@
 //! that created the other one closes the old.
 
 use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::sadb::Spi;
@@ -96,7 +97,7 @@ pub(crate) fn refused(
             // Child SA from scratch" (RFC 7296 section 2.25).
             Some(child) if child.replaced_by.is_none() => {
                 let config = child.config.clone();
-                cx.log(Level::Warn, sa, "the peer does not have the CHILD_SA, establishing a new one");
+                cx.log_why(Level::Warn, sa, "establishing a new CHILD_SA in place of one", why);
                 cx.remove_child(sa, old);
                 let fresh = NewChild::new(config, None, new.ticket);
                 sa.work_mut().push(Task::Child(Box::new(fresh)));
@@ -144,9 +145,8 @@ pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, w
         child.state = ChildState::Installed;
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyChild(old), cx.now() + pause);
-        let (why, secs) = (why.sentence(), pause.as_secs());
-        let line = format!("CHILD_SA rekeying failed ({why}), trying again in {secs} seconds");
-        cx.log(Level::Warn, sa, line);
+        let context = format!("CHILD_SA rekeying failed, trying again in {} seconds", pause.as_secs());
+        cx.log_why(Level::Warn, sa, &context, why);
     }
     if new.old_gone {
         closed_by_peer(cx, sa, new.config.clone());
@@ -163,9 +163,9 @@ pub(crate) fn admit(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) -> Result<
             // Its request has overtaken its response to ours, which makes that child.
             return Err(Notify::new(NotifyType::TEMPORARY_FAILURE, []));
         }
-        cx.log(Level::Warn, sa, "the peer wants to rekey a CHILD_SA that does not exist");
-        let spi = n.child_spi().unwrap_or(0);
-        return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, n.protocol, spi));
+        let (protocol, spi) = (n.protocol, n.child_spi().unwrap_or(0));
+        cx.log_why(Level::Warn, sa, "", &KeyExchange::NoSuchChild { protocol, spi }.into());
+        return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, protocol, spi));
     };
     // "it is currently trying to close" (RFC 7296 section 2.25.1): also when it has been rekeyed,
     // or lost a collision.

@@ -310,9 +310,8 @@ fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis)
         sa.set_state(IkeState::Established);
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyIke(sa.id()), cx.now() + pause);
-        let (why, secs) = (why.sentence(), pause.as_secs());
-        let line = format!("IKE_SA rekeying failed ({why}), trying again in {secs} seconds");
-        cx.log(Level::Warn, sa, line);
+        let context = format!("IKE_SA rekeying failed, trying again in {} seconds", pause.as_secs());
+        cx.log_why(Level::Warn, sa, &context, why);
     }
     cx.done(task.ticket, Err(why.clone()));
 }

@@ -14,7 +14,7 @@
 //! and answers before the peer does, stops it.
 
 use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::diagnosis::{Forgery, KeyExchange};
 use ironswan_wire::iana::NotifyType;
 
 use super::state::{NewChild, Task};
@@ -57,7 +57,7 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
         // If the first one was the peer's own, it may have established what we leave.
         cx.say_deleted(sa);
         if let Some(Active { task: Task::Auth(child), .. }) = sa.work_mut().take_active() {
-            start_again(cx, sa, child, "nobody answers to the keys of the first of two responses");
+            start_again(cx, sa, child, Forgery::NoAnswer);
         }
         return true;
     }
@@ -109,9 +109,9 @@ pub(super) fn doubted(
 ) -> Option<Option<Box<NewChild>>> {
     let (contested, cookie) = sa.init().map_or((false, false), |i| (i.contested, i.cookie.is_some()));
     if contested && sa.attempt().restarts < RESTARTS {
-        start_again(cx, sa, child, "two different responses came, and the first is not the peer's");
+        start_again(cx, sa, child, Forgery::NotThePeer);
     } else if refused && cookie && sa.attempt().restarts == 0 {
-        start_again(cx, sa, child, "the request for a cookie may have been a forgery");
+        start_again(cx, sa, child, Forgery::Cookie);
     } else {
         return Some(child);
     }
@@ -123,15 +123,16 @@ pub(super) fn doubted(
 pub(super) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     let again = sa.attempt().restarts < RESTARTS;
     if again {
-        start_again(cx, sa, None, "the public value in the response is not acceptable");
+        start_again(cx, sa, None, Forgery::PublicValue);
     }
     again
 }
 
 /// Begins this attempt again: as if nothing had been sent, and for the same who wait for it.
-fn start_again(cx: &mut Context<'_>, sa: &mut IkeSa, child: Option<Box<NewChild>>, why: &str) {
+fn start_again(cx: &mut Context<'_>, sa: &mut IkeSa, child: Option<Box<NewChild>>, sign: Forgery) {
     let nth = sa.attempt().restarts + 1;
-    cx.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({nth} of {RESTARTS}): {why}"));
+    let context = format!("starting IKE_SA_INIT again ({nth} of {RESTARTS})");
+    cx.log_why(Level::Warn, sa, &context, &KeyExchange::Forged { sign }.into());
     cx.cancel_timer(Timer::Retransmit(sa.id()));
     if let Some(mut child) = child {
         cx.abandon(&child);

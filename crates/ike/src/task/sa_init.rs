@@ -13,7 +13,7 @@
 
 use ironswan_crypto::kex;
 use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
+use ironswan_keying::diagnosis::{Forgery, KeyExchange, Uncomputed};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
 use ironswan_wire::ike::{Header, Message, Payload};
@@ -200,7 +200,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     let Some((suite, _)) = negotiate::check_ike(&init.proposals, answer) else {
         cx.counters().invalid += 1;
         if cx.may_write(d.remote.ip(), About::Message) {
-            cx.log(Level::Warn, sa, "received a proposal that was never offered, ignored");
+            let why = KeyExchange::NeverOffered { answer: answer.to_vec() };
+            cx.log_why(Level::Warn, sa, "ignored a response", &why.into());
         }
         return;
     };
@@ -289,7 +290,8 @@ fn another(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: &Datagram) 
         return;
     }
     init.contested = true;
-    cx.log(Level::Warn, sa, "received two different responses to IKE_SA_INIT, going on with the first");
+    let why = KeyExchange::Forged { sign: Forgery::TwoResponses };
+    cx.log_why(Level::Warn, sa, "going on with the first response", &why.into());
     restart::hurry_auth(cx, sa);
 }
 

@@ -252,7 +252,9 @@ impl Authentication {
             ),
             Self::Rejected { ours, expected, key } => say(
                 "received AUTHENTICATION_FAILED notify error",
-                format!("compare local.id, remote.id and {key} with the other side, whose log says why"),
+                format!(
+                    "compare auth, local.id, remote.id and {key} with the other side, whose log says why"
+                ),
             )
             .with(vec![format!("the peer did not accept '{ours}' (looking for '{expected}') with {key}")]),
             Self::NotInTime { limit } => say(limit.to_string(), "look for what keeps IKE_AUTH from arriving"),

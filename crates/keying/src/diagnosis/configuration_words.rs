@@ -6,6 +6,7 @@ use ironswan_wire::ike::payload::Notify;
 
 use super::configuration::Configuration;
 use super::entry::{Words, say};
+use super::reading::FileFault;
 
 /// Remedy for a secret that can be guessed.
 const LONGER: &str = "whoever answers as the peer once can try keys offline; `ironswan pki --psk` makes one of 32 random bytes";
@@ -23,7 +24,11 @@ impl Configuration {
             Self::Unreadable { path, why } => {
                 let path =
                     path.as_ref().map_or("cannot be looked at".to_owned(), |p| format!("cannot read {p}"));
-                say(format!("{path}: {why}"), "make it readable for the daemon, or remove it")
+                let remedy = match why {
+                    FileFault::Missing(_) => "put the file there, or correct its name",
+                    _ => "make it readable for the daemon, or remove it",
+                };
+                say(format!("{path}: {why}"), remedy)
             }
             Self::FileSystemSilent { path, seconds } => say(
                 format!("{path}: the file system has not answered for {seconds} s"),
@@ -112,7 +117,11 @@ impl Configuration {
                 let file = file.as_deref().unwrap_or("the file");
                 let kind = if *private { "private" } else { "public" };
                 let write = match why {
-                    KeyError::Malformed => "put one key into the file, in PEM or DER",
+                    KeyError::Malformed if *private => "put one key into the file, in PEM or DER",
+                    KeyError::Malformed => {
+                        "put one key into the file, in PEM or DER (`openssl x509 -in FILE -noout -pubkey` prints that of a \
+                         certificate)"
+                    }
                     KeyError::Mismatch => "put the key there again, with its own public key or without any",
                     KeyError::Weak => "ask its owner for another one: somebody has tampered with this one",
                     KeyError::Encrypted => "`openssl pkey -in FILE -out NEW` writes it without encryption",

@@ -1,7 +1,9 @@
 //! Entries of the area key exchange: IKE_SA_INIT, CREATE_CHILD_SA, the messages of every exchange,
 //! and the end of SAs.
 
-use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PrfId};
+use std::net::SocketAddr;
+
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PrfId, ProtocolId};
 use ironswan_wire::ike::ParseError;
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::Spi;
@@ -15,8 +17,25 @@ use super::selectors::Pair;
 pub enum Unsent {
     /// All message IDs of the IKE_SA are used up.
     MessageIds,
-    /// The message does not fit into a datagram.
+    /// The request does not fit into a datagram.
     TooLong(ExchangeType),
+    /// The response does not fit into a datagram.
+    AnswerTooLong(ExchangeType),
+}
+
+/// Sign that somebody on the way sends messages of IKE_SA_INIT in the peer's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forgery {
+    /// Two different responses have come.
+    TwoResponses,
+    /// Two different responses have come, and nobody answers to the keys of the first.
+    NoAnswer,
+    /// Two different responses have come, and the sender of the first is not the peer.
+    NotThePeer,
+    /// The peer refuses us after it has asked for a cookie.
+    Cookie,
+    /// No shared secret follows from the public value in the response.
+    PublicValue,
 }
 
 /// Reason why a key or a signature has not been computed.
@@ -151,6 +170,26 @@ entries! {
     } = "bad-spi" by Peer;
 
     // ---- messages ----
+
+    /// Somebody on the way to the peer may have forged a message of IKE_SA_INIT.
+    Forged {
+        /// Sign of it.
+        sign: Forgery,
+    } = "forged-response" by ThisMachine;
+    /// The peer speaks a version of IKE that is not built.
+    BadVersion {
+        /// The major version.
+        major: u8,
+        /// The peer's address and port.
+        remote: SocketAddr,
+    } = "unsupported-ike-version" by Peer;
+    /// The peer wants to rekey a CHILD_SA that does not exist here.
+    NoSuchChild {
+        /// ESP or AH.
+        protocol: ProtocolId,
+        /// SPI that the peer names.
+        spi: u32,
+    } = "no-such-child-sa" by Peer;
 
     /// A message of the peer cannot be parsed.
     Unreadable {

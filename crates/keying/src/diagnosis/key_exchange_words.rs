@@ -6,7 +6,7 @@ use ironswan_wire::iana::{NotifyType, ProtocolId};
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, say};
-use super::key_exchange::{KeyExchange, NotDone, Uncomputed, Unsent};
+use super::key_exchange::{Forgery, KeyExchange, NotDone, Uncomputed, Unsent};
 use super::negotiation::{list_proposals, shorten};
 
 impl KeyExchange {
@@ -22,7 +22,14 @@ impl KeyExchange {
 
     pub(super) fn notify(&self) -> Option<Notify> {
         let (kind, data) = match self {
+            Self::NoSuchChild { protocol, spi } => {
+                return Some(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, *protocol, *spi));
+            }
+            // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION ...
+            // containing the highest (closest) version number it supports" (RFC 7296 section 2.5).
+            Self::BadVersion { .. } => (NotifyType::INVALID_MAJOR_VERSION, vec![2]),
             Self::PeerError { .. }
+            | Self::Forged { .. }
             | Self::NeverOffered { .. }
             | Self::PeerCannotRead { .. }
             | Self::PeerBusy
@@ -96,6 +103,17 @@ impl KeyExchange {
             }
             Self::BadSpi { spi: None } => say("the peer proposes an SPI that cannot be used", ""),
             Self::Unreadable { message, error } => say(format!("received invalid {message}: {error}"), ""),
+            Self::Forged { sign } => {
+                say(sign.to_string(), "look for who can see and send on the way between the gateways")
+            }
+            Self::BadVersion { major, remote } => say(
+                format!("received unsupported IKE version {major} from {remote}"),
+                "let the peer use IKEv2 (version = 2)",
+            ),
+            Self::NoSuchChild { protocol, spi } => say(
+                format!("the peer wants to rekey a CHILD_SA that does not exist ({protocol} SPI {spi:08x})"),
+                "nothing: the peer makes a new one",
+            ),
             Self::OutOfPlace { exchange } => {
                 say(format!("the peer sends an {exchange} request, which has no place in this IKE_SA"), "")
             }
@@ -140,6 +158,10 @@ impl KeyExchange {
                 format!("the {exchange} request does not fit into a message"),
                 "configure fewer proposals, or fewer selectors for one child",
             ),
+            Self::CannotSend { why: Unsent::AnswerTooLong(exchange) } => say(
+                format!("the {exchange} response does not fit into a message"),
+                "let the peer ask for fewer selectors in one child",
+            ),
             Self::NotComputed { why } => say(why.to_string(), ""),
             Self::PeerDeleted { child: false } => say("the peer deleted the IKE_SA", ""),
             Self::PeerDeleted { child: true } => say("the peer deleted the CHILD_SA", ""),
@@ -156,6 +178,18 @@ impl KeyExchange {
                 format!("raise {setting}, or let the peer use fewer children"),
             ),
         }
+    }
+}
+
+impl fmt::Display for Forgery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TwoResponses => "received two different responses to IKE_SA_INIT",
+            Self::NoAnswer => "nobody answers to the keys of the first of two responses",
+            Self::NotThePeer => "two different responses came, and the first is not the peer's",
+            Self::Cookie => "the request for a cookie may have been a forgery",
+            Self::PublicValue => "the public value in the response is not acceptable",
+        })
     }
 }
 

@@ -55,12 +55,12 @@ pub use configuration::{Configuration, ConfigurationEntry};
 pub use data_plane::{DataPlane, DataPlaneEntry, DeviceChange, Offload, Sources};
 pub use entry::Fault;
 pub use guard::{Guard, GuardEntry};
-pub use key_exchange::{KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
+pub use key_exchange::{Forgery, KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
 pub use machine::{Machine, MachineEntry, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
-pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TrapFault};
+pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
 pub use value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
 use ironswan_wire::ike::payload::Notify;

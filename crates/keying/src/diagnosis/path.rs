@@ -104,6 +104,13 @@ entries! {
         /// The peer's address.
         remote: IpAddr,
     } = "no-route" by ThisMachine;
+    /// Nothing can be sent to the peer of an established IKE_SA at present.
+    NoWay {
+        /// The peer's address.
+        remote: IpAddr,
+        /// The IKE_SA.
+        ike: String,
+    } = "no-way" by ThisMachine;
     /// The routing table does not say how the peer is reached.
     RouteUnknown {
         /// The peer's address.
@@ -159,6 +166,12 @@ impl Path {
             Self::NoRoute { remote } => {
                 say(format!("no route to {remote}"), "add a route, or correct remote_addrs")
             }
+            Self::NoWay { remote, ike } => say(
+                format!("no way to {remote} at present, IKE_SA {ike} waits for one"),
+                format!(
+                    "look at `ip route get {remote}`, and whether local_addrs has an address of this machine"
+                ),
+            ),
             Self::RouteUnknown { remote, why } => say(
                 format!("the route to {remote} is not known: {why}"),
                 format!("look at `ip route get {remote}`"),

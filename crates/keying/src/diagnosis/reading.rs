@@ -8,6 +8,8 @@ use super::entry::{Words, say};
 pub enum FileFault {
     /// The operating system's own words.
     System(String),
+    /// Nothing has this name. The operating system's own words.
+    Missing(String),
     /// A named pipe, device, socket or folder where a file is expected.
     NotRegular,
     /// The file is longer than a configuration file may be.
@@ -27,7 +29,7 @@ pub enum FileFault {
 impl std::fmt::Display for FileFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::System(why) => f.write_str(why),
+            Self::System(why) | Self::Missing(why) => f.write_str(why),
             Self::NotRegular => f.write_str("not a regular file"),
             Self::TooLong { bytes: Some(bytes), max } => {
                 write!(f, "{bytes} bytes, more than the {max} that a configuration file may have")

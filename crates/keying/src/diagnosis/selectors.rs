@@ -40,6 +40,17 @@ pub enum AnswerFault {
     Pairs(usize),
 }
 
+/// Reason why a CHILD_SA is in tunnel mode although one side wants transport mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportFault {
+    /// The selectors are not the addresses of the two ends.
+    NotHosts,
+    /// The peer does not ask for transport mode.
+    NotAsked,
+    /// The peer does not agree to transport mode.
+    Declined,
+}
+
 /// Reason why the policies of a child cannot be installed as a trap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrapFault {
@@ -99,12 +110,17 @@ entries! {
         /// Reason.
         why: TrapFault,
     } = "trap-not-installed" by Configuration;
+    /// A CHILD_SA is in tunnel mode although the child has `mode = transport`.
+    NoTransport {
+        /// Reason.
+        why: TransportFault,
+    } = "tunnel-mode-instead" by NoAgreement;
 }
 
 impl Selectors {
     pub(super) fn notify(&self) -> Option<Notify> {
         let kind = match self {
-            Self::BadAnswer { .. } | Self::NoTrap { .. } => return None,
+            Self::BadAnswer { .. } | Self::NoTrap { .. } | Self::NoTransport { .. } => return None,
             Self::Unacceptable { .. } | Self::Narrows { .. } | Self::SameHost { .. } => {
                 NotifyType::TS_UNACCEPTABLE
             }
@@ -147,6 +163,18 @@ impl Selectors {
                 say(format!("the peer has no room for so many selectors any more: {asked}"), "")
             }
             Self::NoTrap { child, why } => why.words(child),
+            Self::NoTransport { why: TransportFault::NotHosts } => say(
+                "not using transport mode, not host-to-host",
+                "let local_ts and remote_ts be dynamic, or the addresses of the two gateways",
+            ),
+            Self::NoTransport { why: TransportFault::NotAsked } => say(
+                "the peer does not ask for transport mode, using tunnel mode",
+                "give the child the same mode on both sides",
+            ),
+            Self::NoTransport { why: TransportFault::Declined } => say(
+                "the peer does not agree to transport mode, using tunnel mode",
+                "give the child the same mode on both sides",
+            ),
         }
     }
 }
