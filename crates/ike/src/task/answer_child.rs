@@ -6,20 +6,21 @@ use ironswan_crypto::kex;
 use ironswan_wire::iana::{KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify};
-use ironswan_wire::proposal::Proposal;
+use ironswan_wire::proposal::{EspSuite, Proposal};
 use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{Precedence, TrafficSelector};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::child_payloads::{ChildPayloads, check_nonce};
 use super::exchange::Exchange;
 use super::state::child_name;
 use super::{create_child, rekey_child};
-use crate::child::Agreed;
+use crate::child::{Agreed, Child};
 use crate::endpoint::{Context, NewSas};
 use crate::event::{ChildId, Completion, IkeState, KeyPair, Level, Request};
-use crate::negotiate::{self, KeRule, NONCE_LEN};
+use crate::negotiate::{self, KeRule, NONCE_LEN, Selected};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
 use ironswan_keying::diagnosis::{KeyExchange, Pair, Selectors as Reason, TransportFault};
@@ -200,104 +201,84 @@ fn unacceptable(sa: &IkeSa, asked: &Selectors<'_>, rekey: Option<ChildId>) -> Di
     Reason::Unacceptable { asked: wanted, configured: configured.collect() }.into()
 }
 
-/// Judges a proposed child.
-fn consider(
-    cx: &mut Context<'_>,
-    sa: &mut IkeSa,
-    payloads: &[Payload],
+/// Chooses the selectors, and the children of the connection that they can be for, the best one
+/// first. There is always one.
+fn choose_selectors(
+    sa: &IkeSa,
+    asked: &Selectors<'_>,
     rekey: Option<ChildId>,
-    first: bool,
-) -> Result<Box<Offered>, Diagnosis> {
-    let (mut offered, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
-    for p in payloads {
-        match p {
-            Payload::Sa(list) => offered = Some(list),
-            Payload::Nonce(p) => nonce.clone_from(&p.0),
-            Payload::Ke(p) => ke = Some(p),
-            Payload::TsI(list) => tsi = Some(list),
-            Payload::TsR(list) => tsr = Some(list),
-            _ => {}
-        }
-    }
-    let message = if first { "IKE_AUTH request" } else { "CREATE_CHILD_SA request" };
-    let (Some(offered), Some(tsi), Some(tsr)) = (offered, tsi, tsr) else {
-        return Err(KeyExchange::MissingPayload { message, needs: "SA, TSi and TSr" }.into());
+) -> Result<Vec<Candidate>, Diagnosis> {
+    let candidates = match rekey.and_then(|id| sa.child(id)) {
+        Some(old) => selectors_in_use(sa, asked, old).into_iter().collect(),
+        None => select_configs(sa, asked),
     };
-    // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10):
-    // the IKE_SA's makes the keys.
-    if let Some(suite) = sa.suite().filter(|s| !first && !negotiate::nonce_fits(s.prf, &nonce)) {
-        return Err(KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf }.into());
+    if candidates.is_empty() {
+        return Err(unacceptable(sa, asked, rekey));
     }
-    refuse_another(cx, sa, rekey)?;
+    Ok(candidates)
+}
 
-    let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
-    let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
-    let asked = Selectors { tsi, tsr, transport, pieces: cx.pieces_left(sa) };
-    let configs = match rekey.and_then(|id| sa.child(id)) {
-        // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2):
-        // a proposal that holds the old selectors gives the old selectors, another one nothing.
-        Some(old) => asked
-            .narrow(sa, old.config.mode, &old.agreed.local_ts, &old.agreed.remote_ts)
-            .filter(|(_, seen)| {
-                narrow::covers(&seen.local, &old.agreed.local_ts)
-                    && narrow::covers(&seen.remote, &old.agreed.remote_ts)
-            })
-            // The old ones may be there for as long as the peer likes; the same pieces are the same
-            // policies.
-            .filter(|(_, seen)| {
-                let same = |new: &[_], old: &[_]| new.iter().all(|ts| old.contains(ts));
-                asked.pieces > 0
-                    || same(&seen.local, &old.agreed.local_ts) && same(&seen.remote, &old.agreed.remote_ts)
-            })
-            .map(|(mode, seen)| Candidate { config: old.config.clone(), mode, seen })
-            .into_iter()
-            .collect(),
-        None => select_configs(sa, &asked),
-    };
-    if configs.is_empty() {
-        return Err(unacceptable(sa, &asked, rekey));
-    }
+/// The child that is rekeyed, with its selectors, if the peer asks for all of them.
+fn selectors_in_use(sa: &IkeSa, asked: &Selectors<'_>, old: &Child) -> Option<Candidate> {
+    let (local, remote) = (&old.agreed.local_ts, &old.agreed.remote_ts);
+    // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2): a
+    // proposal that holds the old selectors gives the old selectors, another one nothing.
+    let (mode, seen) = asked
+        .narrow(sa, old.config.mode, local, remote)
+        .filter(|(_, seen)| narrow::covers(&seen.local, local) && narrow::covers(&seen.remote, remote))?;
+    // The old ones may be there for as long as the peer likes; the same pieces are the same
+    // policies.
+    let same = |new: &[_], old: &[_]| new.iter().all(|ts| old.contains(ts));
+    let fits = asked.pieces > 0 || same(&seen.local, local) && same(&seen.remote, remote);
+    fits.then(|| Candidate { config: old.config.clone(), mode, seen })
+}
 
-    let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
+/// Chooses the first child that has one of the offered proposals. The error is of the child that
+/// the selectors fit best.
+fn choose_proposal(
+    cx: &mut Context<'_>,
+    sa: &IkeSa,
+    candidates: Vec<Candidate>,
+    offered: &[Proposal],
+    rule: KeRule,
+) -> Result<(Candidate, Selected<EspSuite>), Diagnosis> {
     let (mut refusal, mut of_ah) = (None, false);
-    let mut chosen = None;
     let carried = negotiate::carried(sa.nat().encap());
-    for candidate in configs {
+    for candidate in candidates {
         match negotiate::select_child(&candidate.config.proposals, offered, carried, rule) {
-            Ok(selected) => {
-                chosen = Some((candidate, selected));
-                break;
-            }
+            Ok(selected) => return Ok((candidate, selected)),
             Err(no) if refusal.is_none() => {
                 (refusal, of_ah) = (Some(no), negotiate::any_ah(&candidate.config.proposals));
             }
             Err(_) => {}
         }
     }
-    let Some((Candidate { config, mode, seen }, selected)) = chosen else {
-        if sa.nat().encap() && (of_ah || negotiate::any_ah(offered)) {
-            cx.log_why(Level::Error, sa, "", &KeyExchange::AhThroughNat.into());
-        }
-        return Err(refusal.unwrap_or(KeyExchange::AhThroughNat).into());
-    };
-    let spi = <[u8; 4]>::try_from(selected.answer.spi.as_slice()).map(u32::from_be_bytes);
-    let spi = spi.ok().filter(|s| *s > 255).map(Spi);
-    let Some(spi_out) = spi.filter(|spi| !sa.sends_with(*spi)) else {
-        return Err(KeyExchange::BadSpi { spi }.into());
-    };
-    let mut peer_public = Vec::new();
-    if let Some(wanted) = selected.suite.ke {
-        match ke {
-            Some(ke) if ke.group == wanted && kex::public_len(wanted) == Some(ke.data.len()) => {
-                peer_public.clone_from(&ke.data);
-            }
-            Some(ke) if ke.group == wanted => return Err(KeyExchange::BadValue { method: wanted }.into()),
-            _ => {
-                let received = ke.map(|ke| ke.group);
-                return Err(KeyExchange::OtherMethod { received, wanted }.into());
-            }
-        }
+    if sa.nat().encap() && (of_ah || negotiate::any_ah(offered)) {
+        cx.log_why(Level::Error, sa, "", &KeyExchange::AhThroughNat.into());
     }
+    Err(refusal.unwrap_or(KeyExchange::AhThroughNat).into())
+}
+
+/// The SPI that the peer has chosen for what we send: one that is not reserved, and that none of
+/// its other children has.
+fn outbound_spi(sa: &IkeSa, answer: &Proposal) -> Result<Spi, KeyExchange> {
+    let spi = <[u8; 4]>::try_from(answer.spi.as_slice()).map(u32::from_be_bytes);
+    let spi = spi.ok().filter(|s| *s > 255).map(Spi);
+    spi.filter(|spi| !sa.sends_with(*spi)).ok_or(KeyExchange::BadSpi { spi })
+}
+
+/// The peer's public value, of the method that was chosen.
+fn public_value(ke: Option<&Ke>, wanted: KeId) -> Result<Vec<u8>, KeyExchange> {
+    match ke {
+        Some(ke) if ke.group != wanted => Err(KeyExchange::OtherMethod { received: Some(ke.group), wanted }),
+        Some(ke) if kex::public_len(wanted) == Some(ke.data.len()) => Ok(ke.data.clone()),
+        Some(_) => Err(KeyExchange::BadValue { method: wanted }),
+        None => Err(KeyExchange::OtherMethod { received: None, wanted }),
+    }
+}
+
+/// Says when the mode is another one than the peer asks for, or than is configured.
+fn explain_mode(cx: &mut Context<'_>, sa: &IkeSa, asks_transport: bool, config: &ChildConfig, mode: Mode) {
     match (asks_transport, config.mode, mode) {
         (true, Mode::Transport, Mode::Tunnel) => {
             let why = Reason::NoTransport { why: TransportFault::NotHosts };
@@ -314,36 +295,66 @@ fn consider(
         }
         _ => {}
     }
+}
+
+/// The peer's CPI, when both sides want IPComp.
+fn choose_ipcomp(
+    cx: &mut Context<'_>,
+    sa: &IkeSa,
+    config: &ChildConfig,
+    payloads: &[Payload],
+) -> Option<u16> {
     let cpi_out = ipcomp::accepted(payloads).filter(|_| config.ipcomp);
     if config.ipcomp && cpi_out.is_none() {
         cx.log(Level::Info, sa, "the peer does not offer IPComp, going without");
     }
+    cpi_out
+}
+
+/// Judges a proposed child.
+fn consider(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    payloads: &[Payload],
+    rekey: Option<ChildId>,
+    first: bool,
+) -> Result<Box<Offered>, Diagnosis> {
+    let message = if first { "IKE_AUTH request" } else { "CREATE_CHILD_SA request" };
+    let ChildPayloads { proposals, tsi, tsr, nonce, ke } = ChildPayloads::read(payloads, message)?;
+    if !first {
+        check_nonce(sa, nonce)?;
+    }
+    refuse_another(cx, sa, rekey)?;
+    let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
+    let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
+    let asked = Selectors { tsi, tsr, transport, pieces: cx.pieces_left(sa) };
+    let candidates = choose_selectors(sa, &asked, rekey)?;
+    let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
+    let (Candidate { config, mode, seen }, Selected { suite, answer }) =
+        choose_proposal(cx, sa, candidates, proposals, rule)?;
+    let spi_out = outbound_spi(sa, &answer)?;
+    let peer_public = match suite.ke {
+        Some(wanted) => public_value(ke, wanted)?,
+        None => Vec::new(),
+    };
+    explain_mode(cx, sa, asks_transport, &config, mode);
     let agreed = Agreed {
-        protocol: selected.answer.protocol,
-        suite: selected.suite,
+        protocol: answer.protocol,
+        suite,
         mode,
         local_ts: seen.local,
         remote_ts: seen.remote,
         original: seen.original,
         cpi_in: None,
-        cpi_out,
+        cpi_out: choose_ipcomp(cx, sa, &config, payloads),
         tfc: create_child::takes_tfc(payloads),
     };
     if let Some(other) = cx.others().same_host(sa, &agreed) {
         let asked = Pair { local: agreed.local_ts, remote: agreed.remote_ts };
         return Err(Reason::SameHost { other, asked }.into());
     }
-    Ok(Box::new(Offered {
-        config,
-        rekey,
-        agreed,
-        answer: selected.answer,
-        spi_out,
-        ni: nonce,
-        nr: Vec::new(),
-        peer_public,
-        public: Vec::new(),
-    }))
+    let (ni, nr, public) = (nonce.to_vec(), Vec::new(), Vec::new());
+    Ok(Box::new(Offered { config, rekey, agreed, answer, spi_out, ni, nr, peer_public, public }))
 }
 
 /// Installs what the peer proposed, and gives the payloads that say so.

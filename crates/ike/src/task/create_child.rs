@@ -10,11 +10,12 @@
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
-use ironswan_wire::proposal::{IkeSuite, Proposal};
+use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Mode, Spi, Tfc};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
+use super::child_payloads::{ChildPayloads, check_nonce};
 use super::exchange::Exchange;
 use super::rekey_child;
 use super::state::{DeleteChild, NewChild, Task, child_name};
@@ -248,6 +249,65 @@ fn peer_error(new: &NewChild, kind: NotifyType) -> KeyExchange {
     KeyExchange::PeerError { kind, authentic: true, proposed, selectors }
 }
 
+/// The peer's answer with these selectors cannot be taken.
+fn bad_selectors(new: &NewChild, p: &ChildPayloads<'_>, fault: AnswerFault) -> Selectors {
+    let answered = Pair { local: p.tsi.to_vec(), remote: p.tsr.to_vec() };
+    Selectors::BadAnswer { answered, asked: Box::new(asked(new)), fault }
+}
+
+/// The mode that the peer has agreed to, and its selectors as they are meant in it.
+fn read_mode(
+    sa: &IkeSa,
+    new: &NewChild,
+    p: &ChildPayloads<'_>,
+    confirmed: bool,
+) -> Result<(Mode, transport::Seen), Selectors> {
+    if confirmed && new.mode == Mode::Transport {
+        let seen = transport::read(sa, p.tsi, p.tsr);
+        let seen = seen.ok_or_else(|| bad_selectors(new, p, AnswerFault::NotHosts))?;
+        return Ok((Mode::Transport, seen));
+    }
+    let seen = transport::Seen { local: p.tsi.to_vec(), remote: p.tsr.to_vec(), original: None };
+    Ok((Mode::Tunnel, seen))
+}
+
+/// Compares the peer's selectors with ours.
+fn check_selectors(
+    sa: &IkeSa,
+    new: &NewChild,
+    mode: Mode,
+    seen: &transport::Seen,
+) -> Result<(), AnswerFault> {
+    let (local, remote) = match mode {
+        // The ends, wherever they are by now.
+        Mode::Transport => {
+            (transport::at(&new.local_ts, sa.local().ip()), transport::at(&new.remote_ts, sa.remote().ip()))
+        }
+        Mode::Tunnel => (new.local_ts.clone(), new.remote_ts.clone()),
+    };
+    if !narrow::is_narrowed(&seen.local, &local) || !narrow::is_narrowed(&seen.remote, &remote) {
+        return Err(AnswerFault::Outside);
+    }
+    let pairs = seen.local.len().saturating_mul(seen.remote.len());
+    if pairs > narrow::max_pairs(local.len(), remote.len()) {
+        return Err(AnswerFault::Pairs(pairs));
+    }
+    // "the new SA MUST NOT have narrower selectors than the original" (section 2.9.2).
+    if new.rekey.is_some() && !(narrow::covers(&seen.local, &local) && narrow::covers(&seen.remote, &remote))
+    {
+        return Err(AnswerFault::Narrower);
+    }
+    Ok(())
+}
+
+/// The peer's public value, which has to be of our method.
+fn public_value(new: &NewChild, ke: Option<&Ke>, wanted: KeId) -> Result<Vec<u8>, KeyExchange> {
+    match ke {
+        Some(ke) if ke.group == wanted && Some(wanted) == new.ke => Ok(ke.data.clone()),
+        _ => Err(KeyExchange::BadValue { method: wanted }),
+    }
+}
+
 /// Reads the response to a proposal of ours.
 fn read_answer(
     sa: &IkeSa,
@@ -261,86 +321,37 @@ fn read_answer(
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
         return Err(peer_error(new, n.kind).into());
     }
-    let message = "response";
-    let (mut answer, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
-    for p in payloads {
-        match p {
-            Payload::Sa(list) => answer = Some(list),
-            Payload::Nonce(p) => nonce.clone_from(&p.0),
-            Payload::Ke(p) => ke = Some(p),
-            Payload::TsI(list) => tsi = Some(list),
-            Payload::TsR(list) => tsr = Some(list),
-            _ => {}
-        }
+    let p = ChildPayloads::read(payloads, "response")?;
+    if rule != KeRule::Ignore {
+        check_nonce(sa, p.nonce)?;
     }
-    let (Some(answer), Some(tsi), Some(tsr)) = (answer, tsi, tsr) else {
-        return Err(KeyExchange::MissingPayload { message, needs: "SA, TSi and TSr" }.into());
+    let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, p.proposals, rule) else {
+        return Err(KeyExchange::NeverOffered { answer: p.proposals.to_vec() }.into());
     };
-    let short = |suite: &IkeSuite| rule != KeRule::Ignore && !negotiate::nonce_fits(suite.prf, &nonce);
-    if let Some(suite) = sa.suite().filter(short) {
-        return Err(KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf }.into());
-    }
-    let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, answer, rule) else {
-        return Err(KeyExchange::NeverOffered { answer: answer.clone() }.into());
-    };
-    if sa.sends_with(Spi(spi_out)) {
-        return Err(KeyExchange::BadSpi { spi: Some(Spi(spi_out)) }.into());
+    let spi_out = Spi(spi_out);
+    if sa.sends_with(spi_out) {
+        return Err(KeyExchange::BadSpi { spi: Some(spi_out) }.into());
     }
     let confirmed = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
-    let bad = |fault| {
-        let answered = Pair { local: tsi.clone(), remote: tsr.clone() };
-        Diagnosis::from(Selectors::BadAnswer { answered, asked: Box::new(asked(new)), fault })
+    let (mode, seen) = read_mode(sa, new, &p, confirmed)?;
+    check_selectors(sa, new, mode, &seen).map_err(|fault| bad_selectors(new, &p, fault))?;
+    let peer_public = match (suite.ke, rule) {
+        (Some(wanted), KeRule::Prefer(_)) => public_value(new, p.ke, wanted)?,
+        _ => Vec::new(),
     };
-    let seen = match confirmed && new.mode == Mode::Transport {
-        true => Some(transport::read(sa, tsi, tsr).ok_or_else(|| bad(AnswerFault::NotHosts))?),
-        false => None,
-    };
-    let mode = if seen.is_some() { Mode::Transport } else { Mode::Tunnel };
-    let seen =
-        seen.unwrap_or_else(|| transport::Seen { local: tsi.clone(), remote: tsr.clone(), original: None });
-    let (local, remote) = match mode {
-        // The ends, wherever they are by now.
-        Mode::Transport => {
-            (transport::at(&new.local_ts, sa.local().ip()), transport::at(&new.remote_ts, sa.remote().ip()))
-        }
-        Mode::Tunnel => (new.local_ts.clone(), new.remote_ts.clone()),
-    };
-    if !narrow::is_narrowed(&seen.local, &local) || !narrow::is_narrowed(&seen.remote, &remote) {
-        return Err(bad(AnswerFault::Outside));
-    }
-    let pairs = seen.local.len().saturating_mul(seen.remote.len());
-    if pairs > narrow::max_pairs(local.len(), remote.len()) {
-        return Err(bad(AnswerFault::Pairs(pairs)));
-    }
-    // "the new SA MUST NOT have narrower selectors than the original" (section 2.9.2).
-    if new.rekey.is_some() && !(narrow::covers(&seen.local, &local) && narrow::covers(&seen.remote, &remote))
-    {
-        return Err(bad(AnswerFault::Narrower));
-    }
-    let mut peer_public = Vec::new();
-    if let (Some(wanted), KeRule::Prefer(_)) = (suite.ke, rule) {
-        match ke {
-            Some(ke) if ke.group == wanted && Some(wanted) == new.ke => peer_public.clone_from(&ke.data),
-            _ => return Err(KeyExchange::BadValue { method: wanted }.into()),
-        }
-    }
     let cpi_out = new.cpi_in.and_then(|_| ipcomp::accepted(payloads));
-    Ok(Answered {
-        agreed: Agreed {
-            protocol,
-            suite,
-            mode,
-            local_ts: seen.local,
-            remote_ts: seen.remote,
-            original: seen.original,
-            cpi_in: new.cpi_in.filter(|_| cpi_out.is_some()),
-            cpi_out,
-            tfc: takes_tfc(payloads),
-        },
-        spi_out: Spi(spi_out),
-        nonce,
-        peer_public,
-    })
+    let agreed = Agreed {
+        protocol,
+        suite,
+        mode,
+        local_ts: seen.local,
+        remote_ts: seen.remote,
+        original: seen.original,
+        cpi_in: new.cpi_in.filter(|_| cpi_out.is_some()),
+        cpi_out,
+        tfc: takes_tfc(payloads),
+    };
+    Ok(Answered { agreed, spi_out, nonce: p.nonce.to_vec(), peer_public })
 }
 
 /// "The sending endpoint will not accept packets that contain Traffic Flow Confidentiality (TFC)

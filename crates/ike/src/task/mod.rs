@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `answer_child` | the same as responder |
 //! | `answer_init` | IKE_SA_INIT as responder |
+//! | `child_payloads` | payloads that a request and a response about a child have in common |
 //! | `create_child` | CREATE_CHILD_SA for children, as initiator |
 //! | `delete` | DELETE, and other INFORMATIONAL requests |
 //! | `exchange` | an exchange while it waits for work outside |
@@ -23,6 +24,7 @@
 pub(crate) mod answer_child;
 pub(crate) mod answer_init;
 pub(crate) mod auth;
+mod child_payloads;
 pub(crate) mod create_child;
 pub(crate) mod delete;
 mod exchange;
