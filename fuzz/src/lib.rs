@@ -16,7 +16,9 @@ pub mod corpus;
 pub mod mutate;
 pub mod targets;
 
-use targets::{engine_pair, esp_inbound, ike_message, ike_payloads, key_file, planted, swanctl_conf, vici};
+use targets::{
+    engine_pair, esp_inbound, ike_message, ike_payloads, key_file, planted, public_key, swanctl_conf, vici,
+};
 
 /// One target.
 #[derive(Clone, Copy)]
@@ -60,6 +62,8 @@ pub const TARGETS: &[Target] = &[
     target("ike_message", ike_message::run, ike_message::DICTIONARY),
     target("ike_payloads", ike_payloads::run, ike_message::DICTIONARY),
     target("key_file", key_file::run, key_file::DICTIONARY),
+    // Big numbers of 16,384 bits, with tables of their powers.
+    Target { max_memory: 1 << 20, ..target("public_key", public_key::run, public_key::DICTIONARY) },
     // Sections that inherit make more of a file than is written: bounded, and not by its length
     // alone.
     Target { max_memory: 32 << 20, ..target("swanctl_conf", swanctl_conf::run, swanctl_conf::DICTIONARY) },

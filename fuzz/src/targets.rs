@@ -6,6 +6,7 @@ pub mod ike_message;
 pub mod ike_payloads;
 pub mod key_file;
 pub mod planted;
+pub mod public_key;
 pub mod swanctl_conf;
 pub mod vici;
 

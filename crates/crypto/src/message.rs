@@ -1,20 +1,26 @@
 //! Protection of one IKE message: the SK payload (RFC 7296 section 3.14; AES-GCM and AES-CCM: RFC
-//! 5282, ChaCha20-Poly1305: RFC 7634).
+//! 5282, ChaCha20-Poly1305: RFC 7634, AES-CTR: RFC 5930).
 //!
 //! ```text
 //! IKE header | payloads in clear | SK header | IV | text: payloads, padding, pad length | ICV
 //! `------------------ aad -------------------'
 //!   AEAD: nonce = salt | IV, ICV over aad and text
 //!   CBC:  ICV = MAC over aad | IV | ciphertext
+//!   CTR:  the same; counter block = nonce | IV | 1, the nonce is the end of SK_e
 //! ```
 //!
 //! One [`MessageKey`] per direction. Not here: where the fields lie, padding, and how an IV is
-//! chosen (AEAD: unique, a counter; CBC: unpredictable, from the random generator).
+//! chosen (AEAD and CTR: unique, a counter; CBC: unpredictable, from the random generator).
+//!
+//! AES-CBC and the AEADs are negotiated ([`encr_key_len`]). 3DES and AES-CTR are computed only, for
+//! old peers ([`is_legacy`]).
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
+use zeroize::Zeroize;
 
-use crate::engine::aws_lc_sys::aes::{self, CbcKey};
+use crate::engine::aws_lc_sys::aes::{self, BlockKey, CbcKey};
+use crate::engine::aws_lc_sys::des::{self, TripleDesKey};
 use crate::engines::EngineId;
 use crate::suite::{self, AEAD_IV_LEN, IntegKey, SaltedKey};
 use crate::wipe::{self, KEY_SETUP_STACK, PACKET_STACK};
@@ -45,7 +51,102 @@ impl std::fmt::Debug for MessageKey {
 #[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
 enum SuiteKeys {
     Aead { key: SaltedKey, icv_len: usize },
-    Cbc { cbc: CbcKey, integ: IntegKey },
+    Separate { cipher: Cipher, integ: IntegKey },
+}
+
+/// A cipher that needs an integrity algorithm beside it.
+#[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
+enum Cipher {
+    Cbc(CbcKey),
+    TripleDes(TripleDesKey),
+    Ctr { key: BlockKey, nonce: [u8; CTR_NONCE_LEN] },
+}
+
+/// Length of the nonce at the end of the keying material of AES-CTR (RFC 3686 section 5.1).
+const CTR_NONCE_LEN: usize = 4;
+/// Length of AES-CTR's IV in the message (RFC 3686 section 3.1).
+const CTR_IV_LEN: usize = 8;
+
+impl Cipher {
+    /// Of an algorithm, without a key so far.
+    fn blank(encr: EncrId) -> Option<Self> {
+        match encr {
+            EncrId::AES_CBC => Some(Self::Cbc(CbcKey::blank())),
+            EncrId::DES3 => Some(Self::TripleDes(TripleDesKey::blank())),
+            EncrId::AES_CTR => Some(Self::Ctr { key: BlockKey::blank(), nonce: [0; CTR_NONCE_LEN] }),
+            _ => None,
+        }
+    }
+
+    /// Puts a key in place. `None` when it has the wrong length, or is one of 3DES that must not be
+    /// used.
+    fn set(&mut self, key: &[u8]) -> Option<()> {
+        match self {
+            Self::Cbc(this) => this.set(key),
+            Self::TripleDes(this) => this.set(key),
+            Self::Ctr { key: this, nonce } => {
+                let (key, end) = key.split_last_chunk()?;
+                *nonce = *end;
+                this.set(key)
+            }
+        }
+    }
+
+    fn iv_len(&self) -> usize {
+        match self {
+            Self::Cbc(_) => aes::BLOCK_LEN,
+            Self::TripleDes(_) => des::BLOCK_LEN,
+            Self::Ctr { .. } => CTR_IV_LEN,
+        }
+    }
+
+    fn block_len(&self) -> usize {
+        match self {
+            Self::Cbc(_) => aes::BLOCK_LEN,
+            Self::TripleDes(_) => des::BLOCK_LEN,
+            // A key stream has no blocks (RFC 3686 section 2.1): the text needs no padding.
+            Self::Ctr { .. } => 1,
+        }
+    }
+
+    #[cfg(test)]
+    fn place(&self) -> crate::testing::Place {
+        match self {
+            Self::Cbc(key) => crate::testing::place(key),
+            Self::TripleDes(key) => crate::testing::place(key),
+            Self::Ctr { key, .. } => crate::testing::place(key),
+        }
+    }
+
+    /// Encrypts or decrypts whole blocks in place. `None`, and nothing done, when `iv` or `text`
+    /// has another length.
+    fn apply(&self, iv: &[u8], text: &mut [u8], encrypt: bool) -> Option<()> {
+        text.len().is_multiple_of(self.block_len()).then_some(())?;
+        match self {
+            Self::Cbc(key) if encrypt => key.encrypt(iv.try_into().ok()?, text),
+            Self::Cbc(key) => key.decrypt(iv.try_into().ok()?, text),
+            Self::TripleDes(key) if encrypt => key.encrypt(iv.try_into().ok()?, text),
+            Self::TripleDes(key) => key.decrypt(iv.try_into().ok()?, text),
+            Self::Ctr { key, nonce } => {
+                // RFC 3686 section 4: nonce, IV, and a block counter that begins with one.
+                let iv: &[u8; CTR_IV_LEN] = iv.try_into().ok()?;
+                let mut counter = [0; aes::BLOCK_LEN];
+                counter[..CTR_NONCE_LEN].copy_from_slice(nonce);
+                counter[CTR_NONCE_LEN..CTR_NONCE_LEN + CTR_IV_LEN].copy_from_slice(iv);
+                counter[aes::BLOCK_LEN - 1] = 1;
+                key.counter_mode(&counter, text);
+            }
+        }
+        Some(())
+    }
+}
+
+impl Drop for Cipher {
+    fn drop(&mut self) {
+        if let Self::Ctr { nonce, .. } = self {
+            nonce.zeroize();
+        }
+    }
 }
 
 impl MessageKey {
@@ -58,7 +159,7 @@ impl MessageKey {
         encr_key: &[u8],
         integ_key: &[u8],
     ) -> Option<Self> {
-        if encr_key.len() != encr_key_len(encr, key_bits)? {
+        if encr_key.len() != computed_encr_key_len(encr, key_bits)? {
             return None;
         }
         if encr.is_aead() {
@@ -71,12 +172,12 @@ impl MessageKey {
             let key = SaltedKey::blank(EngineId::AwsLc, encr, key_bits)?;
             SuiteKeys::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }
         } else {
-            SuiteKeys::Cbc { cbc: CbcKey::blank(), integ: IntegKey::blank(integ?)? }
+            SuiteKeys::Separate { cipher: Cipher::blank(encr)?, integ: IntegKey::blank(integ?)? }
         });
         wipe::after::<KEY_SETUP_STACK, _>(|| match &mut *inner {
             SuiteKeys::Aead { key, .. } => key.set(encr, key_bits, encr_key),
-            SuiteKeys::Cbc { cbc, integ: mac } => {
-                cbc.set(encr_key)?;
+            SuiteKeys::Separate { cipher, integ: mac } => {
+                cipher.set(encr_key)?;
                 mac.set(integ?, integ_key)
             }
         })?;
@@ -88,7 +189,7 @@ impl MessageKey {
     pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
         match &*self.0 {
             SuiteKeys::Aead { key, .. } => vec![key.place()],
-            SuiteKeys::Cbc { cbc, integ } => [vec![crate::testing::place(cbc)], integ.places()].concat(),
+            SuiteKeys::Separate { cipher, integ } => [vec![cipher.place()], integ.places()].concat(),
         }
     }
 
@@ -96,7 +197,7 @@ impl MessageKey {
     pub fn iv_len(&self) -> usize {
         match &*self.0 {
             SuiteKeys::Aead { .. } => AEAD_IV_LEN,
-            SuiteKeys::Cbc { .. } => aes::BLOCK_LEN,
+            SuiteKeys::Separate { cipher, .. } => cipher.iv_len(),
         }
     }
 
@@ -104,16 +205,16 @@ impl MessageKey {
     pub fn icv_len(&self) -> usize {
         match &*self.0 {
             SuiteKeys::Aead { icv_len, .. } => *icv_len,
-            SuiteKeys::Cbc { integ, .. } => integ.icv_len(),
+            SuiteKeys::Separate { integ, .. } => integ.icv_len(),
         }
     }
 
-    /// The text must be padded to a multiple of this many bytes: 16 for CBC, 1 for an AEAD (which
-    /// needs no padding, RFC 5282 section 3).
+    /// The text must be padded to a multiple of this many bytes: the block for CBC, 1 for an AEAD
+    /// (which needs no padding, RFC 5282 section 3) and for CTR.
     pub fn block_len(&self) -> usize {
         match &*self.0 {
             SuiteKeys::Aead { .. } => 1,
-            SuiteKeys::Cbc { .. } => aes::BLOCK_LEN,
+            SuiteKeys::Separate { cipher, .. } => cipher.block_len(),
         }
     }
 
@@ -128,8 +229,8 @@ impl MessageKey {
                 assert_eq!(icv.len(), *icv_len, "room for icv_len bytes");
                 key.seal(aad, iv.try_into().expect("an IV of iv_len bytes"), text, icv);
             }
-            SuiteKeys::Cbc { cbc, integ } => {
-                cbc.encrypt(iv.try_into().expect("an IV of iv_len bytes"), text);
+            SuiteKeys::Separate { cipher, integ } => {
+                cipher.apply(iv, text, true).expect("an IV of iv_len bytes, and whole blocks");
                 assert_eq!(icv.len(), integ.icv_len(), "room for icv_len bytes");
                 integ.sign(&[aad, iv, text], icv);
             }
@@ -141,29 +242,37 @@ impl MessageKey {
     pub fn open(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &[u8]) -> Result<(), OpenError> {
         let opened = wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
             SuiteKeys::Aead { key, .. } => iv.try_into().is_ok_and(|iv| key.open(aad, iv, text, icv)),
-            SuiteKeys::Cbc { cbc, integ } => {
-                let Ok(chain) = iv.try_into() else { return false };
-                if text.is_empty() || !text.len().is_multiple_of(aes::BLOCK_LEN) {
+            SuiteKeys::Separate { cipher, integ } => {
+                let fits = iv.len() == cipher.iv_len() && text.len().is_multiple_of(cipher.block_len());
+                if text.is_empty() || !fits {
                     return false;
                 }
-                let authentic = integ.verify(&[aad, iv, text], icv);
-                if authentic {
-                    cbc.decrypt(chain, text);
-                }
-                authentic
+                integ.verify(&[aad, iv, text], icv) && cipher.apply(iv, text, false).is_some()
             }
         });
         if opened { Ok(()) } else { Err(OpenError) }
     }
 }
 
-/// Length of SK_e in bytes, with the salt of an AEAD. `None` for what cannot protect an IKE message
-/// here.
+/// Length of SK_e in bytes, with the salt of an AEAD. `None` for algorithms that are not negotiated
+/// for IKE.
 pub fn encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
     // RFC 8750 section 7: an IKE message has no sequence number to make an IV of.
     let explicit_iv = algorithm::encr(encr)?.iv_len > 0;
     let here = encr == EncrId::AES_CBC || suite::is_combined(encr) && explicit_iv;
     here.then(|| algorithm::encr_keymat_len(encr, key_bits)).flatten()
+}
+
+/// Length of SK_e in bytes of every algorithm that [`MessageKey`] has, negotiated or not: 3DES, and
+/// AES-CTR with its nonce, too.
+pub fn computed_encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
+    let old = is_legacy(encr).then(|| algorithm::encr_keymat_len(encr, key_bits)).flatten();
+    old.or_else(|| encr_key_len(encr, key_bits))
+}
+
+/// True for ciphers that only a configuration for an old peer should name.
+pub fn is_legacy(encr: EncrId) -> bool {
+    matches!(encr, EncrId::DES3 | EncrId::AES_CTR)
 }
 
 /// Length of an integrity key in bytes (RFC 4868 section 2.1.1). `None` when unsupported.

@@ -1,9 +1,14 @@
 //! Pseudo-random functions (RFC 7296 section 2.13, RFC 4868) and prf+.
+//!
+//! HMAC-SHA2 is negotiated ([`get`]). HMAC-SHA-1, AES-XCBC (RFC 4434) and AES-CMAC (RFC 4615) are
+//! computed only, for old peers ([`computed`], [`is_legacy`]).
 
 use ironswan_wire::iana::PrfId;
 use ironswan_wire::secret::Secret;
 use zeroize::Zeroizing;
 
+use crate::block_mac::{BlockMac, BlockMacKey};
+use crate::engine::aws_lc_sys::aes::BLOCK_LEN;
 use crate::engine::aws_lc_sys::hmac::{Hash, HmacKey, MAX_LEN};
 use crate::wipe;
 
@@ -21,6 +26,13 @@ pub trait Prf: Sync {
 
     /// prf(key, parts one after another).
     fn mac(&self, key: &[u8], parts: &[&[u8]]) -> Secret;
+
+    /// Bytes of each nonce that make the key of SKEYSEED; `None` for all. RFC 7296 section 2.14:
+    /// "If the negotiated PRF is AES-XCBC-PRF-128 or AES-CMAC-PRF-128, only the first 64 bits of Ni
+    /// and the first 64 bits of Nr are used in calculating SKEYSEED".
+    fn skeyseed_nonce_len(&self) -> Option<usize> {
+        None
+    }
 }
 
 struct Hmac {
@@ -48,15 +60,80 @@ impl Prf for Hmac {
     }
 }
 
+/// AES-XCBC-PRF-128 and AES-CMAC-PRF-128. Keys of other lengths than 128 bits are made fit.
+struct Block {
+    id: PrfId,
+    mac: BlockMac,
+}
+
+impl Block {
+    /// The key of 128 bits that stands for a key of any length.
+    fn key(&self, key: &[u8]) -> Zeroizing<[u8; BLOCK_LEN]> {
+        let mut out = Zeroizing::new([0; BLOCK_LEN]);
+        match (self.mac, key.len()) {
+            // RFC 4434 section 2: a shorter key is padded with zeros.
+            (_, BLOCK_LEN) | (BlockMac::Xcbc, ..BLOCK_LEN) => out[..key.len()].copy_from_slice(key),
+            // RFC 4434 section 2, RFC 4615 section 3: the MAC of the key under a key of zeros.
+            _ => {
+                let mut zero = BlockMacKey::blank();
+                zero.set(self.mac, &[0; BLOCK_LEN]).expect("a key of 128 bits");
+                *out = zero.mac(&[key]);
+            }
+        }
+        out
+    }
+}
+
+impl Prf for Block {
+    fn id(&self) -> PrfId {
+        self.id
+    }
+
+    fn output_len(&self) -> usize {
+        BLOCK_LEN
+    }
+
+    fn mac(&self, key: &[u8], parts: &[&[u8]]) -> Secret {
+        wipe::after::<PRF_STACK, _>(|| {
+            let key = self.key(key);
+            let mut mac = BlockMacKey::blank();
+            mac.set(self.mac, &*key).expect("a key of 128 bits");
+            Secret::from(&Zeroizing::new(mac.mac(parts))[..])
+        })
+    }
+
+    fn skeyseed_nonce_len(&self) -> Option<usize> {
+        Some(8)
+    }
+}
+
+static HMAC_SHA1: Hmac = Hmac { id: PrfId::HMAC_SHA1, hash: Hash::Sha1 };
+static BLOCKS: [Block; 2] = [
+    Block { id: PrfId::AES128_XCBC, mac: BlockMac::Xcbc },
+    Block { id: PrfId::AES128_CMAC, mac: BlockMac::Cmac },
+];
+
 static PRFS: [Hmac; 3] = [
     Hmac { id: PrfId::HMAC_SHA2_256, hash: Hash::Sha256 },
     Hmac { id: PrfId::HMAC_SHA2_384, hash: Hash::Sha384 },
     Hmac { id: PrfId::HMAC_SHA2_512, hash: Hash::Sha512 },
 ];
 
-/// The PRF of this id, if this crate has it: HMAC-SHA2-256, -384 and -512.
+/// The PRF of this id, if the protocol may negotiate it: HMAC-SHA2-256, -384 and -512.
 pub fn get(id: PrfId) -> Option<&'static dyn Prf> {
     PRFS.iter().find(|p| p.id == id).map(|p| p as &'static dyn Prf)
+}
+
+/// The PRF of this id, negotiated or not. `None` for those that this crate does not have.
+pub fn computed(id: PrfId) -> Option<&'static dyn Prf> {
+    let sha1 = (id == PrfId::HMAC_SHA1).then_some(&HMAC_SHA1 as &'static dyn Prf);
+    let block = || BLOCKS.iter().find(|p| p.id == id).map(|p| p as &'static dyn Prf);
+    get(id).or(sha1).or_else(block)
+}
+
+/// True for PRFs that only a configuration for an old peer should name.
+pub fn is_legacy(id: PrfId) -> bool {
+    matches!(id, PrfId::HMAC_SHA1 | PrfId::AES128_XCBC | PrfId::AES128_CMAC)
 }
 
 /// `prf+ (key, seed)`, its first `len` bytes. The seed is given in parts.

@@ -498,12 +498,32 @@ fn nothing_of_a_private_key_is_left_when_it_is_dropped() {
     });
 }
 
+/// A key of a PRF, too long and too short for AES, and what is made of it.
+struct Derived(PrfId, Vec<Secret>);
+
+impl Case for Derived {
+    fn make(&mut self) -> Vec<Place> {
+        let prf = prf::computed(self.0).expect("a PRF");
+        let keys = [10, 16, 40].map(|len| Secret::filled(len, random));
+        let made = keys.each_ref().map(|key| prf.mac(key.expose(), &[b"nonce", &[9; 50]]));
+        let longer = prf::prf_plus(prf, made[2].expose(), &[b"seed"], 300);
+        self.1 = keys.into_iter().chain(made).chain([longer]).collect();
+        self.1.iter().map(|secret| (secret.expose().as_ptr().addr(), secret.len())).collect()
+    }
+
+    fn work(&mut self) {}
+
+    fn end(&mut self) {
+        self.1 = Vec::new();
+    }
+}
+
 #[test]
 fn nothing_of_the_secrets_of_ike_and_ah_is_left_when_they_are_dropped() {
     alone("batch::wiped::nothing_of_the_secrets_of_ike_and_ah_is_left_when_they_are_dropped", || {
         let (mut search, mut tally) = (Search::new(), Tally::default());
         for suite in suites().into_iter().filter(|suite| !suite.esn) {
-            let encr = message::encr_key_len(suite.encr, suite.key_bits);
+            let encr = message::computed_encr_key_len(suite.encr, suite.key_bits);
             let integ = suite.integ.and_then(|id| match encr {
                 Some(_) => message::integ_key_len(id),
                 None => icv::key_len(id),
@@ -517,6 +537,9 @@ fn nothing_of_the_secrets_of_ike_and_ah_is_left_when_they_are_dropped() {
                     Box::new(OtherKey { suite, keymat, message: None, icv: None })
                 });
             }
+        }
+        for id in PrfId::ALL.iter().copied().filter(|id| prf::computed(*id).is_some()) {
+            tally.look(&mut search, &format!("{id}"), false, &|| Box::new(Derived(id, Vec::new())));
         }
         for ke in KeId::ALL.iter().copied().filter(|ke| kex::public_len(*ke).is_some()) {
             tally.look(&mut search, &format!("{ke}"), false, &|| Box::new(Exchange(ke, Vec::new())));

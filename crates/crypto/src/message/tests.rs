@@ -1,6 +1,6 @@
 use ironswan_wire::iana::{EncrId, IntegId};
 
-use super::{MessageKey, OpenError, encr_key_len, icv_len, integ_key_len};
+use super::{MessageKey, OpenError, computed_encr_key_len, encr_key_len, icv_len, integ_key_len, is_legacy};
 use crate::testing::count;
 
 const INTEGS: [(IntegId, usize, usize); 7] = [
@@ -16,16 +16,18 @@ const INTEGS: [(IntegId, usize, usize); 7] = [
 /// Every suite with counting keys.
 fn suites() -> Vec<(EncrId, u16, Option<IntegId>)> {
     let mut out = vec![(EncrId::CHACHA20_POLY1305, 256, None)];
+    out.extend(INTEGS.map(|(integ, ..)| (EncrId::DES3, 0, Some(integ))));
     for bits in [128, 192, 256] {
         out.extend([EncrId::AES_GCM_8, EncrId::AES_GCM_12, EncrId::AES_GCM_16].map(|id| (id, bits, None)));
         out.extend([EncrId::AES_CCM_8, EncrId::AES_CCM_12, EncrId::AES_CCM_16].map(|id| (id, bits, None)));
         out.extend(INTEGS.map(|(integ, ..)| (EncrId::AES_CBC, bits, Some(integ))));
+        out.extend(INTEGS.map(|(integ, ..)| (EncrId::AES_CTR, bits, Some(integ))));
     }
     out
 }
 
 fn key((encr, bits, integ): (EncrId, u16, Option<IntegId>), from: u8) -> MessageKey {
-    let encr_key = count(from, encr_key_len(encr, bits).unwrap());
+    let encr_key = count(from, computed_encr_key_len(encr, bits).unwrap());
     let integ_key = count(from ^ 0x80, integ.map_or(0, |id| integ_key_len(id).unwrap()));
     MessageKey::new(encr, bits, integ, &encr_key, &integ_key).unwrap()
 }
@@ -146,6 +148,17 @@ fn lengths_are_those_of_the_rfcs() {
         assert_eq!((k.iv_len(), k.icv_len(), k.block_len()), (iv, icv, block), "{suite:?}");
         assert_eq!(encr_key_len(suite.0, suite.1), Some(encr), "{suite:?}");
     }
+    // Ciphers of old peers: 3DES (RFC 2451), AES-CTR with its nonce (RFC 3686).
+    for (suite, iv, icv, block, encr) in [
+        ((EncrId::DES3, 0, Some(IntegId::HMAC_SHA1_96)), 8, 12, 8, 24),
+        ((EncrId::AES_CTR, 128, Some(IntegId::AES_XCBC_96)), 8, 12, 1, 20),
+        ((EncrId::AES_CTR, 256, Some(IntegId::HMAC_SHA2_256_128)), 8, 16, 1, 36),
+    ] {
+        let k = key(suite, 0);
+        assert_eq!((k.iv_len(), k.icv_len(), k.block_len()), (iv, icv, block), "{suite:?}");
+        assert_eq!(computed_encr_key_len(suite.0, suite.1), Some(encr), "{suite:?}");
+        assert!(is_legacy(suite.0) && encr_key_len(suite.0, suite.1).is_none(), "not negotiated");
+    }
     for (id, key, icv) in INTEGS {
         assert_eq!((integ_key_len(id), icv_len(id)), (Some(key), Some(icv)), "{id}");
     }
@@ -174,9 +187,11 @@ fn suites_and_keys_that_do_not_fit_are_refused() {
         (EncrId::AES_CBC, 128, sha256, 16, 31),
         (EncrId::AES_CBC, 128, sha256, 16, 33),
         (EncrId::AES_CBC, 128, Some(IntegId::AES_128_GMAC), 16, 20), // for AH only
-        (EncrId::AES_CTR, 128, sha256, 20, 32),                      // not here
+        (EncrId::AES_CTR, 128, sha256, 16, 32),                      // no nonce
+        (EncrId::AES_CTR, 128, None, 20, 0),                         // no integrity
         (EncrId::NULL, 0, sha256, 0, 32),                            // not for IKE (RFC 7296 section 3.3.2)
-        (EncrId::DES3, 0, sha256, 24, 32),                           // not here
+        (EncrId::DES3, 0, sha256, 24, 32),                           // three times the same key
+        (EncrId::DES3, 0, sha256, 16, 32),                           // two keys
     ] {
         let made = MessageKey::new(encr, bits, integ, &vec![0; encr_key], &vec![0; integ_key]);
         assert!(made.is_none(), "{encr} {bits} {integ:?} {encr_key} {integ_key}");
@@ -194,4 +209,37 @@ fn suites_and_keys_that_do_not_fit_are_refused() {
 fn sealing_into_too_little_room_is_the_callers_bug() {
     let key = key((EncrId::AES_CBC, 128, Some(IntegId::HMAC_SHA2_256_128)), 0);
     key.seal(&[], &[0; 16], &mut [0; 16], &mut [0; 12]);
+}
+
+/// 3DES as in the engine's own test (`des-ede3-cbc` of OpenSSL), AES-CTR by RFC 3686 section 6,
+/// test vector 2.
+#[test]
+fn ciphers_of_old_peers_are_those_of_their_rfcs() {
+    use crate::testing::hex;
+    let integ = Some(IntegId::HMAC_SHA1_96);
+    for (encr, bits, key, iv, plain, cipher) in [
+        (
+            EncrId::DES3,
+            0,
+            "0123456789abcdef23456789abcdef01456789abcdef0123",
+            "3031323334353637",
+            count(0, 40),
+            "d59b2615ba7174d5ab73b866bec4f4a13b436d04061875173899b871b73a59f37003f1f0b185d981",
+        ),
+        (
+            EncrId::AES_CTR,
+            128,
+            "7e24067817fae0d743d6ce1f32539163006cb6db",
+            "c0543b59da48d90b",
+            count(0, 32),
+            "5104a106168a72d9790d41ee8edad388eb2e1efc46da57c8fce630df9141be28",
+        ),
+    ] {
+        let key = MessageKey::new(encr, bits, integ, &hex(key), &[7; 20]).expect("a key");
+        let (mut text, mut icv, iv) = (plain.clone(), vec![0; 12], hex(iv));
+        key.seal(b"header", &iv, &mut text, &mut icv);
+        assert_eq!(text, hex(cipher), "{encr}");
+        assert_eq!(key.open(b"header", &iv, &mut text, &icv), Ok(()));
+        assert_eq!(text, plain);
+    }
 }

@@ -1,6 +1,6 @@
 use ironswan_wire::iana::PrfId;
 
-use super::{get, prf_plus};
+use super::{computed, get, is_legacy, prf_plus};
 use crate::testing::{count, hex};
 
 #[test]
@@ -166,4 +166,55 @@ fn a_prf_that_is_not_here_is_none() {
     for id in [PrfId::HMAC_MD5, PrfId::HMAC_SHA1, PrfId::AES128_XCBC, PrfId::AES128_CMAC, PrfId(999)] {
         assert!(get(id).is_none(), "{id}");
     }
+}
+
+/// RFC 4434 section 3 and RFC 4615 section 4: keys of 10, 16 and 18 bytes, the message 00 01 .. 13.
+#[test]
+fn aes_prfs_give_the_answers_of_their_rfcs() {
+    let keys = [count(0, 10), count(0, 16), [count(0, 16), vec![0xed, 0xcb]].concat()];
+    for (id, answers) in [
+        (
+            PrfId::AES128_XCBC,
+            [
+                "0fa087af7d866e7653434e602fdde835",
+                "47f51b4564966215b8985c63055ed308",
+                "8cd3c93ae598a9803006ffb67c40e9e4",
+            ],
+        ),
+        (
+            PrfId::AES128_CMAC,
+            [
+                "290d9e112edb09ee141fcf64c0b72f3d",
+                "980ae87b5f4c9c5214f5b6a8455e4c2d",
+                "84a348a4a45d235babfffc0d2b4da09a",
+            ],
+        ),
+    ] {
+        let prf = computed(id).expect("a PRF");
+        assert_eq!((prf.id(), prf.output_len(), prf.skeyseed_nonce_len()), (id, 16, Some(8)));
+        for (key, answer) in keys.iter().zip(answers) {
+            let message = count(0, 20);
+            assert_eq!(prf.mac(key, &[&message]).expose(), hex(answer), "{id}, key of {} bytes", key.len());
+            assert_eq!(prf.mac(key, &[&message[..7], &[], &message[7..]]).expose(), hex(answer), "{id}");
+        }
+    }
+}
+
+#[test]
+fn prfs_of_old_peers_are_computed_and_not_negotiated() {
+    for id in PrfId::ALL {
+        let here = computed(*id).is_some();
+        assert_eq!(here, get(*id).is_some() || is_legacy(*id), "{id}");
+        assert!(get(*id).is_none() || !is_legacy(*id), "{id}");
+        if let Some(prf) = computed(*id) {
+            assert_eq!(prf.id(), *id);
+            assert_eq!(prf.mac(b"key", &[b"seed"]).len(), prf.output_len());
+            // prf+ takes the same PRF, whatever its length.
+            let keys = prf_plus(prf, b"key", &[b"seed"], 100);
+            assert_eq!(prf.mac(b"key", &[b"seed", &[1]]).expose(), &keys.expose()[..prf.output_len()]);
+        }
+    }
+    // RFC 2202, case 2.
+    let sha1 = computed(PrfId::HMAC_SHA1).expect("a PRF").mac(b"Jefe", &[b"what do ya want for nothing?"]);
+    assert_eq!(sha1.expose(), hex("effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"));
 }
