@@ -2,11 +2,11 @@
 //! the other.
 //!
 //! ```text
-//!            ┌───────── orders ─────────▶ ┌──────────┐ ─▶ events, requests, datagrams
-//! ┌─────────┐                             │ protocol │
-//! │ Tunnels │ ◀──────── reports ───────── └──────────┘ ◀─ datagrams, answers, timers
-//! └─────────┘                                  │
-//!      └──── what is loaded ◀─── questions ────┘
+//!            ┌──────── orders ───────▶ ┌──────────┐ ─▶ events, requests, datagrams
+//! ┌─────────┐                          │ protocol │
+//! │ Tunnels │ ◀─────── reports ─────── └──────────┘ ◀─ datagrams, answers, timers
+//! └─────────┘                               │
+//!      └──── what is loaded ◀── questions ──┘
 //! ```
 //! Each call here ends when the protocol has no report and policy no order left.
 

@@ -4,7 +4,7 @@
 //! | file | commands |
 //! |---|---|
 //! | `query`, `plane` | version, stats, get-counters, and our own ironswan-counters |
-//! | `load` | load-conn, load-shared, unload-conn, unload-shared, get-conns, get-shared, clear-creds, ... |
+//! | `load` | load-, unload-, get- of conn and shared, clear-creds, and the like |
 //! | `keys` | load-key, unload-key, get-keys, load-cert |
 //! | `run` | initiate, terminate, rekey |
 //! | `algs` | get-algorithms, and our own ironswan-engines |

@@ -2,10 +2,12 @@
 //! granted, time of each stage, counters.
 //!
 //! ```text
-//! data-plane { workers = 2  engines = [..]  tun-tso = yes  tun-uso = yes  udp-segments = 128  udp-gro = yes
+//! data-plane { workers = 2  engines = [..]  tun-tso = yes  tun-uso = yes
+//!              udp-segments = 128  udp-gro = yes
 //!              receive-buffer = 8388608  send-buffer = 8388608  busy-poll = no  xdp = []
 //!              threaded-napi = []  slower = [] }
-//! stages { outbound { packets = 9  bytes = 12600  receive = 1200  parse = ..  policy  sequence  encapsulation  crypto  send }
+//! stages { outbound { packets = 9  bytes = 12600  receive = 1200  parse = ..  policy = ..
+//!                     sequence = ..  encapsulation = ..  crypto = ..  send = .. }
 //!          inbound { the same } }
 //! ```
 //! The names and their order are the data plane's ([`Report`]); these are those of the user-space

@@ -2,9 +2,10 @@
 //! before anything else.
 //!
 //! ```text
-//! list-trouble event   NAME { child = net  since = 12  next = retry  next-try = 4
-//!                             why = ..  name = no-answer  fault = ..  remedy = ..  details = [ .. ] }
-//! answer               machine = [ "forwarding is off: .." ]  links { 192.0.2.1 = "the link wan is down" }
+//! list-trouble event   NAME { child = net  since = 12  next = retry  next-try = 4  why = ..
+//!                             name = no-answer  fault = ..  remedy = ..  details = [ .. ] }
+//! answer               machine = [ "forwarding is off: .." ]
+//!                      links { 192.0.2.1 = "the link wan is down" }
 //! ```
 //! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA
 //! alone was asked for. `since` and `next-try` are seconds. `why` is the sentence of the last

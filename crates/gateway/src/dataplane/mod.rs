@@ -16,7 +16,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `choose` | makes the data plane that the configuration asks for |
-//! | `userspace/` | moves packets through the engine of `ironswan-ipsec`, between a TUN device and sockets |
+//! | `userspace/` | moves packets between a TUN device and sockets, by `ironswan-ipsec` |
 //! | `recording` | remembers what it was told, for tests |
 
 use std::fmt;

@@ -1,6 +1,6 @@
-//! Every entry of the areas of this crate happens: data plane, guard and this machine. The match from entry to
-//! case is exhaustive, so that an entry without a case does not compile. The cases need root, as
-//! the other tests that make network namespaces do.
+//! Makes every entry of this crate's areas happen: data plane, guard and this machine. The match
+//! from entry to case is exhaustive, so that an entry without a case does not compile. The cases
+//! need root, as the other tests that make network namespaces do.
 //!
 //! # Files
 //!

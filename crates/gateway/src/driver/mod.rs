@@ -3,10 +3,10 @@
 //! finished computations go in; events, requests and datagrams come out.
 //!
 //! ```text
-//! data plane ─ notices ────────────▶ ┌──────────┐ ─ commands ──▶ data plane
-//! timer ───────────────────────────▶ │  Joined  │ ─ events ────▶ key log, log, VICI events, waiting commands
-//! VICI, signals ── commands ───────▶ │          │ ─ requests ──▶ threads (key exchange), data plane, routing table
-//!                                    └──────────┘ ─ transmits ─▶ data plane (its sockets)
+//! data plane ─ notices ──────▶ ┌────────┐ ─ commands ──▶ data plane
+//! timer ─────────────────────▶ │ Joined │ ─ events ────▶ log, key log, VICI, waiting commands
+//! VICI, signals ─ commands ──▶ │        │ ─ requests ──▶ threads, data plane, routing table
+//!                              └────────┘ ─ transmits ─▶ data plane (its sockets)
 //! ```
 //! One thread, nothing in it blocks. Every command has been applied before the next datagram
 //! leaves: an inbound SA stands before the peer learns of it (ARCHITECTURE.md, the control path).
@@ -19,7 +19,7 @@
 //! | `names` | looks up the names of peers, on threads of its own |
 //! | `plane` | commands to the data plane, notices and counters from it |
 //! | `pool` | bounded groups of threads for work that takes long or may hang |
-//! | `unsent` | datagrams that could not be sent: lines for the log, and who waits for such a peer |
+//! | `unsent` | datagrams that could not be sent: log lines, and who waits for the peer |
 
 use crate::diagnosis::of_kernel;
 use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};

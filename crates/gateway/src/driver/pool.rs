@@ -3,9 +3,12 @@
 //!
 //! | pool | threads | work |
 //! |---|---|---|
-//! | `ipsec-kex` | as many as processors, at least 2 | key exchanges: those of peers that are established and of our own attempts first, three of four at most while strangers wait; strangers' sites take turns |
+//! | `ipsec-kex` | as many as processors, at least 2 | key exchanges |
 //! | `ipsec-names` | 16 | name look-ups ([`crate::driver::names`]) |
 //! | `ipsec-nft` | 1 | the program `nft` |
+//!
+//! Of the key exchanges, those of established peers and of our own attempts come first. While
+//! strangers wait, at least one of four is theirs, and the sites of strangers take turns.
 //!
 //! Threads are started when there is work and end after a while without. Nobody ever joins them:
 //! one that hangs in the resolver or in a file system keeps the process from nothing, its end

@@ -2,10 +2,14 @@
 //! at a time, in at most a quarter of the time. Commands wait here until their change stands.
 //!
 //! ```text
-//! change ─▶ plan, close (rules, throw, unreachable) ─▶ nft, ingress: threads of their own ─▶ open ─▶ who waits is told
-//!     ▲                                                                                 │
-//!     └─── a pause of 20 ms, or of three times what that took but for the ingress; 1 s after a failure ◀┘
+//! change ──▶ plan ──▶ close ──▶ nft, ingress ──▶ open ──▶ who waits is told
+//!    ▲                                             │
+//!    └────────────────── a pause ──────────────────┘
 //! ```
+//! To close is to set rules, throw and unreachable routes. `nft` and the ingress have threads of
+//! their own. The pause is 20 ms, or three times as long as the work without the ingress took;
+//! after a failure it is 1 s.
+//!
 //! So loading 10,000 connections one by one replaces the table some dozens of times. Until the
 //! table stands, the routes that [`crate::guard::standing::StandingGuard::loading`] set at once
 //! keep what is to be protected from leaving.

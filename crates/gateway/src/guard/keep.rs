@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! rtnetlink ─ links, addresses ─────────▶ DataPlane::links_changed
-//!           ─ table 220, rules, links ──▶ compare, restore at once; at most every 100 ms if in vain
+//!           ─ table 220, rules, links ──▶ compare, restore at once (in vain: every 100 ms)
 //!           ─ filters, links, addresses ▶ the program at the ingress, on its own thread
-//!           ─ links, addresses, routes ─▶ Joined::network_changed, MTUs: after 200 ms of quiet
+//!           ─ links, addresses, routes ─▶ Joined::network_changed, MTUs (200 ms later)
 //! nftables  ─ our table, not by us ─────▶ replace it, as `apply` paces it
 //! data plane ─ DeviceGone ──────────────▶ DataPlane::restore_device
 //! ```

@@ -3,7 +3,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`log`] | writes log lines, without making anybody wait for standard error |
-//! | [`keylog`] | writes the keys of SAs into tables for Wireshark, when the configuration asks for it |
+//! | [`keylog`] | writes the keys of SAs into tables for Wireshark, when configured |
 
 pub mod keylog;
 pub mod log;

@@ -5,7 +5,7 @@
 //!                                    ├─ remedy     for people; may be empty
 //!                                    ├─ details    lines of long data, for the log
 //!                                    ├─ notify     the NOTIFY that answers the peer, if one does
-//!                                    └─ Entry ─── name (kebab-case), area, fault, meaning: without the data
+//!                                    └─ Entry ─── name, area, fault, meaning; without data
 //! ```
 //! Names of entries are stable: logs, JSON, VICI and the manual use them.
 //! `docs/manual/troubleshooting.md` has a row for each entry. A new reason is a new entry in the

@@ -16,10 +16,10 @@ impl Tunnels {
     /// happens to what has not changed. Times, actions and `guard` concern this end only: they
     /// apply at once. For the rest, which the peer has agreed to:
     ///
-    /// | changed | child with `start_action = start` or `trap` | other children |
+    /// | changed | children with `start_action` start or trap | others |
     /// |---|---|---|
-    /// | a child | it is closed, and brought up or trapped anew on the same IKE_SA | runs on as agreed |
-    /// | anything else of the connection | the same, with its IKE_SA | run on as agreed, and their IKE_SA |
+    /// | a child | closed, and brought up or trapped anew, same IKE_SA | run on as agreed |
+    /// | anything else | the same, with the IKE_SA | run on, and the IKE_SA |
     ///
     /// A child that has been removed is closed when it was started here, as charon does. An attempt
     /// on command goes on, unless identities, methods of authentication or public keys have

@@ -2,12 +2,12 @@
 //! and the world report to it, and it gives orders; one protocol or several may obey.
 //!
 //! ```text
-//! load, unload, commands ─┐                        ┌─▶ Start, Cancel     (attempts)
-//! reports of a protocol ──┤                        ├─▶ GivenUp, GoOn     (waiting IKE_SAs)
-//! routes have changed ────┼─▶ Tunnels ─ poll_order ┼─▶ Change, End       (SAs of a connection)
-//! time ───────────────────┘      │                 ├─▶ Trap, Untrap      (policies)
-//!                                └ poll_timeout    ├─▶ Resolve, Route    (questions to the world)
-//!                                                  └─▶ Say               (log)
+//! load, unload, commands ─┐                        ┌─▶ Start, Cancel   (attempts)
+//! reports of a protocol ──┤                        ├─▶ GivenUp, GoOn   (waiting IKE_SAs)
+//! routes have changed ────┼─▶ Tunnels ─ poll_order ┼─▶ Change, End     (SAs of a connection)
+//! time ───────────────────┘      │                 ├─▶ Trap, Untrap    (policies)
+//!                                └ poll_timeout    ├─▶ Resolve, Route  (questions to the world)
+//!                                                  └─▶ Say             (log)
 //! ```
 //! After each report, take all orders ([`Tunnels::poll_order`]) and obey them in their order, as
 //! [`Joined`](crate::Joined) does. `now` and the source of randomness are arguments.

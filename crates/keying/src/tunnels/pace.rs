@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! start_action, retries ─▶ waiting ─▶ under way ─▶ established, or failed
-//!                                         └───────▶ no longer counted after START_COUNTED: a dead peer keeps nobody waiting for long
+//!                                         └───────▶ no longer counted after START_COUNTED
 //! ```
+//! An attempt is counted for that time at most, so that a dead peer keeps nobody waiting for long.
 //! Commands and traffic do not wait.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,10 +2,11 @@
 //! changing their order.
 //!
 //! ```text
-//!             under the lane's lock              by many at a time       in the order of tickets
-//! outbound    read, plan (numbers), ticket       emit, seal              send
-//! inbound     receive, ticket                    demux, open             deliver (windows, policy, merge), write
+//!             under the lane's lock           by many at a time    in the order of tickets
+//! outbound    read, plan (numbers), ticket    emit, seal           send
+//! inbound     receive, ticket                 demux, open          deliver, write
 //! ```
+//! To deliver is to commit to the replay windows, to ask the policy and to merge packets.
 //!
 //! The first worker waits in epoll and carries everything when there is little to do; whenever a
 //! turn leaves a backlog it calls another, which takes batches from the same lanes until there is

@@ -5,9 +5,9 @@
 //! carries nothing any more when more arrives than it carries.
 //!
 //! ```text
-//! start, reload ─ want(which) ─┐
-//! links change (`watch`) ──────┴─ look ─▶ named, and 0 there: write 1      not named any more, or renamed: write 0
-//! end ─ release ─▶ write 0
+//! start, reload ─ want(which) ─┐         ┌─ named, and 0 stands there ───────▶ write 1
+//! links change (`watch`) ──────┴─ look ──┴─ not named any more, or renamed ──▶ write 0
+//! end ─ release ─────────────────────────────────────────────────────────────▶ write 0
 //! ```
 //! Only what stood at 0 is set, and only what was set is put back. What somebody else writes
 //! meanwhile is his. A failure is said once, and tried again when links change; with `auto` an

@@ -42,8 +42,8 @@ impl Offloads {
         ]
     }
 
-    /// Offloads that were asked for and not granted. Interfaces without `AF_XDP` are told where they
-    /// are opened.
+    /// Offloads that were asked for and not granted. Interfaces without `AF_XDP` are reported where
+    /// they are opened.
     pub fn shortfalls(&self, asked: &Tuning) -> Vec<DataPlane> {
         let tun = match (asked.tun_offload, self.tun.tso, self.tun.uso) {
             (true, false, _) => Some(Offload::TunSegments),

@@ -1,11 +1,12 @@
 //! Batches that several threads work on leave in the order of their tickets.
 //!
 //! ```text
-//! taken under a lock:   #7  #8  #9 ....        whoever takes a batch takes the next ticket
-//! worked on in any order
-//! left in order:        [#5]                   whoever completes the next one lets it leave, and all that follow and are
-//!                        ^ next                complete; one that is not the next waits in its slot for that thread
+//! taken under a lock:      #7  #8  #9 ...   a thread that takes a batch takes the next ticket
+//! worked on in any order:  #6  #7  #8
+//! left in order:           #5               the next one that leaves
 //! ```
+//! The thread that completes the next batch lets it leave, and all that follow it and are complete.
+//! A batch that is complete and not the next waits in its slot for that thread.
 //!
 //! Nobody waits for anybody: a thread that completes a batch out of turn goes on with other work.
 //! Every ticket that was taken has to be completed, or nothing leaves any more.

@@ -3,10 +3,12 @@
 //! may take long, and that nobody else waits for but who has to.
 //!
 //! ```text
-//! record ─── want, look ─▶ asked ─▶ thread: keep ─▶ done ─▶ who waits; what is to be said
-//!                            ▲                        │
-//!                            └─ a pause of four times what that took, unless somebody waits; after a failure again each 10 s
+//! record ── want, look ──▶ asked ──▶ thread: keep ──▶ done ──▶ who waits; lines for the log
+//!                            ▲                          │
+//!                            └──────── a pause ─────────┘
 //! ```
+//! The pause is four times as long as the work took, and there is none when somebody waits. After a
+//! failure the work is tried again every 10 s.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

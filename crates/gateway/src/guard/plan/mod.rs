@@ -3,11 +3,11 @@
 //! `guard` and `install` carry it out.
 //!
 //! ```text
-//! nft (table inet ironswan)                       ip rule                     table 220
-//!                                                 218 l3mdev (with VRFs)
-//! prerouting, output:  set steer_mark, or mark    219 fwmark steer_mark       10.2.0.0/16 dev ipsec0
-//! postrouting:         PROTECT leaves elsewhere   220 not fwmark mark         unreachable 10.2.0.0/16
-//!                      than by ipsec0: drop           (not to 0.0.0.0/0)      throw 10.1.0.0/16
+//! nft (table inet ironswan)                     ip rule                 table 220
+//!                                               218 l3mdev (with VRFs)
+//! prerouting, output:  set steer_mark, or mark  219 fwmark steer_mark   10.2.0.0/16 dev ipsec0
+//! postrouting:         PROTECT leaves elsewhere 220 not fwmark mark     unreachable 10.2.0.0/16
+//!                      than by ipsec0: drop         (not to 0.0.0.0/0)  throw 10.1.0.0/16
 //! input, forward:      PROTECT comes from
 //!                      elsewhere than ipsec0: drop
 //!

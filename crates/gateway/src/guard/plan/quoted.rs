@@ -4,11 +4,12 @@
 //! packet, turned around, covers the error, too (RFC 4301 section 6.2).
 //!
 //! ```text
-//!        ICMP header 8    quoted IP header                         its ports
-//! IPv4   0         64     ver/len 64, protocol 136, dst 192-223    sport 224, dport 240 (no options: 0x45)
-//! IPv6   0         64     next header 112, dst 256-383             sport 384, dport 400
+//!        ICMP header   quoted IP header                       its ports
+//! IPv4   0-63          ver/len 64, protocol 136, dst 192-223  sport 224, dport 240
+//! IPv6   0-63          next header 112, dst 256-383           sport 384, dport 400
 //! ```
-//! In bits from the beginning of the ICMP header, as nft counts. The quoted packet went from the
+//! In bits from the beginning of the ICMP header, as nft counts. The ports stand there when the
+//! quoted IPv4 header has no options (`ver/len` is 0x45). The quoted packet went from the
 //! peer's side to ours: its source is where the error goes, and its destination is what the policy
 //! calls local.
 

@@ -12,14 +12,14 @@
 //! | `problems` | refused steps, and lines for the log |
 //!
 //! ```text
-//! in:   programs at the ingress, rules, throw, unreachable ─▶ nft table ─▶ (device routes: `install`)
-//! out:  (device routes) ─▶ nft table ─▶ unreachable, rules
+//! in:   programs at the ingress, rules, throw, unreachable ─▶ nft table ─▶ device routes
+//! out:  device routes ─▶ nft table ─▶ unreachable, rules
 //! ```
-//! In this order a protected packet finds the device, or nowhere to go, at any moment. A step that
-//! the kernel refuses is logged once and tried again; steps that depend on it wait, and the way
-//! stays closed. The program `nft` takes time to replace the table: [`StandingGuard::table`] gives
-//! the text to `apply`, which runs the program and comes back with
-//! [`StandingGuard::table_replaced`].
+//! `dataplane::userspace::install` sets the device routes. In this order a protected packet finds
+//! the device, or nowhere to go, at any moment. A step that the kernel refuses is logged once and
+//! tried again; steps that depend on it wait, and the way stays closed. The program `nft` takes
+//! time to replace the table: [`StandingGuard::table`] gives the text to `apply`, which runs the
+//! program and comes back with [`StandingGuard::table_replaced`].
 
 mod ingress;
 mod kernel;

@@ -4,9 +4,10 @@
 //! ```text
 //! policies, first matched first      intervals of the remote address      lists
 //! BYPASS   10.1/16 == 10.2.3/24      10.2.0.0  - 10.2.2.255    --+
-//! PROTECT  10.1/16 == 10.2/16        10.2.3.0  - 10.2.3.255    --|->  pass 10.1/16; (protect 10.1/16: never asked)
+//! PROTECT  10.1/16 == 10.2/16        10.2.3.0  - 10.2.3.255    --|->  pass 10.1/16
 //! PROTECT  10.1/16 == 10.3/16        10.2.4.0  - 10.3.255.255  --+->  protect 10.1/16
 //! ```
+//! In the second interval PROTECT is never asked, because BYPASS has everything that it has.
 //!
 //! Equal lists are one list, and neighbours with one list are one interval, so that thousands of
 //! tunnels from one local network cost one list. Besides the policies there are holes, for what no

@@ -10,7 +10,10 @@
 //!                         goto steer                 count, drop              count, drop
 //!
 //! out:  ip daddr vmap @out4 -> goto o4_N: the steps of list N, first asked first
-//!       ip6 daddr vmap @out6 -> goto o6_N     return: guarded; goto steer: not guarded; accept, goto skip: nothing protects it
+//!       ip6 daddr vmap @out6 -> goto o6_N
+//!       steps: return           the packet is guarded
+//!              goto steer       it is not guarded
+//!              accept, goto skip  nothing protects it
 //! in:   mirrored: ip saddr vmap @in4 -> goto i4_N ...
 //! ```
 //!
