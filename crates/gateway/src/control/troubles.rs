@@ -80,3 +80,7 @@ fn trouble(d: &Down) -> Section {
     };
     s
 }
+
+#[cfg(test)]
+#[path = "troubles_tests.rs"]
+mod tests;
