@@ -18,6 +18,9 @@
 //! | a method call, a field | no import: neither says where it is defined |
 //! | code for tests, attributes, documentation | no import |
 //!
+//! Beside circles: the folders in which one IKE_SA lives import nothing from the file of the table
+//! of all IKE_SAs.
+//!
 //! `cargo test -p ironswan-testkit --test house_circles -- --nocapture` prints the circles, with an
 //! item for each edge.
 //!
@@ -63,6 +66,27 @@ fn crate_of(file: &str) -> &str {
 fn faults(biggest: &BTreeMap<String, usize>) -> Vec<String> {
     let big = biggest.iter().filter(|(_, files)| **files > MAX_FILES);
     big.map(|(name, files)| format!("{name}: {files} files import each other, {MAX_FILES} may")).collect()
+}
+
+/// Folders of `ike` in which one IKE_SA lives: its state, its exchanges, and its surroundings.
+const ONE_IKE_SA: [&str; 4] = ["auth", "context", "sa", "task"];
+
+/// The file that defines the table of all IKE_SAs.
+const TABLE: &str = "crates/ike/src/endpoint/mod.rs";
+
+/// Edges that lead to the table of all IKE_SAs, from the folders of one IKE_SA, and from others.
+fn to_the_table(edges: Vec<String>) -> (Vec<String>, Vec<String>) {
+    let edges = edges.into_iter().filter(|edge| edge.contains(&format!("-> {TABLE}: ")));
+    edges.partition(|edge| ONE_IKE_SA.iter().any(|dir| edge.starts_with(&format!("crates/ike/src/{dir}/"))))
+}
+
+#[test]
+fn one_ike_sa_never_sees_the_table_of_all() {
+    let (from_one, from_others) = to_the_table(graph_of("crates/ike/src/lib.rs").edges());
+    assert_eq!(from_one, [""; 0]);
+    assert!(from_others.iter().any(|edge| edge.ends_with(": Endpoint")), "{from_others:?}");
+    let made_up = format!("crates/ike/src/task/delete.rs -> {TABLE}: Endpoint");
+    assert_eq!(to_the_table(vec![made_up.clone()]).0, [made_up]);
 }
 
 #[test]

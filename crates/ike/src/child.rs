@@ -1,5 +1,5 @@
 //! One CHILD_SA: a pair of SAs in the packet engine. What is told to the engine about it is in
-//! `endpoint::install`.
+//! `context::install`.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -11,6 +11,7 @@
 //! | `child` | one CHILD_SA |
 //! | `cookie` | cookies for strangers |
 //! | `compute` | the computations among an endpoint's requests |
+//! | `context/` | the surroundings of one IKE_SA, and its work beside the exchanges |
 //! | `counters` | counters |
 //! | `event` | events and requests for the driver |
 //! | `init` | one IKE_SA while it is set up |
@@ -19,6 +20,7 @@
 //! | `narrow` | narrows traffic selectors |
 //! | `natd` | NAT detection |
 //! | `negotiate` | chooses one of the peer's proposals |
+//! | `options` | settings of an endpoint |
 //! | `sa/` | one IKE_SA |
 //! | `timer` | timers |
 //! | `transport` | selectors of transport mode through a NAT |
@@ -30,6 +32,7 @@
 mod auth;
 mod child;
 mod compute;
+mod context;
 mod cookie;
 pub mod counters;
 pub mod endpoint;
@@ -40,10 +43,12 @@ mod keymat;
 mod narrow;
 mod natd;
 mod negotiate;
+mod options;
 mod sa;
 mod task;
 mod timer;
 mod transport;
 mod window;
 
-pub use endpoint::{Endpoint, Options};
+pub use endpoint::Endpoint;
+pub use options::Options;

@@ -3,20 +3,18 @@
 
 use ironswan_keying::diagnosis::{Diagnosis, NotDone};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::Endpoint;
-use super::context::Context;
-use super::lifecycle::{names_in_work, unborn};
 use super::todo::Todo;
 use super::unanswered::UnansweredInit;
-use crate::event::{ChildId, Event, IkeId, IkeState, Level};
+use crate::context::lifecycle::{names_in_work, unborn};
+use crate::event::{Event, IkeId, IkeState, Level};
 use crate::sa::{IkeSa, Init};
-use crate::task::{DeleteIke, NewChild, Task};
+use crate::task::{DeleteIke, Task};
 use crate::timer::Timer;
+use ironswan_keying::Report;
 use ironswan_keying::tunnels::{Close, Ended, Tried};
-use ironswan_keying::{ChildAction, ChildConfig, Report};
 
 impl Endpoint {
     /// Ends an IKE_SA, and reports its end to policy.
@@ -36,16 +34,16 @@ impl Endpoint {
         }
         self.leave_half_open(sa);
         if let Some(init) = sa.init() {
-            self.own.remove(init, sa.is_initiator());
+            self.shared.own.remove(init, sa.is_initiator());
         }
         self.on(now, sa, |cx, sa| cx.attempt_over(sa));
         if let Some((spi_i, remote)) = sa.half_open() {
             self.half_open.forget(spi_i, remote);
         }
         for timer in Timer::of_ike(sa.id()) {
-            self.timers.cancel(timer);
+            self.shared.timers.cancel(timer);
         }
-        self.spis.free_ike(sa.our_spi());
+        self.shared.spis.free_ike(sa.our_spi());
         remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
         self.forget_identities(sa);
 
@@ -87,7 +85,7 @@ impl Endpoint {
             // Until policy has said whether the attempt is repeated.
             self.unanswered.extend(unanswered_init(sa).map(|init| (sa.id(), init)));
         } else if let Some(old) = sa.roam().replaces {
-            self.todo.push_back(Todo::Stay(old));
+            self.shared.todo.push_back(Todo::Stay(old));
         }
         self.report(Report::Ended(Ended { ike: sa.id(), conn: sa.conn().clone(), end: how, lost, tried }));
     }
@@ -120,7 +118,7 @@ impl Endpoint {
         let ticket = sa.attempt_mut().ticket.take();
         self.done(ticket, Err(why));
         if let Some(old) = std::mem::take(sa.roam_mut()).replaces {
-            self.todo.push_back(Todo::Stay(old));
+            self.shared.todo.push_back(Todo::Stay(old));
         }
         self.take_back(sa);
     }
@@ -130,70 +128,12 @@ impl Endpoint {
     /// passes it over. The IKE_AUTH is not sent again: its INITIAL_CONTACT would not be true any
     /// more.
     pub(super) fn take_back(&mut self, sa: &mut IkeSa) {
-        self.timers.cancel(Timer::Retransmit(sa.id()));
-        self.timers.cancel(Timer::Rival(sa.id()));
+        self.shared.timers.cancel(Timer::Retransmit(sa.id()));
+        self.shared.timers.cancel(Timer::Rival(sa.id()));
         sa.work_mut().answered();
         sa.set_state(IkeState::Rekeyed);
         sa.work_mut().take_queue();
         sa.work_mut().push(Task::DeleteIke(DeleteIke::default()));
-    }
-}
-
-impl Context<'_> {
-    /// The tasks of an IKE_SA that ends will not be done: whoever waits for them is told why.
-    fn drop_tasks(&mut self, sa: &mut IkeSa, why: &Diagnosis) {
-        let tasks = sa.work_mut().take_active().map(|a| a.task).into_iter();
-        let wait = sa.take_wait();
-        if let Some(wait) = &wait {
-            self.forget_request(wait.id);
-            if wait.exchange.is_of_peer() {
-                self.count_computing(sa, false);
-            }
-        }
-        let waiting = wait.and_then(|w| w.exchange.into_task());
-        let tasks: Vec<Task> = tasks.chain(waiting).chain(sa.work_mut().take_queue()).collect();
-        for task in tasks {
-            self.fail_task(task, why);
-        }
-        let ticket = sa.attempt_mut().ticket.take();
-        self.done(ticket, Err(why.clone()));
-    }
-
-    /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no
-    /// successor.
-    fn drop_children(&mut self, sa: &mut IkeSa) -> Vec<Arc<ChildConfig>> {
-        let ids: Vec<ChildId> = sa.children().map(|c| c.id).collect();
-        let gone = ids.into_iter().filter_map(|id| self.remove_child(sa, id));
-        gone.filter(|child| child.replaced_by.is_none() && child.announced)
-            .map(|child| child.config)
-            .collect()
-    }
-
-    /// The attempt that made this IKE_SA has come up or ended: the next one may begin.
-    pub(super) fn attempt_over(&mut self, sa: &IkeSa) {
-        if let Some(id) = sa.attempt().start {
-            self.report(Report::Over(id));
-        }
-    }
-
-    // ---- reports of tasks to policy ----
-
-    /// A child, or an attempt to bring it up, has ended.
-    pub(crate) fn ended(&mut self, conn: &str, child: Option<&str>, why: &Diagnosis) {
-        let (conn, child, why) = (conn.to_owned(), child.map(str::to_owned), why.clone());
-        self.report(Report::Failed { conn, child, why });
-    }
-
-    /// Does what the configuration says for an event of a child (`close_action`, `dpd_action`).
-    pub(crate) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
-        self.report(Report::Act { conn: conn.to_owned(), child: child.to_owned(), action });
-    }
-
-    /// A new child found the peer busy: policy has it asked for once more, soon.
-    pub(crate) fn child_later(&mut self, sa: &IkeSa, new: Box<NewChild>) {
-        self.abandon(&new);
-        let (conn, child) = (sa.conn().name.clone(), new.config.name.clone());
-        self.report(Report::Busy { ike: sa.id(), conn, child, ticket: new.ticket });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Endpoint;
-use super::lifecycle::{queue_rekey_ike, rekeys_ike};
+use crate::context::lifecycle::{queue_rekey_ike, rekeys_ike};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task};

@@ -12,7 +12,7 @@ use ironswan_keying::diagnosis::Unresolved;
 impl Endpoint {
     /// The answer to a request. One that is not expected any more is dropped.
     pub fn complete(&mut self, now: Instant, id: RequestId, completion: Completion) {
-        match self.outbox.answered(id) {
+        match self.shared.outbox.answered(id) {
             Some(Pending::Sa(ike)) => self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, id, completion)),
             Some(Pending::Usage(ike)) => {
                 if let Completion::Usage { last_inbound } = completion {

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::Endpoint;
-use super::context::{Context, Effect, Effects, Estate};
 use super::others::Neighbours;
+use crate::context::{Context, Effect, Effects, Estate, Settings};
 use crate::event::{Event, IkeId, Level};
 use crate::sa::IkeSa;
 use crate::task::Task;
@@ -63,29 +63,13 @@ impl Endpoint {
         work: impl FnOnce(&mut Context<'_>) -> R,
     ) -> R {
         let others = Neighbours { sas: &self.sas, by_conn: &self.by_conn, by_ids: &self.by_ids };
-        work(&mut Context {
-            now,
-            keylog: self.options.keylog,
-            ports: self.options.ports,
+        let settings = Settings {
+            options: self.options,
             policy: &*self.policy,
             limits: &self.limits,
             addresses: &self.addresses,
-            others: &others,
-            effects,
-            todo: &mut self.todo,
-            rng: &mut *self.rng,
-            timers: &mut self.timers,
-            counters: &mut self.counters,
-            outbox: &mut self.outbox,
-            tickets: &mut self.tickets,
-            spis: &mut self.spis,
-            spd: &mut self.spd,
-            old_inbound: &mut self.old_inbound,
-            own: &mut self.own,
-            peers: &mut self.peers,
-            strangers: &mut self.strangers,
-            tombs: &mut self.tombs,
-        })
+        };
+        work(&mut Context::new(now, settings, &others, effects, &mut self.shared))
     }
 
     fn carry_out(&mut self, now: Instant, sa: &mut IkeSa, effect: Effect) {
@@ -129,7 +113,7 @@ impl Endpoint {
             return;
         };
         for id in estate.children.keys() {
-            self.spis.move_home(*id, heir);
+            self.shared.spis.move_home(*id, heir);
         }
         sa.take_children(estate.children);
         for task in estate.tasks {
@@ -146,7 +130,7 @@ impl Endpoint {
         let roam = sa.roam_mut();
         (roam.leaving, roam.elsewhere) = (leaving, elsewhere);
         self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
-        self.timers.cancel(Timer::Linger(heir));
+        self.shared.timers.cancel(Timer::Linger(heir));
         self.on(now, &mut sa, |cx, sa| cx.set_ike_timers(sa));
         self.index_identities(&sa);
         let line = format!("IKE_SA {} rekeyed between {}", sa.name(), sa.ends());

@@ -1,56 +1,12 @@
 //! What an endpoint does with a diagnosis: lines of the log, and the notification that answers the
 //! peer.
 
-use std::sync::Arc;
-
 use ironswan_keying::Diagnosis;
-use ironswan_wire::ike::Payload;
 
 use super::Endpoint;
-use super::context::Context;
-use crate::event::{Event, IkeId, Level};
+use crate::context::failure::lines;
+use crate::event::Level;
 use crate::sa::IkeSa;
-
-/// Lines that say why something has failed: `context: sentence; remedy`, or without the context
-/// when it is empty, and the details in lines of their own. A context that ends with a comma gets
-/// no colon.
-fn lines(
-    level: Level,
-    conn: Option<&str>,
-    ike: Option<IkeId>,
-    context: &str,
-    why: &Diagnosis,
-) -> impl Iterator<Item = Event> {
-    let conn = conn.map(str::to_owned);
-    let text = match context {
-        "" => why.to_string(),
-        context if context.ends_with(',') => format!("{context} {why}"),
-        context => format!("{context}: {why}"),
-    };
-    let first = (text, Some(Arc::new(why.clone())));
-    let details = why.details().into_iter().map(|text| (text, None));
-    std::iter::once(first).chain(details).map(move |(text, why)| Event::Log {
-        level,
-        conn: conn.clone(),
-        ike,
-        text,
-        why,
-    })
-}
-
-impl Context<'_> {
-    /// Writes why something about this IKE_SA has failed.
-    pub(crate) fn log_why(&mut self, level: Level, sa: &IkeSa, context: &str, why: &Diagnosis) {
-        let conn = (!sa.conn().name.is_empty()).then_some(sa.conn().name.as_str());
-        self.outbox.extend(lines(level, conn, Some(sa.id()), context, why));
-    }
-
-    /// Answers the peer's request that is being worked on with the notification of this failure.
-    pub(crate) fn respond_why(&mut self, sa: &mut IkeSa, why: &Diagnosis) {
-        let notify = why.notify();
-        self.respond(sa, &notify.into_iter().map(Payload::Notify).collect::<Vec<_>>());
-    }
-}
 
 impl Endpoint {
     /// Writes why an IKE_SA does not come up, in one line: its details have been written when it
@@ -58,11 +14,11 @@ impl Endpoint {
     pub(super) fn log_end(&mut self, sa: &IkeSa, why: &Diagnosis) {
         let conn = (!sa.conn().name.is_empty()).then_some(sa.conn().name.as_str());
         let context = "establishing IKE_SA failed";
-        self.outbox.extend(lines(Level::Error, conn, Some(sa.id()), context, why).take(1));
+        self.shared.outbox.extend(lines(Level::Error, conn, Some(sa.id()), context, why).take(1));
     }
 
     /// Writes why something about no IKE_SA has failed.
     pub(super) fn note_why(&mut self, level: Level, conn: Option<&str>, context: &str, why: &Diagnosis) {
-        self.outbox.extend(lines(level, conn, None, context, why));
+        self.shared.outbox.extend(lines(level, conn, None, context, why));
     }
 }

@@ -101,11 +101,11 @@ impl Endpoint {
         bytes: &[u8],
     ) {
         if !header.opens_ike_sa() {
-            self.counters.out_of_order += 1;
+            self.shared.counters.out_of_order += 1;
             return;
         }
         let Some(seen) = peek(header, bytes).filter(|_| bytes.len() >= INIT_REQUEST_BYTES) else {
-            self.counters.invalid += 1;
+            self.shared.counters.invalid += 1;
             return;
         };
         if let Some(id) = self.half_open.find(header.initiator_spi, remote) {
@@ -116,13 +116,13 @@ impl Endpoint {
                 &Stranger { local, remote, header, seen, proved: false },
             );
         }
-        if self.spis.ike(header.initiator_spi).is_some() || self.own.has(seen.nonce) {
+        if self.shared.spis.ike(header.initiator_spi).is_some() || self.shared.own.has(seen.nonce) {
             return self.aside(now, |cx| cx.reflected(remote));
         }
         let from = Stranger { local, remote, header, seen, proved: false };
         let Some(from) = self.asked_for_cookie(now, from) else { return };
         if from.proved && !self.may_compare(now, remote.ip()) {
-            self.counters.half_open_refused += 1;
+            self.shared.counters.half_open_refused += 1;
             return;
         }
         let message = match Message::parse(bytes) {
@@ -137,19 +137,19 @@ impl Endpoint {
                 );
             }
             Err(_) => {
-                self.counters.invalid += 1;
+                self.shared.counters.invalid += 1;
                 return;
             }
         };
         let Some(request) = read_request(&message) else {
-            self.counters.invalid += 1;
+            self.shared.counters.invalid += 1;
             return;
         };
-        if self.own.has(&request.ke.data) {
+        if self.shared.own.has(&request.ke.data) {
             return self.aside(now, |cx| cx.reflected(remote));
         }
         let Some(gives_way) = self.room_for_stranger(now, remote) else {
-            self.counters.half_open_refused += 1;
+            self.shared.counters.half_open_refused += 1;
             return;
         };
         let Some((conn, selected)) = self.choose_for_stranger(now, &from, &request) else { return };
@@ -161,12 +161,12 @@ impl Endpoint {
         // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated
         // pseudorandom function" (RFC 7296 section 2.10).
         if !negotiate::nonce_fits(suite.prf, request.nonce) {
-            self.counters.invalid += 1;
+            self.shared.counters.invalid += 1;
             let why = KeyExchange::ShortNonce { bytes: request.nonce.len(), prf: suite.prf };
             return self.refuse_stranger(now, &from, Some(&conn.name), &why.into());
         }
         let Some(public_len) = kex::public_len(suite.ke).filter(|len| *len == request.ke.data.len()) else {
-            self.counters.invalid += 1;
+            self.shared.counters.invalid += 1;
             return;
         };
         let nat = natd::detect(&message.payloads, header.initiator_spi, 0, local, remote);
@@ -195,7 +195,7 @@ impl Endpoint {
         init.nr = self.aside(now, |cx| cx.random(NONCE_LEN));
         init.public.clear();
         if let Some(id) = gives_way {
-            self.counters.half_open_displaced += 1;
+            self.shared.counters.half_open_displaced += 1;
             self.drop_half_open(now, id, HalfOpenLimit::Displaced);
         }
 
@@ -207,8 +207,8 @@ impl Endpoint {
         let mut sa =
             Box::new(IkeSa::respond(id, conn, spis, Half { suite, nat, init, request: answering }, now));
         self.half_open.add(now, header.initiator_spi, remote, id);
-        self.counters.half_open = self.half_open.count() as u64;
-        self.timers.set(Timer::HalfOpen(id), now + self.limits().half_open_timeout);
+        self.shared.counters.half_open = self.half_open.count() as u64;
+        self.shared.timers.set(Timer::HalfOpen(id), now + self.limits().half_open_timeout);
         self.by_conn.entry(sa.conn().name.clone()).or_default().insert(id);
         self.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
         self.on(now, &mut sa, |cx, sa| answer_init::begin(cx, sa, suite.ke));
@@ -240,7 +240,7 @@ impl Endpoint {
         // Two for each that comes, so that they become fewer.
         for _ in 0..2 {
             if let Some(id) = self.half_open.stale(now, self.limits()) {
-                self.counters.half_open_expired += 1;
+                self.shared.counters.half_open_expired += 1;
                 self.drop_half_open(now, id, HalfOpenLimit::UnderLoad);
             }
         }
@@ -280,11 +280,11 @@ impl Endpoint {
             Fit::Connection(conn) => fit(&conn.proposals).map(|selected| (conn, selected)),
             Fit::NoProposal | Fit::NoConnection => None,
         };
-        self.counters.compared += compared;
+        self.shared.counters.compared += compared;
         if selected.is_some() {
             return selected;
         }
-        self.counters.no_proposal += 1;
+        self.shared.counters.no_proposal += 1;
         self.count_refusal(now, remote, from.proved);
         // Saying why costs more than all of the above.
         if self.may_write(now, remote, About::Message) {
@@ -321,10 +321,10 @@ impl Endpoint {
         let twin = may_be_twin && seen.cookie.is_some_and(valid);
         let init = self.sas.get_mut(&id).and_then(|sa| sa.init_mut());
         let Some(init) = init.filter(|init| twin || init.request == bytes) else {
-            self.counters.out_of_order += 1;
+            self.shared.counters.out_of_order += 1;
             return;
         };
-        self.counters.retransmits_in += 1;
+        self.shared.counters.retransmits_in += 1;
         let due = init.answered.is_none_or(|t| now.saturating_duration_since(t) >= INIT_RESPONSE_REPEAT);
         // Who brings its first cookie has perhaps not got the answer to the copy without.
         let due = due || (twin && init.twin.is_empty());
@@ -341,10 +341,10 @@ impl Endpoint {
 
     /// Sends a cookie. Nothing is kept for it.
     fn ask_for_cookie(&mut self, now: Instant, from: &Stranger<'_>) {
-        self.counters.cookies_invalid += u64::from(from.seen.cookie.is_some());
-        self.counters.cookies_sent += 1;
+        self.shared.counters.cookies_invalid += u64::from(from.seen.cookie.is_some());
+        self.shared.counters.cookies_sent += 1;
         let spi = from.header.initiator_spi;
-        let cookie = self.cookies.make(now, &mut self.rng, from.seen.nonce, from.remote.ip(), spi);
+        let cookie = self.cookies.make(now, &mut self.shared.rng, from.seen.nonce, from.remote.ip(), spi);
         self.respond_stateless(from.local, from.remote, from.header, NotifyType::COOKIE, cookie);
     }
 

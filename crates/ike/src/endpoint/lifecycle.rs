@@ -2,24 +2,19 @@
 //! commands that wait for it. How one begins is in `orders` and `initiate`, how it ends in `close`.
 
 use ironswan_keying::Diagnosis;
-use std::sync::Arc;
 use std::time::Instant;
 
-use super::context::{Context, Effect, Estate};
-use super::todo::Todo;
-use super::{Endpoint, view};
-use crate::event::{Completion, Event, IkeId, IkeState, Level, RequestId, Ticket};
+use super::Endpoint;
+use crate::event::{Completion, Event, RequestId, Ticket};
 use crate::sa::IkeSa;
-use crate::task::{NewChild, RekeyIke, Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
-use crate::timer::Timer;
-use ironswan_keying::{ChildConfig, Report};
+use crate::task::NewChild;
 
 impl Endpoint {
     // ---- tickets ----
 
     /// A ticket for `n` things that will each be [`Self::done`].
     pub(crate) fn open_ticket(&mut self, n: usize) -> Ticket {
-        let ticket = self.tickets.open(n);
+        let ticket = self.shared.tickets.open(n);
         if n == 0 {
             self.emit(Event::Done { ticket, result: Ok(()) });
         }
@@ -28,12 +23,12 @@ impl Endpoint {
 
     /// One of the ticket's things has ended.
     pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), Diagnosis>) {
-        self.outbox.extend(self.tickets.done(ticket, result));
+        self.shared.outbox.extend(self.shared.tickets.done(ticket, result));
     }
 
     /// Gives back the numbers that a child which will not be has reserved.
     pub(super) fn abandon(&mut self, child: &NewChild) {
-        self.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
+        self.shared.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
     }
 
     /// The answer that an exchange of this IKE_SA waited for has come.
@@ -57,145 +52,7 @@ impl Endpoint {
     pub(crate) fn leave_half_open(&mut self, sa: &mut IkeSa) {
         if sa.half_open().is_some() {
             self.half_open.close(sa.id());
-            self.counters.half_open = self.half_open.count() as u64;
+            self.shared.counters.half_open = self.half_open.count() as u64;
         }
     }
-}
-
-impl Context<'_> {
-    /// A task will not be done.
-    pub(crate) fn fail_task(&mut self, task: Task, why: &Diagnosis) {
-        let err = Err(why.clone());
-        match task {
-            Task::Init | Task::Liveness => {}
-            Task::Auth(child) => {
-                if let Some(child) = child {
-                    self.abandon(&child);
-                    self.done(child.ticket, err);
-                }
-            }
-            Task::Child(child) => {
-                self.abandon(&child);
-                self.done(child.ticket, err);
-            }
-            Task::RekeyIke(task) => {
-                self.spis.free_ike(task.spi);
-                self.done(task.ticket, err);
-            }
-            Task::DeleteChild(task) => self.done(task.ticket, Ok(())),
-            Task::DeleteIke(task) => self.done(task.ticket, Ok(())),
-        }
-    }
-
-    // ---- the queue ----
-
-    /// Starts the next task, if the IKE_SA is free. False when there is nothing to start.
-    fn start_next(&mut self, sa: &mut IkeSa) -> bool {
-        if sa.is_dead() || sa.work().active().is_some() || sa.waiting().is_some() {
-            return false;
-        }
-        let Some(task) = sa.work_mut().pop() else { return false };
-        match task {
-            Task::Init => sa_init::build(self, sa),
-            Task::Auth(_) => auth::build(self, sa),
-            // Until IKE_AUTH takes it.
-            Task::Child(new) if !sa.is_up() => {
-                sa.work_mut().push_first(Task::Child(new));
-                return false;
-            }
-            Task::Child(new) => create_child::build(self, sa, new),
-            Task::RekeyIke(task) => rekey_ike::build(self, sa, task),
-            Task::DeleteChild(task) => delete::build_child(self, sa, task),
-            Task::DeleteIke(task) => delete::build_ike(self, sa, task),
-            Task::Liveness => liveness::build(self, sa),
-        }
-        true
-    }
-
-    // ---- establishment ----
-
-    /// The peer is authenticated.
-    pub(crate) fn establish(&mut self, sa: &mut IkeSa) {
-        sa.establish(self.now);
-        self.effect(Effect::Established);
-        self.attempt_over(sa);
-        let line = format!("IKE_SA {} established between {}", sa.name(), sa.ends());
-        self.log(Level::Info, sa, line);
-        self.set_ike_timers(sa);
-        self.emit(Event::IkeUp(sa.id()));
-        self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
-        let ticket = sa.attempt_mut().ticket.take();
-        self.done(ticket, Ok(()));
-        if let Some(init) = sa.take_init() {
-            self.disown(&init, sa.is_initiator());
-        }
-        self.todo.push_back(Todo::Collapse(sa.id()));
-    }
-
-    /// Rekeying, closing and liveness.
-    pub(crate) fn set_ike_timers(&mut self, sa: &IkeSa) {
-        let c = sa.conn();
-        if !c.rekey_time.is_zero() {
-            let at = self.less_jitter(c.rekey_time, c.rand_time);
-            self.timers.set(Timer::RekeyIke(sa.id()), self.now + at);
-            self.timers.set(Timer::OverTime(sa.id()), self.now + c.rekey_time + c.over_time);
-            self.log(Level::Debug, sa, format!("scheduling rekeying in {}s", at.as_secs()));
-        }
-        liveness::rearm(self, sa);
-        liveness::rearm_keepalive(self, sa);
-    }
-
-    /// Leaves everything that hangs on children to the IKE_SA that replaces this one.
-    pub(crate) fn bequeath(&mut self, sa: &mut IkeSa, heir: IkeId) {
-        let snapshot = Box::new(view::snapshot(self.timers, self.now, sa));
-        let (children, tasks) = sa.hand_over(heir);
-        let (rekey, over) = (Timer::RekeyIke(sa.id()), Timer::OverTime(sa.id()));
-        for timer in [rekey, over, Timer::Liveness(sa.id()), Timer::Keepalive(sa.id())] {
-            self.timers.cancel(timer);
-        }
-        let estate = Box::new(Estate { children, tasks, snapshot });
-        self.effect(Effect::Inherit { heir, estate });
-    }
-}
-
-/// Names of the new children that are queued, asked for, or on their way.
-pub(crate) fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
-    children_in_work(sa).filter(|n| n.rekey.is_none()).map(|n| n.config.name.as_str())
-}
-
-/// Children that should be there and are not yet: new ones, and successors of such as have gone
-/// meanwhile.
-pub(crate) fn unborn(sa: &IkeSa) -> Vec<Arc<ChildConfig>> {
-    let missing = |n: &&NewChild| n.rekey.is_none_or(|old| !sa.has_child(old));
-    children_in_work(sa).filter(missing).map(|n| n.config.clone()).collect()
-}
-
-fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
-    let waiting = sa.waiting().and_then(|w| w.exchange.child());
-    let active = sa.work().active().map(|a| &a.task);
-    active
-        .into_iter()
-        .chain(sa.work().queued())
-        .filter_map(|t| match t {
-            Task::Child(n) | Task::Auth(Some(n)) => Some(&**n),
-            _ => None,
-        })
-        .chain(waiting)
-}
-
-/// A rekeying of the IKE_SA that is queued or runs.
-pub(crate) fn rekeys_ike(sa: &IkeSa) -> bool {
-    let task = |t: &Task| matches!(t, Task::RekeyIke(_));
-    sa.work().queued().any(task)
-        || sa.work().active().is_some_and(|a| task(&a.task))
-        || sa.waiting().is_some_and(|w| w.exchange.rekeys_ike())
-}
-
-/// Queues a rekeying of the IKE_SA, unless one is under way.
-pub(crate) fn queue_rekey_ike(sa: &mut IkeSa, ticket: Option<Ticket>) -> bool {
-    if rekeys_ike(sa) || sa.state() != IkeState::Established {
-        return false;
-    }
-    sa.work_mut().push(Task::RekeyIke(Box::new(RekeyIke::new(ticket))));
-    true
 }

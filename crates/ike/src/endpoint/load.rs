@@ -7,21 +7,21 @@ use std::time::Instant;
 
 use ironswan_wire::sadb::{Action, ReqId};
 
-use super::context::Context;
-use super::lifecycle::names_in_work;
+use super::Endpoint;
 use super::spd::Narrowed;
-use super::{Endpoint, install};
-use crate::event::{ChildId, ChildState, Event, IkeState, Level};
+use crate::context::install;
+use crate::context::lifecycle::names_in_work;
+use crate::event::{ChildId, Event, IkeState};
 use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, Task, liveness};
-use ironswan_keying::{ChildAction, ChildKind, Connection, Report};
+use ironswan_keying::{ChildAction, ChildKind, Connection};
 
 impl Endpoint {
     /// Removes the policies of a trap or shunt.
     pub(super) fn clear_trap(&mut self, conn: &str, child: &str) {
-        for p in self.spd.take_trap(conn, child).into_iter().flatten() {
-            if let Some(command) = self.spd.remove(&p) {
+        for p in self.shared.spd.take_trap(conn, child).into_iter().flatten() {
+            if let Some(command) = self.shared.spd.remove(&p) {
                 self.emit(Event::Sadb(command));
             }
         }
@@ -36,19 +36,19 @@ impl Endpoint {
         ));
         let (reqid, action) = match config.kind {
             ChildKind::Protect => {
-                let reqid = self.spd.reqid(&selectors, config.reqid);
+                let reqid = self.shared.spd.reqid(&selectors, config.reqid);
                 (reqid, Action::Protect(reqid))
             }
             ChildKind::Pass => (ReqId(0), Action::Bypass),
             ChildKind::Drop => (ReqId(0), Action::Discard),
         };
-        let policies = install::policies(&self.spd, &conn.name, config, action, &selectors);
+        let policies = install::policies(&self.shared.spd, &conn.name, config, action, &selectors);
         for p in &policies {
-            if let Some(command) = self.spd.add(p.clone()) {
+            if let Some(command) = self.shared.spd.add(p.clone()) {
                 self.emit(Event::Sadb(command));
             }
         }
-        self.spd.set_trap((conn.name.clone(), config.name.clone()), reqid, selectors, policies);
+        self.shared.spd.set_trap((conn.name.clone(), config.name.clone()), reqid, selectors, policies);
     }
 
     /// An IKE_SA whose connection has changed in nothing that the peer has agreed to goes on under
@@ -109,36 +109,4 @@ pub(super) fn close_begun(sa: &mut IkeSa, begun: impl Fn(ChildAction) -> bool) {
         false => Task::DeleteChild(DeleteChild::of(close, None)),
     };
     sa.work_mut().push(task);
-}
-
-impl Context<'_> {
-    /// Compares a child with what is loaded under its name now: it takes over what concerns this
-    /// end only, or is closed when the peer has agreed to something else and it is up to us to
-    /// bring it up again. True when it is closed.
-    pub(crate) fn catch_up(&mut self, sa: &mut IkeSa, id: ChildId) -> bool {
-        let loaded = self.policy().connection(&sa.conn().name);
-        let Some(conn) = loaded.filter(|c| Arc::ptr_eq(c, sa.conn())) else { return false };
-        let Some(child) = sa.child_mut(id) else { return false };
-        let loaded = conn.child(&child.config.name);
-        if let Some(config) = loaded.filter(|c| child.config.is_same_to_peer(c)) {
-            if *config != *child.config {
-                child.config = Arc::new(config.clone());
-            }
-            return false;
-        }
-        let (before, line) = (child.config.start_action, child.name());
-        let ours = match loaded {
-            Some(_) => before != ChildAction::None,
-            None => before == ChildAction::Start,
-        };
-        if !ours || child.state == ChildState::Deleting || child.replaced_by.is_some() {
-            return false;
-        }
-        self.log(Level::Info, sa, format!("configuration of CHILD_SA {line} has changed, closing it"));
-        sa.work_mut().push(Task::DeleteChild(DeleteChild::of(vec![id], None)));
-        if let Some(config) = loaded {
-            self.report(Report::Changed { conn: conn.name.clone(), child: Arc::new(config.clone()) });
-        }
-        true
-    }
 }

@@ -23,13 +23,11 @@
 //! | `close` | the end of an IKE_SA |
 //! | `commands` | terminate and rekey |
 //! | `complete` | who gets the answer to a request |
-//! | `context` | the surroundings in which one IKE_SA works |
 //! | `effects` | lends an IKE_SA its surroundings, and carries out its effects |
 //! | `failure` | lines and notifications of a diagnosis |
 //! | `halfopen` | half-open IKE_SAs and their limits |
 //! | `init_requests` | IKE_SA_INIT requests from anyone |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
-//! | `install` | tells the packet engine about CHILD_SAs |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
 //! | `load` | SAs, traps and shunts follow what is loaded |
 //! | `old_inbound` | inbound SAs of rekeyed children |
@@ -37,15 +35,13 @@
 //! | `others` | answers about other IKE_SAs |
 //! | `outbox` | reports, events, requests and datagrams that the driver takes next |
 //! | `own` | recognises our own datagrams when they come back |
-//! | `peer_limits` | limits for each authenticated identity |
 //! | `peers` | what each authenticated identity has |
-//! | `process` | messages of one IKE_SA, from the datagram to the task |
 //! | `progress` | how far the protocol is with what policy wants |
 //! | `race` | several addresses of one peer, side by side |
 //! | `receive` | from a datagram to its IKE_SA |
 //! | `roam` | our own addresses and routes change |
-//! | `select` | asks policy which connection a peer belongs to |
 //! | `send` | makes and queues messages |
+//! | `shared` | state that all IKE_SAs share |
 //! | `spd` | installed policies, reqids |
 //! | `spis` | SPIs and CPIs: which number belongs to whom |
 //! | `strangers` | limits what unauthenticated senders may cost |
@@ -61,42 +57,38 @@ mod admit;
 mod close;
 mod commands;
 mod complete;
-mod context;
 mod effects;
 mod failure;
 mod halfopen;
 mod init_requests;
 mod initiate;
-mod install;
 mod lifecycle;
 mod load;
-mod old_inbound;
+pub(crate) mod old_inbound;
 mod orders;
 mod others;
-mod outbox;
-mod own;
-mod peer_limits;
-mod peers;
-mod process;
+pub(crate) mod outbox;
+pub(crate) mod own;
+pub(crate) mod peers;
 mod progress;
 mod race;
 mod receive;
 mod roam;
-mod select;
 mod send;
-mod spd;
-mod spis;
-mod strangers;
-mod tickets;
+pub(crate) mod shared;
+pub(crate) mod spd;
+pub(crate) mod spis;
+pub(crate) mod strangers;
+pub(crate) mod tickets;
 mod timeout;
-mod todo;
-mod tombs;
-mod unanswered;
-mod unique;
-mod view;
+pub(crate) mod todo;
+pub(crate) mod tombs;
+pub(crate) mod unanswered;
+pub(crate) mod unique;
+pub(crate) mod view;
 
 use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,46 +100,28 @@ use ironswan_wire::sadb::Up;
 use crate::cookie::Cookies;
 use crate::counters::Counters;
 use crate::event::{Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Transmit};
+use crate::options::Options;
 use crate::sa::IkeSa;
-use crate::timer::Timers;
 use ironswan_keying::choices::way::Addresses;
-use ironswan_keying::{Diagnosis, Limits, Policy, Ports, Report};
+use ironswan_keying::{Diagnosis, Limits, Policy, Report};
 
 pub(crate) use crate::sa::Roam;
 pub(crate) use complete::addresses;
-pub(crate) use context::{Context, Effect};
 pub(crate) use halfopen::HalfOpen;
-pub(crate) use install::NewSas;
 pub(crate) use ironswan_keying::Close;
-use old_inbound::OldInbounds;
-use outbox::Outbox;
 pub(crate) use outbox::Pending;
-use own::OwnValues;
-use peers::Peers;
-pub(crate) use spd::{Narrowed, Spd};
-use spis::Spis;
+use shared::Shared;
+pub(crate) use spd::Narrowed;
 pub(crate) use strangers::About;
-use strangers::Strangers;
-use tickets::Tickets;
-use todo::Todo;
-use tombs::Tombs;
-
-/// Settings of an endpoint that do not change while it lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Options {
-    /// Emit [`Event::KeyLog`].
-    pub keylog: bool,
-    /// Our UDP ports.
-    pub ports: Ports,
-}
 
 /// All IKE_SAs of one gateway.
 pub struct Endpoint {
     options: Options,
-    rng: Box<dyn Rng>,
     /// Policy, to be asked.
     policy: Arc<dyn Policy>,
     limits: Limits,
+    /// Our addresses, once we have been told.
+    addresses: Addresses,
 
     /// Every IKE_SA but the one being worked on.
     sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -156,28 +130,12 @@ pub struct Endpoint {
     by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
     /// Attempts for one tunnel at several addresses of the peer, by the first of them.
     races: BTreeMap<IkeId, todo::Race>,
-    /// What each authenticated identity has.
-    peers: Peers,
     half_open: HalfOpen,
-    tombs: Tombs,
-    own: OwnValues,
-    spis: Spis,
-    /// Inbound SAs of rekeyed children that are kept a while.
-    old_inbound: OldInbounds,
-    spd: Spd,
-
-    timers: Timers,
     cookies: Cookies,
-    todo: VecDeque<Todo>,
     /// Requests without an answer of attempts that may be repeated, by the IKE_SA of the attempt.
     unanswered: BTreeMap<IkeId, unanswered::UnansweredInit>,
-    tickets: Tickets,
-    outbox: Outbox,
-    counters: Counters,
-    /// Our addresses, once we have been told.
-    addresses: Addresses,
-    /// Limits what those who are not authenticated cost.
-    strangers: Strangers,
+    /// State that every IKE_SA reads and changes while it works.
+    shared: Shared,
 }
 
 impl Endpoint {
@@ -185,29 +143,17 @@ impl Endpoint {
     pub fn new(policy: Arc<dyn Policy>, limits: Limits, rng: Box<dyn Rng>, options: Options) -> Self {
         Self {
             options,
-            rng,
             policy,
             limits,
+            addresses: Addresses::default(),
             unanswered: BTreeMap::new(),
             sas: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             by_ids: BTreeMap::new(),
             races: BTreeMap::new(),
-            peers: Peers::default(),
             half_open: HalfOpen::default(),
-            tombs: Tombs::default(),
-            own: OwnValues::default(),
-            spis: Spis::default(),
-            old_inbound: OldInbounds::default(),
-            spd: Spd::default(),
-            timers: Timers::default(),
             cookies: Cookies::default(),
-            todo: VecDeque::new(),
-            tickets: Tickets::default(),
-            outbox: Outbox::default(),
-            counters: Counters::default(),
-            addresses: Addresses::default(),
-            strangers: Strangers::default(),
+            shared: Shared::new(rng),
         }
     }
 
@@ -229,7 +175,7 @@ impl Endpoint {
     /// (/48, /16) that it is in. Such a request goes after all others, and sites take turns: one
     /// that sends many holds up no other.
     pub fn stranger(&self, id: RequestId) -> Option<u64> {
-        let sa = match self.outbox.pending(id) {
+        let sa = match self.shared.outbox.pending(id) {
             Some(Pending::Sa(ike)) => self.sas.get(ike)?,
             _ => return None,
         };
@@ -239,7 +185,7 @@ impl Endpoint {
     /// Too much waits already, and this request of a stranger's will not be answered: its half-open
     /// IKE_SA ends without a word. An honest peer asks again.
     pub fn refuse(&mut self, now: Instant, id: RequestId) {
-        self.counters.half_open_refused += 1;
+        self.shared.counters.half_open_refused += 1;
         self.complete(
             now,
             id,
@@ -260,17 +206,17 @@ impl Endpoint {
 
     /// The next event. Drain these before anything else.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.outbox.poll_event()
+        self.shared.outbox.poll_event()
     }
 
     /// The next piece of work for outside.
     pub fn poll_request(&mut self) -> Option<(RequestId, Request)> {
-        self.outbox.poll_request()
+        self.shared.outbox.poll_request()
     }
 
     /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.outbox.poll_transmit()
+        self.shared.outbox.poll_transmit()
     }
 
     // ---- views ----
@@ -297,7 +243,7 @@ impl Endpoint {
 
     /// Counters since the start.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.shared.counters
     }
 
     // ---- for the rest of the crate ----
@@ -313,16 +259,16 @@ impl Endpoint {
 
     /// Reports to policy.
     pub(crate) fn report(&mut self, report: Report) {
-        self.outbox.report(report);
+        self.shared.outbox.report(report);
     }
 
     pub(crate) fn emit(&mut self, event: Event) {
-        self.outbox.emit(event);
+        self.shared.outbox.emit(event);
     }
 
     /// A line about this IKE_SA.
     pub(crate) fn log(&mut self, level: Level, sa: &IkeSa, text: impl Into<String>) {
-        self.emit(context::line(level, sa, text));
+        self.emit(crate::context::line(level, sa, text));
     }
 
     /// A line about no IKE_SA.
@@ -338,8 +284,8 @@ impl Endpoint {
 
     /// Asks outside, and remembers who asked.
     pub(crate) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
-        self.counters.count_request(&request);
-        self.outbox.ask(who, request)
+        self.shared.counters.count_request(&request);
+        self.shared.outbox.ask(who, request)
     }
 
     /// Puts an IKE_SA into the table; a dead one only leaves the indexes.

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::lifecycle::names_in_work;
 use super::load::close_begun;
 use super::todo::Todo;
 use super::unanswered::UnansweredInit;
 use super::{Endpoint, Pending};
+use crate::context::lifecycle::names_in_work;
 use crate::event::{ChildState, Event, IkeId, Level, Request, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{NewChild, Task};
@@ -27,11 +27,11 @@ impl Protocol for Endpoint {
             Order::Cancel { repeats, stays, ticket, why } => {
                 self.forget_unanswered(repeats);
                 self.done(ticket, Err(why));
-                self.todo.extend(stays.map(Todo::Stay));
+                self.shared.todo.extend(stays.map(Todo::Stay));
             }
             Order::GivenUp { ike, stays } => {
                 self.forget_unanswered(Some(ike));
-                self.todo.extend(stays.map(Todo::Stay));
+                self.shared.todo.extend(stays.map(Todo::Stay));
             }
             Order::GoOn(ike) => self.go_on(now, ike),
             Order::Change { old, new } => self.change(now, &old, &new),
@@ -55,7 +55,7 @@ impl Protocol for Endpoint {
     }
 
     fn poll_report(&mut self) -> Option<Report> {
-        self.outbox.poll_report()
+        self.shared.outbox.poll_report()
     }
 
     fn initiate(&mut self, now: Instant, start: Start) -> Result<Ticket, Diagnosis> {
@@ -64,7 +64,7 @@ impl Protocol for Endpoint {
         let begun =
             start.children.iter().try_for_each(|child| self.start(now, &start, child.as_deref(), &mut None));
         self.run_todo(now);
-        begun.map(|()| ticket).inspect_err(|_| self.tickets.forget(ticket))
+        begun.map(|()| ticket).inspect_err(|_| self.shared.tickets.forget(ticket))
     }
 
     fn terminate(
@@ -84,8 +84,8 @@ impl Protocol for Endpoint {
         for id in self.ids_of_sas() {
             self.work_on(now, id, |cx, sa| cx.last_delete(sa));
         }
-        while let Some(id) = self.old_inbound.first() {
-            self.timers.cancel(Timer::OldInbound(id));
+        while let Some(id) = self.shared.old_inbound.first() {
+            self.shared.timers.cancel(Timer::OldInbound(id));
             self.aside(now, |cx| cx.drop_old_inbound(id));
         }
     }
@@ -100,14 +100,14 @@ impl Protocol for Endpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(timer) = self.timers.pop(now) {
+        while let Some(timer) = self.shared.timers.pop(now) {
             self.fire(now, timer);
             self.run_todo(now);
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        self.shared.timers.next()
     }
 
     fn progress(&self, conn: &str, child: Option<&str>) -> Option<String> {
@@ -126,7 +126,7 @@ impl Protocol for Endpoint {
 impl Endpoint {
     /// Does what has been put off, until nothing is left.
     pub(crate) fn run_todo(&mut self, now: Instant) {
-        while let Some(todo) = self.todo.pop_front() {
+        while let Some(todo) = self.shared.todo.pop_front() {
             match todo {
                 Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
                 Todo::Stay(old) => self.stay(now, old),
@@ -191,7 +191,7 @@ impl Endpoint {
             self.done(start.ticket, Err(why));
         }
         if !begun {
-            self.todo.extend(start.takes_over.map(Todo::Stay));
+            self.shared.todo.extend(start.takes_over.map(Todo::Stay));
         }
     }
 
@@ -244,7 +244,7 @@ impl Endpoint {
     /// A line about the packet that asks for a child.
     fn say_acquired(&mut self, start: &Start, child: Option<&str>) {
         let (Some(packet), Some(child)) = (start.packet, child) else { return };
-        let Some(reqid) = self.spd.reqid_of_trap(&start.conn, child) else { return };
+        let Some(reqid) = self.shared.spd.reqid_of_trap(&start.conn, child) else { return };
         let (from, to) = (packet.src, packet.dst);
         let line = format!("creating acquire job for policy {from} === {to} with reqid {{{}}}", reqid.0);
         self.note(Level::Info, Some(&start.conn), line);

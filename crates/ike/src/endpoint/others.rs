@@ -7,8 +7,8 @@ use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::sadb::Mode;
 use ironswan_wire::selector::TrafficSelector;
 
-use super::context::Others;
 use crate::child::{Agreed, Child};
+use crate::context::Others;
 use crate::event::{ChildId, IkeId, IkeState};
 use crate::sa::IkeSa;
 use crate::task::Task;

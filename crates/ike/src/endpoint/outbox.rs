@@ -46,23 +46,23 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Queues an event.
-    pub(super) fn emit(&mut self, event: Event) {
+    pub(crate) fn emit(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
     /// Queues events.
-    pub(super) fn extend(&mut self, events: impl IntoIterator<Item = Event>) {
+    pub(crate) fn extend(&mut self, events: impl IntoIterator<Item = Event>) {
         self.events.extend(events);
     }
 
     /// Queues a report to policy.
-    pub(super) fn report(&mut self, report: Report) {
+    pub(crate) fn report(&mut self, report: Report) {
         self.reports.push_back(report);
     }
 
     /// Queues a message of IKE; from port `natt`, which is the one for NAT traversal, with the
     /// non-ESP marker (RFC 3948 section 2.2). `ike` sends it to where its peer is.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         ike: Option<IkeId>,
         (local, remote): (SocketAddr, SocketAddr),
@@ -78,12 +78,12 @@ impl Outbox {
     }
 
     /// Queues a datagram.
-    pub(super) fn transmit(&mut self, transmit: Transmit) {
+    pub(crate) fn transmit(&mut self, transmit: Transmit) {
         self.transmits.push_back(transmit);
     }
 
     /// Queues a request, and remembers who asked.
-    pub(super) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
+    pub(crate) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
         self.last_request += 1;
         let id = RequestId(self.last_request);
         self.pending.insert(id, who);
@@ -92,7 +92,7 @@ impl Outbox {
     }
 
     /// Nobody waits for the answer to this request any more.
-    pub(super) fn forget(&mut self, id: RequestId) {
+    pub(crate) fn forget(&mut self, id: RequestId) {
         if self.pending.remove(&id).is_none() {
             return;
         }
@@ -104,42 +104,42 @@ impl Outbox {
     }
 
     /// Who asked.
-    pub(super) fn pending(&self, id: RequestId) -> Option<&Pending> {
+    pub(crate) fn pending(&self, id: RequestId) -> Option<&Pending> {
         self.pending.get(&id)
     }
 
     /// The answer to a request has come: who asked.
-    pub(super) fn answered(&mut self, id: RequestId) -> Option<Pending> {
+    pub(crate) fn answered(&mut self, id: RequestId) -> Option<Pending> {
         self.pending.remove(&id)
     }
 
     /// Number of requests without an answer.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.pending.len()
     }
 
     /// Number of reports that nobody has taken.
-    pub(super) fn reports(&self) -> usize {
+    pub(crate) fn reports(&self) -> usize {
         self.reports.len()
     }
 
     /// The next report.
-    pub(super) fn poll_report(&mut self) -> Option<Report> {
+    pub(crate) fn poll_report(&mut self) -> Option<Report> {
         self.reports.pop_front()
     }
 
     /// The next event.
-    pub(super) fn poll_event(&mut self) -> Option<Event> {
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// The next request.
-    pub(super) fn poll_request(&mut self) -> Option<(RequestId, Request)> {
+    pub(crate) fn poll_request(&mut self) -> Option<(RequestId, Request)> {
         self.requests.pop_front()
     }
 
     /// The next datagram.
-    pub(super) fn poll_transmit(&mut self) -> Option<Transmit> {
+    pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 }

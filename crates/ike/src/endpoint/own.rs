@@ -25,24 +25,24 @@ fn values(init: &Init, initiator: bool) -> impl Iterator<Item = Beginning> {
 
 impl OwnValues {
     /// Adds the values that we send for this IKE_SA.
-    pub(super) fn add(&mut self, init: &Init, initiator: bool) {
+    pub(crate) fn add(&mut self, init: &Init, initiator: bool) {
         self.0.extend(values(init, initiator));
     }
 
     /// Removes the values of an IKE_SA whose peer is authenticated, or that is gone.
-    pub(super) fn remove(&mut self, init: &Init, initiator: bool) {
+    pub(crate) fn remove(&mut self, init: &Init, initiator: bool) {
         for value in values(init, initiator) {
             self.0.remove(&value);
         }
     }
 
     /// True when we are sending this nonce or public value ourselves.
-    pub(super) fn has(&self, value: &[u8]) -> bool {
+    pub(crate) fn has(&self, value: &[u8]) -> bool {
         value.first_chunk().is_some_and(|v: &Beginning| self.0.contains(v))
     }
 
     /// Number of values.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }

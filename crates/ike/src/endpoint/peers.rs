@@ -34,17 +34,17 @@ impl Peers {
     }
 
     /// An IKE_SA with this identity is established.
-    pub(super) fn add_sa(&mut self, peer: &Identity, id: IkeId) {
+    pub(crate) fn add_sa(&mut self, peer: &Identity, id: IkeId) {
         self.change(peer, |held| _ = held.sas.insert(id));
     }
 
     /// An IKE_SA with this identity has ended.
-    pub(super) fn remove_sa(&mut self, peer: &Identity, id: IkeId) {
+    pub(crate) fn remove_sa(&mut self, peer: &Identity, id: IkeId) {
         self.change(peer, |held| _ = held.sas.remove(&id));
     }
 
     /// A child with so many pieces has been installed (`more`) or has gone.
-    pub(super) fn count_child(&mut self, peer: &Identity, pieces: usize, more: bool) {
+    pub(crate) fn count_child(&mut self, peer: &Identity, pieces: usize, more: bool) {
         self.change(peer, |held| {
             if more {
                 held.children += 1;
@@ -57,35 +57,35 @@ impl Peers {
     }
 
     /// A key exchange begins to wait (`more`) or is over.
-    pub(super) fn count_computing(&mut self, peer: &Identity, more: bool) {
+    pub(crate) fn count_computing(&mut self, peer: &Identity, more: bool) {
         self.change(peer, |held| {
             held.computing = if more { held.computing + 1 } else { held.computing.saturating_sub(1) };
         });
     }
 
     /// The IKE_SAs of an identity.
-    pub(super) fn sas(&self, peer: &Identity) -> impl ExactSizeIterator<Item = IkeId> {
+    pub(crate) fn sas(&self, peer: &Identity) -> impl ExactSizeIterator<Item = IkeId> {
         static NONE: BTreeSet<IkeId> = BTreeSet::new();
         self.0.get(peer).map_or(&NONE, |held| &held.sas).iter().copied()
     }
 
     /// Number of children of an identity.
-    pub(super) fn children(&self, peer: &Identity) -> usize {
+    pub(crate) fn children(&self, peer: &Identity) -> usize {
         self.0.get(peer).map_or(0, |held| held.children)
     }
 
     /// Pieces of selectors of an identity.
-    pub(super) fn pieces(&self, peer: &Identity) -> usize {
+    pub(crate) fn pieces(&self, peer: &Identity) -> usize {
         self.0.get(peer).map_or(0, |held| held.pieces)
     }
 
     /// Key exchanges that an identity has asked for and that are not done.
-    pub(super) fn computing(&self, peer: &Identity) -> usize {
+    pub(crate) fn computing(&self, peer: &Identity) -> usize {
         self.0.get(peer).map_or(0, |held| held.computing)
     }
 
     /// Number of identities.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }

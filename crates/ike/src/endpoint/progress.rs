@@ -1,7 +1,7 @@
 //! How far the protocol is with what policy wants: for the list of tunnels that are down.
 
 use super::Endpoint;
-use super::lifecycle::names_in_work;
+use crate::context::lifecycle::names_in_work;
 use crate::event::IkeState;
 use crate::sa::{Active, IkeSa};
 

@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::Endpoint;
-use super::context::Context;
 use super::todo::{Race, Todo};
 use super::{Close, Roam};
 use crate::event::{IkeId, IkeState, Level, Ticket};
@@ -132,7 +131,7 @@ impl Endpoint {
             && more
             && let Some(other) = others.last()
         {
-            self.timers.set(Timer::Rival(*other), now + NEXT_ADDRESS);
+            self.shared.timers.set(Timer::Rival(*other), now + NEXT_ADDRESS);
         }
         if others.is_empty() {
             self.races.remove(&id);
@@ -141,7 +140,7 @@ impl Endpoint {
         match how {
             // By command, or with the connection: all of them.
             Close::ByUs | Close::LetGo(_) => {
-                self.todo.extend(others.into_iter().map(Todo::GiveUp));
+                self.shared.todo.extend(others.into_iter().map(Todo::GiveUp));
                 false
             }
             _ if failed => {
@@ -166,7 +165,7 @@ impl Endpoint {
         for id in members {
             let Some(sa) = self.sas.remove(&id) else { continue };
             if let Some(init) = sa.init() {
-                self.own.add(init, true);
+                self.shared.own.add(init, true);
             }
             self.sas.insert(id, sa);
         }
@@ -194,7 +193,7 @@ impl Endpoint {
     /// without a word, or with a DELETE where the peer may have established them.
     pub(super) fn win_race(&mut self, now: Instant, sa: &mut IkeSa) {
         let Some(race) = sa.attempt_mut().race.take().and_then(|id| self.races.remove(&id)) else { return };
-        self.timers.cancel(Timer::Rival(sa.id()));
+        self.shared.timers.cancel(Timer::Rival(sa.id()));
         let mut all = Wanted::default();
         for id in race.members.into_iter().filter(|id| *id != sa.id()) {
             self.with_sa(now, id, |ep, other| {
@@ -203,7 +202,7 @@ impl Endpoint {
                 all.ticket = all.ticket.or(wanted.ticket);
                 other.attempt_mut().race = None;
                 *other.roam_mut() = Roam::default();
-                ep.timers.cancel(Timer::Rival(other.id()));
+                ep.shared.timers.cancel(Timer::Rival(other.id()));
                 let line =
                     format!("the peer has answered at another address, not going on at {}", other.remote());
                 ep.log(Level::Info, other, line);
@@ -214,18 +213,6 @@ impl Endpoint {
             });
         }
         give(sa, all);
-    }
-}
-
-impl Context<'_> {
-    /// An attempt has its address: the next one has its turn in a while, if there is one in this
-    /// round.
-    pub(super) fn rival_later(&mut self, sa: &IkeSa) {
-        let pause =
-            address::pause(&mut self.rng, sa.attempt().number, sa.attempt().choices, sa.attempt().automatic);
-        if let Some(pause) = pause {
-            self.timers.set(Timer::Rival(sa.id()), self.now + pause);
-        }
     }
 }
 

@@ -27,33 +27,33 @@ fn answerable(local: SocketAddr, remote: SocketAddr) -> bool {
 
 impl Endpoint {
     fn tombs_timer(&mut self) {
-        match self.tombs.due() {
-            Some(at) => self.timers.set(Timer::Tombs, at),
-            None => self.timers.cancel(Timer::Tombs),
+        match self.shared.tombs.due() {
+            Some(at) => self.shared.timers.set(Timer::Tombs, at),
+            None => self.shared.timers.cancel(Timer::Tombs),
         }
     }
 
     pub(crate) fn expire_tombs(&mut self, now: Instant) {
-        self.tombs.expire(now);
+        self.shared.tombs.expire(now);
         self.tombs_timer();
     }
 
     pub(super) fn receive(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
         if !answerable(local, remote) {
-            self.counters.invalid += 1;
+            self.shared.counters.invalid += 1;
             return;
         }
         let peek = match Header::read(bytes) {
             Ok(peek) if bytes.len() <= MESSAGE_BYTES => peek,
             _ => {
-                self.counters.invalid += 1;
+                self.shared.counters.invalid += 1;
                 return;
             }
         };
         let header = match Header::parse(bytes) {
             Ok(header) => header,
             Err(ParseError::MajorVersion(major)) => {
-                self.counters.invalid_version += 1;
+                self.shared.counters.invalid_version += 1;
                 // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION"
                 // (RFC 7296 section 2.5): never to a response, rarely, and never longer than what
                 // came.
@@ -67,25 +67,25 @@ impl Endpoint {
                 return;
             }
             Err(_) => {
-                self.counters.invalid += 1;
+                self.shared.counters.invalid += 1;
                 return;
             }
         };
-        if let Some(c) = self.counters.exchange(header.exchange) {
+        if let Some(c) = self.shared.counters.exchange(header.exchange) {
             if header.is_response() { c.in_rsp += 1 } else { c.in_req += 1 }
         }
         if header.exchange == ExchangeType::IKE_SA_INIT && header.is_request() {
             return self.answer_init(now, local, remote, &header, bytes);
         }
         let spi = header.receiver_spi();
-        let Some(id) = self.spis.ike(spi) else {
-            match self.tombs.answer(spi, bytes) {
+        let Some(id) = self.shared.spis.ike(spi) else {
+            match self.shared.tombs.answer(spi, bytes) {
                 Some(response) if header.is_request() => {
                     let response = response.to_vec();
-                    self.counters.retransmits_in += 1;
+                    self.shared.counters.retransmits_in += 1;
                     self.transmit(local, remote, &response);
                 }
-                _ => self.counters.invalid_spi += 1,
+                _ => self.shared.counters.invalid_spi += 1,
             }
             return;
         };
@@ -93,7 +93,7 @@ impl Endpoint {
         self.with_sa(now, id, |ep, sa| {
             if sa.waiting().is_some() {
                 if !sa.work_mut().keep(datagram, DATAGRAMS_WAITING) {
-                    ep.counters.out_of_order += 1;
+                    ep.shared.counters.out_of_order += 1;
                 }
             } else {
                 ep.on(now, sa, |cx, sa| cx.process(sa, datagram));

@@ -32,18 +32,18 @@ impl Spis {
     // ---- IKE_SAs ----
 
     /// A new id for an IKE_SA.
-    pub(super) fn new_ike_id(&mut self) -> IkeId {
+    pub(crate) fn new_ike_id(&mut self) -> IkeId {
         self.last_ike += 1;
         IkeId(self.last_ike)
     }
 
     /// The IKE_SA that has this SPI of ours.
-    pub(super) fn ike(&self, spi: u64) -> Option<IkeId> {
+    pub(crate) fn ike(&self, spi: u64) -> Option<IkeId> {
         self.ike.get(&spi).copied()
     }
 
     /// Reserves a new SPI for an IKE_SA: never 0, and none that `taken` knows.
-    pub(super) fn new_ike(&mut self, rng: &mut dyn Rng, id: IkeId, taken: impl Fn(u64) -> bool) -> u64 {
+    pub(crate) fn new_ike(&mut self, rng: &mut dyn Rng, id: IkeId, taken: impl Fn(u64) -> bool) -> u64 {
         loop {
             let spi = rng.u64();
             if spi != 0 && !taken(spi) && self.take_ike(spi, id) {
@@ -53,7 +53,7 @@ impl Spis {
     }
 
     /// Reserves this SPI for an IKE_SA. False when it is in use.
-    pub(super) fn take_ike(&mut self, spi: u64, id: IkeId) -> bool {
+    pub(crate) fn take_ike(&mut self, spi: u64, id: IkeId) -> bool {
         match self.ike.entry(spi) {
             Entry::Occupied(_) => false,
             Entry::Vacant(free) => {
@@ -64,21 +64,21 @@ impl Spis {
     }
 
     /// Gives an SPI of an IKE_SA back.
-    pub(super) fn free_ike(&mut self, spi: u64) {
+    pub(crate) fn free_ike(&mut self, spi: u64) {
         self.ike.remove(&spi);
     }
 
     // ---- CHILD_SAs ----
 
     /// A new id for a child.
-    pub(super) fn new_child_id(&mut self) -> ChildId {
+    pub(crate) fn new_child_id(&mut self) -> ChildId {
         self.last_child += 1;
         ChildId(self.last_child)
     }
 
     /// Reserves a new inbound SPI, for ESP or AH. In charon's range, 0xc0000000 to 0xcfffffff: far
     /// from 1 to 255, which are reserved, and easy to tell from the peer's in a log.
-    pub(super) fn new_inbound(&mut self, rng: &mut dyn Rng, id: ChildId) -> Spi {
+    pub(crate) fn new_inbound(&mut self, rng: &mut dyn Rng, id: ChildId) -> Spi {
         loop {
             let spi = Spi(0xc000_0000 | (rng.u32() & 0x0fff_ffff));
             if let Entry::Vacant(free) = self.inbound.entry(spi) {
@@ -89,17 +89,17 @@ impl Spis {
     }
 
     /// The child of an inbound SPI.
-    pub(super) fn inbound(&self, spi: Spi) -> Option<ChildId> {
+    pub(crate) fn inbound(&self, spi: Spi) -> Option<ChildId> {
         self.inbound.get(&spi).copied()
     }
 
     /// Gives an inbound SPI back.
-    pub(super) fn free_inbound(&mut self, spi: Spi) {
+    pub(crate) fn free_inbound(&mut self, spi: Spi) {
         self.inbound.remove(&spi);
     }
 
     /// Gives back what a child has reserved that will not be installed.
-    pub(super) fn free_reserved(&mut self, id: ChildId, spi_in: Spi, cpi_in: Option<u16>) {
+    pub(crate) fn free_reserved(&mut self, id: ChildId, spi_in: Spi, cpi_in: Option<u16>) {
         if self.inbound(spi_in) == Some(id) {
             self.free_inbound(spi_in);
         }
@@ -107,12 +107,12 @@ impl Spis {
     }
 
     /// The child that sends with this SA.
-    pub(super) fn outbound(&self, sa: &SaRef) -> Option<ChildId> {
+    pub(crate) fn outbound(&self, sa: &SaRef) -> Option<ChildId> {
         self.outbound.get(sa).copied()
     }
 
     /// A child has been installed in this IKE_SA.
-    pub(super) fn install(&mut self, id: ChildId, home: IkeId, spi_in: Spi, outbound: SaRef) {
+    pub(crate) fn install(&mut self, id: ChildId, home: IkeId, spi_in: Spi, outbound: SaRef) {
         self.inbound.insert(spi_in, id);
         self.outbound.insert(outbound, id);
         self.homes.insert(id, home);
@@ -120,7 +120,7 @@ impl Spis {
 
     /// The peer of a child has moved, and its outbound SA has another name with it. Nothing changes
     /// when another child has the old name by now.
-    pub(super) fn rename_outbound(&mut self, id: ChildId, before: &SaRef, after: SaRef) {
+    pub(crate) fn rename_outbound(&mut self, id: ChildId, before: &SaRef, after: SaRef) {
         if self.outbound(before) == Some(id) {
             self.outbound.remove(before);
             self.outbound.insert(after, id);
@@ -128,7 +128,7 @@ impl Spis {
     }
 
     /// A child is gone. Its inbound SPI may stay reserved.
-    pub(super) fn remove(&mut self, id: ChildId, outbound: &SaRef) {
+    pub(crate) fn remove(&mut self, id: ChildId, outbound: &SaRef) {
         if self.outbound(outbound) == Some(id) {
             self.outbound.remove(outbound);
         }
@@ -136,12 +136,12 @@ impl Spis {
     }
 
     /// The IKE_SA of a child.
-    pub(super) fn home(&self, id: ChildId) -> Option<IkeId> {
+    pub(crate) fn home(&self, id: ChildId) -> Option<IkeId> {
         self.homes.get(&id).copied()
     }
 
     /// A child has gone over to the successor of its IKE_SA.
-    pub(super) fn move_home(&mut self, id: ChildId, home: IkeId) {
+    pub(crate) fn move_home(&mut self, id: ChildId, home: IkeId) {
         self.homes.insert(id, home);
     }
 
@@ -149,7 +149,7 @@ impl Spis {
 
     /// Reserves a CPI that this child receives under. `None` when hardly any is left: the child
     /// goes without IPComp then.
-    pub(super) fn new_cpi(&mut self, rng: &mut dyn Rng, id: ChildId) -> Option<u16> {
+    pub(crate) fn new_cpi(&mut self, rng: &mut dyn Rng, id: ChildId) -> Option<u16> {
         let count = u32::from(NEGOTIATED.end() - NEGOTIATED.start()) + 1;
         for _ in 0..CPI_DRAWS {
             // Below `count`, so it fits.
@@ -163,7 +163,7 @@ impl Spis {
     }
 
     /// Gives a CPI of this child back.
-    pub(super) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
+    pub(crate) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
         if let Some(cpi) = cpi
             && self.cpis.get(&cpi) == Some(&id)
         {
@@ -172,7 +172,7 @@ impl Spis {
     }
 
     /// Number of entries in each table, by name.
-    pub(super) fn tables(&self) -> [(&'static str, usize); 5] {
+    pub(crate) fn tables(&self) -> [(&'static str, usize); 5] {
         [
             ("IKE SPIs", self.ike.len()),
             ("inbound SPIs", self.inbound.len()),

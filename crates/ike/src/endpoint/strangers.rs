@@ -127,7 +127,7 @@ impl Strangers {
 
 impl Strangers {
     /// Counts a refused request. `proved`: it has brought a cookie, so its address is its own.
-    pub(super) fn refused(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr, proved: bool) {
+    pub(crate) fn refused(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr, proved: bool) {
         self.refused.turn(now);
         self.refused.now = self.refused.now.saturating_add(1);
         if proved {
@@ -138,27 +138,27 @@ impl Strangers {
 
     /// Whether to read a request that has brought its cookie. What is sent in the name of a network
     /// takes nothing from it.
-    pub(super) fn may_compare(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr) -> bool {
+    pub(crate) fn may_compare(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr) -> bool {
         let bucket = self.bucket(rng, from);
         self.refused_of_net.used(now, bucket) < PROVED_REFUSALS_PER_NET
     }
 
     /// True while so many requests are refused that each must bring a cookie before it is compared
     /// with anything.
-    pub(super) fn refuses_many(&mut self, now: Instant) -> bool {
+    pub(crate) fn refuses_many(&mut self, now: Instant) -> bool {
         self.refused.turn(now);
         self.refused.now.max(self.refused.before) >= REFUSALS_PER_SECOND
     }
 
     /// Whether to answer this address that something is refused.
-    pub(super) fn may_answer(&mut self, now: Instant, rng: &mut dyn Rng, to: IpAddr) -> bool {
+    pub(crate) fn may_answer(&mut self, now: Instant, rng: &mut dyn Rng, to: IpAddr) -> bool {
         let bucket = self.bucket(rng, to);
         self.answers.take(now, bucket, ANSWERS_PER_NET)
     }
 
     /// Whether to answer a message of another version. Such a message may come from anywhere, and
     /// nobody waits for the answer.
-    pub(super) fn may_answer_version(&mut self, now: Instant) -> bool {
+    pub(crate) fn may_answer_version(&mut self, now: Instant) -> bool {
         self.versions.turn(now);
         self.versions.now = self.versions.now.saturating_add(1);
         self.versions.now <= u32::from(ANSWERS_PER_NET)
@@ -166,7 +166,7 @@ impl Strangers {
 
     /// Whether to write a line about something that this address has done. Lines that are not
     /// written are counted.
-    pub(super) fn may_write(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr, about: About) -> bool {
+    pub(crate) fn may_write(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr, about: About) -> bool {
         let bucket = self.bucket(rng, from);
         if self.lines_of_net.take(now, bucket, 1) && self.afford(now) {
             return true;
@@ -177,7 +177,7 @@ impl Strangers {
 
     /// Takes the number of lines that were not written: about messages, and about peers that failed
     /// to authenticate themselves.
-    pub(super) fn take_silent(&mut self) -> [u64; 2] {
+    pub(crate) fn take_silent(&mut self) -> [u64; 2] {
         std::mem::take(&mut self.silent)
     }
 }
@@ -188,7 +188,8 @@ mod tests {
     use ironswan_crypto::rng::Seeded;
 
     use super::*;
-    use crate::endpoint::{Endpoint, Options};
+    use crate::endpoint::Endpoint;
+    use crate::endpoint::Options;
     use crate::event::Event;
     use ironswan_keying::{Limits, Protocol, Shared};
 
@@ -226,7 +227,8 @@ mod tests {
     #[test]
     fn lines_come_back_however_often_one_is_asked_for() {
         let (mut e, t0) = endpoint();
-        let afforded = (0..50_000u64).filter(|n| e.strangers.afford(t0 + Duration::from_micros(n * 200)));
+        let afforded =
+            (0..50_000u64).filter(|n| e.shared.strangers.afford(t0 + Duration::from_micros(n * 200)));
         assert_eq!(afforded.count(), (10 * STRANGER_LINES + STRANGER_LINES_BURST - 1) as usize);
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Tickets {
 
 impl Tickets {
     /// A ticket for a command of `parts` parts. With none the command is over already.
-    pub(super) fn open(&mut self, parts: usize) -> Ticket {
+    pub(crate) fn open(&mut self, parts: usize) -> Ticket {
         self.last += 1;
         let ticket = Ticket(self.last);
         if parts > 0 {
@@ -31,7 +31,7 @@ impl Tickets {
 
     /// One part of a command has ended. Returns the event that tells the result of the command when
     /// this was the last part: the first error, if there was one.
-    pub(super) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), Diagnosis>) -> Option<Event> {
+    pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), Diagnosis>) -> Option<Event> {
         let ticket = ticket?;
         let waiting = self.waiting.get_mut(&ticket)?;
         waiting.remaining -= 1;
@@ -46,12 +46,12 @@ impl Tickets {
     }
 
     /// Nobody is told of the end of this command.
-    pub(super) fn forget(&mut self, ticket: Ticket) {
+    pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.waiting.remove(&ticket);
     }
 
     /// Number of commands that are not over.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 }

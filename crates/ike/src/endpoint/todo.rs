@@ -27,7 +27,7 @@ pub(crate) enum Todo {
 
 /// The attempts for one tunnel that are under way.
 pub(crate) struct Race {
-    pub(super) members: BTreeSet<IkeId>,
+    pub(crate) members: BTreeSet<IkeId>,
     /// The attempt of the last address that was begun.
-    pub(super) last: u32,
+    pub(crate) last: u32,
 }

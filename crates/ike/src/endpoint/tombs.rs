@@ -18,12 +18,12 @@ pub(crate) struct Tombs {
 
 impl Tombs {
     /// True when an answer is kept under this SPI.
-    pub(super) fn knows(&self, spi: u64) -> bool {
+    pub(crate) fn knows(&self, spi: u64) -> bool {
         self.by_spi.contains_key(&spi)
     }
 
     /// Keeps the last answer of an IKE_SA that ends.
-    pub(super) fn bury(&mut self, now: Instant, spi: u64, window: &Window) {
+    pub(crate) fn bury(&mut self, now: Instant, spi: u64, window: &Window) {
         let Some((request, response)) = window.last() else { return };
         if self.order.len() == LAST_ANSWERS
             && let Some((_, oldest)) = self.order.pop_front()
@@ -35,12 +35,12 @@ impl Tombs {
     }
 
     /// The answer to this request, if it is the last one that had an answer under this SPI.
-    pub(super) fn answer(&self, spi: u64, request: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn answer(&self, spi: u64, request: &[u8]) -> Option<&[u8]> {
         self.by_spi.get(&spi).filter(|(d, _)| *d == digest(request)).map(|(_, response)| response.as_slice())
     }
 
     /// Forgets answers whose time is over.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(&(at, spi)) = self.order.front()
             && at <= now
         {
@@ -50,7 +50,7 @@ impl Tombs {
     }
 
     /// When the next answer is forgotten.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.order.front().map(|(at, _)| *at)
     }
 }

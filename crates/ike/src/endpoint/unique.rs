@@ -8,9 +8,9 @@ use std::time::Instant;
 use ironswan_wire::id::Identity;
 
 use super::close::remove_from;
-use super::lifecycle::names_in_work;
 use super::{Close, Endpoint};
 use crate::child::Child;
+use crate::context::lifecycle::names_in_work;
 use crate::event::{IkeId, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
@@ -30,7 +30,7 @@ impl Endpoint {
     /// An IKE_SA is established: it is found by its identities from now on.
     pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
         let Some(ids) = identities(sa) else { return };
-        self.peers.add_sa(&ids.1, sa.id());
+        self.shared.peers.add_sa(&ids.1, sa.id());
         self.by_ids.entry(ids).or_default().insert(sa.id());
     }
 
@@ -38,12 +38,12 @@ impl Endpoint {
     pub(crate) fn forget_identities(&mut self, sa: &IkeSa) {
         let Some(ids) = identities(sa) else { return };
         remove_from(&mut self.by_ids, &ids, sa.id());
-        self.peers.remove_sa(&ids.1, sa.id());
+        self.shared.peers.remove_sa(&ids.1, sa.id());
     }
 
     /// Decides whether the peer, which has just been authenticated, gets this IKE_SA, and ends the
     /// IKE_SAs that the new one replaces. The error says why the peer does not get it.
-    pub(super) fn admit(
+    pub(crate) fn admit(
         &mut self,
         now: Instant,
         sa: &mut IkeSa,
@@ -57,7 +57,7 @@ impl Endpoint {
         if !sa.is_initiator()
             && let Some(why) = self.make_room(now, sa, peer, &leaving)
         {
-            self.counters.id_refused += 1;
+            self.shared.counters.id_refused += 1;
             return Err(why.into());
         }
         self.end_replaced(now, sa, peer, leaving);
@@ -101,10 +101,10 @@ impl Endpoint {
     /// Describes the IKE_SAs of a peer that may have reached its limit, and has policy choose.
     fn room_for(&self, now: Instant, new: &IkeSa, peer: &Identity, leaving: &Leaving) -> Room {
         let (max, peer) = (self.limits().ike_sa_max_per_id, peer.folded());
-        if !contact::is_full(self.peers.sas(&peer).len(), max) {
+        if !contact::is_full(self.shared.peers.sas(&peer).len(), max) {
             return Room::Enough;
         }
-        let present = self.peers.sas(&peer).filter_map(|id| self.sas.get(&id)).map(|sa| Present {
+        let present = self.shared.peers.sas(&peer).filter_map(|id| self.sas.get(&id)).map(|sa| Present {
             id: sa.id(),
             stays: stands(sa) && !sa.work().queued().any(|t| matches!(t, Task::DeleteIke(_))),
             silent: now.saturating_duration_since(sa.signs().last_in),
@@ -162,7 +162,7 @@ impl Endpoint {
     /// initiator of the one with the lower SPI deletes that one. Both sides know both SPIs, so they
     /// agree without a word. A peer that knows nothing of this is given some time, then (`late`)
     /// its IKE_SA is deleted from here.
-    pub(super) fn collapse(&mut self, now: Instant, id: IkeId, late: bool) {
+    pub(crate) fn collapse(&mut self, now: Instant, id: IkeId, late: bool) {
         let Some(sa) = self.sas.get(&id) else { return };
         if !contact::counts_identities(sa.conn().unique) || !settled(sa) {
             return;
@@ -206,7 +206,7 @@ impl Endpoint {
         }
         if !loser.is_initiator() && !late {
             let id = loser.id();
-            return self.timers.set(Timer::Twin(id), now + TWIN_DELETE);
+            return self.shared.timers.set(Timer::Twin(id), now + TWIN_DELETE);
         }
         let line =
             format!("both sides have initiated, IKE_SA {} stays and {} goes", winner.name(), loser.name());

@@ -12,44 +12,44 @@ use crate::timer::{Timer, Timers};
 impl Endpoint {
     /// Number of entries in every table that a peer, a command or time may fill, by name. Stored
     /// answers of IKE_SAs that are gone are not counted: time takes them out.
-    pub(super) fn sizes(&self) -> Vec<(&'static str, usize)> {
+    pub(crate) fn sizes(&self) -> Vec<(&'static str, usize)> {
         let mut tables = vec![
             ("IKE_SAs", self.sas.len()),
             ("IKE_SAs by connection", self.by_conn.len()),
             ("IKE_SAs by identities", self.by_ids.len()),
-            ("identities of peers", self.peers.len()),
+            ("identities of peers", self.shared.peers.len()),
             ("races", self.races.len()),
             ("half-open IKE_SAs", self.half_open.count()),
             ("IKE_SA_INIT requests", self.half_open.requests()),
             ("addresses of half-open IKE_SAs", self.half_open.addresses()),
-            ("own values under way", self.own.len()),
-            ("old inbound SAs", self.old_inbound.len()),
-            ("policies", self.spd.len()),
-            ("things to do", self.todo.len()),
-            ("tickets", self.tickets.len()),
-            ("requests outside", self.outbox.waiting()),
+            ("own values under way", self.shared.own.len()),
+            ("old inbound SAs", self.shared.old_inbound.len()),
+            ("policies", self.shared.spd.len()),
+            ("things to do", self.shared.todo.len()),
+            ("tickets", self.shared.tickets.len()),
+            ("requests outside", self.shared.outbox.waiting()),
             ("requests kept for the next attempt", self.unanswered.len()),
-            ("reports", self.outbox.reports()),
-            ("timers", self.timers.len()),
+            ("reports", self.shared.outbox.reports()),
+            ("timers", self.shared.timers.len()),
         ];
-        tables.extend(self.spis.tables());
+        tables.extend(self.shared.spis.tables());
         tables
     }
 
     pub(crate) fn snapshot(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {
-        snapshot(&self.timers, now, sa)
+        snapshot(&self.shared.timers, now, sa)
     }
 }
 
 /// A snapshot of an IKE_SA with its children.
-pub(super) fn snapshot(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
+pub(crate) fn snapshot(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
     let mut info = snapshot_without_children(timers, now, sa);
     info.children = sa.children().map(|c| child_snapshot(timers, now, c)).collect();
     info
 }
 
 /// A snapshot of an IKE_SA without its children.
-pub(super) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
+pub(crate) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeSa) -> IkeSaInfo {
     let left = |timer| timers.get(timer).map(|at| at.saturating_duration_since(now));
     let mut tasks_active: Vec<_> = sa.work().active().into_iter().map(|a| a.task.name()).collect();
     let mut tasks_passive = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeS
 }
 
 /// A snapshot of a child.
-pub(super) fn child_snapshot(timers: &Timers, now: Instant, c: &Child) -> ChildSaInfo {
+pub(crate) fn child_snapshot(timers: &Timers, now: Instant, c: &Child) -> ChildSaInfo {
     let left = |timer| timers.get(timer).map(|at| at.saturating_duration_since(now));
     ChildSaInfo {
         id: c.id,

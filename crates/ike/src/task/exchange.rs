@@ -1,7 +1,7 @@
 //! An exchange while it waits for work outside.
 
 use super::state::{NewChild, Task};
-use crate::endpoint::Context;
+use crate::context::Context;
 use crate::event::Completion;
 use crate::sa::IkeSa;
 

@@ -8,7 +8,8 @@ use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::Spi;
 
 use super::state::Task;
-use crate::endpoint::{Context, Pending};
+use crate::context::Context;
+use crate::endpoint::Pending;
 use crate::event::{IkeState, Level, Request};
 use crate::sa::IkeSa;
 use crate::timer::Timer;

@@ -18,7 +18,7 @@ use ironswan_wire::sadb::Spi;
 use super::create_child::{Answered, sas};
 use super::delete::closed_by_peer;
 use super::state::{ChildCollision, DeleteChild, NewChild, Task};
-use crate::endpoint::Context;
+use crate::context::Context;
 use crate::event::{ChildId, ChildState, Level};
 use crate::keymat::ChildKeys;
 use crate::sa::IkeSa;

@@ -21,7 +21,7 @@ use super::exchange::Exchange;
 use super::rekey_child::has_lowest;
 use super::sa_init::log_keys;
 use super::state::{DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
-use crate::endpoint::{Context, Effect};
+use crate::context::{Context, Effect};
 use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request, SharedSecret};
 use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};

@@ -18,7 +18,8 @@ use ironswan_keying::diagnosis::{Forgery, KeyExchange};
 use ironswan_wire::iana::NotifyType;
 
 use super::state::{NewChild, Task};
-use crate::endpoint::{Close, Context, Effect};
+use crate::context::{Context, Effect};
+use crate::endpoint::Close;
 use crate::event::{ChildId, Level};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;

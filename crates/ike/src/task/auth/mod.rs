@@ -35,7 +35,7 @@ use ironswan_wire::ike::payload::{Auth as AuthPayload, Id};
 use crate::auth::psk::Psk;
 use crate::auth::signature::{Keys, Signer};
 use crate::auth::{Prover, Step, Verifier, signed_octets};
-use crate::endpoint::Context;
+use crate::context::Context;
 use crate::event::Completion;
 use crate::sa::IkeSa;
 use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};

@@ -7,8 +7,46 @@
 //!    ▲                  │    └─ Others: a few answers about other IKE_SAs
 //!    └── carry_out ◀─ Effect, in order: whatever concerns the table or another IKE_SA
 //! ```
-//! Not here: how the endpoint carries effects out (`effects`), and the answers about other IKE_SAs
-//! (`others`).
+//! An IKE_SA does more than its exchanges: it takes messages in, sends, and tells the packet engine
+//! about its children. The files below do that. Nothing here names the endpoint or sees another
+//! IKE_SA.
+//!
+//! Not here: how the endpoint carries effects out (`endpoint/effects`), and the answers about other
+//! IKE_SAs (`endpoint/others`).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `admit` | limits on the cost of senders that nobody has authenticated |
+//! | `close` | tasks and children of an IKE_SA that ends |
+//! | `failure` | lines and notifications of a diagnosis |
+//! | `initiate` | from the wish for an IKE_SA to IKE_SA_INIT |
+//! | `install` | tells the packet engine about CHILD_SAs |
+//! | `lifecycle` | the queue of tasks, establishment, heirs |
+//! | `load` | a child follows the connection that is loaded |
+//! | `peer_limits` | limits for each authenticated identity |
+//! | `process` | messages of one IKE_SA, from the datagram to the task |
+//! | `race` | when another address of the peer is asked as well |
+//! | `roam` | one IKE_SA while our own addresses and routes change |
+//! | `select` | asks policy which connection a peer belongs to |
+//! | `send` | makes and queues messages |
+//! | `timeout` | work when a timer fires |
+
+mod admit;
+mod close;
+pub(crate) mod failure;
+pub(crate) mod initiate;
+pub(crate) mod install;
+pub(crate) mod lifecycle;
+mod load;
+mod peer_limits;
+mod process;
+mod race;
+pub(crate) mod roam;
+mod select;
+mod send;
+mod timeout;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,23 +55,17 @@ use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
 use ironswan_wire::sadb::Spi;
 
-use super::old_inbound::OldInbounds;
-use super::outbox::{Outbox, Pending};
-use super::own::OwnValues;
-use super::peers::Peers;
-use super::spd::Spd;
-use super::spis::Spis;
-use super::strangers::Strangers;
-use super::tickets::Tickets;
-use super::todo::Todo;
-use super::tombs::Tombs;
 use crate::child::{Agreed, Child};
 use crate::counters::Counters;
+use crate::endpoint::outbox::Pending;
+use crate::endpoint::shared::Shared;
+use crate::endpoint::todo::Todo;
 use crate::event::{ChildId, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Ticket};
 use crate::init::Init;
+use crate::options::Options;
 use crate::sa::IkeSa;
 use crate::task::{NewChild, Task};
-use crate::timer::{Timer, Timers};
+use crate::timer::Timer;
 use ironswan_keying::choices::way::Addresses;
 use ironswan_keying::{Close, Diagnosis, Limits, Policy, Ports, Report, jitter};
 
@@ -100,55 +132,57 @@ pub(crate) enum Effect {
 /// Effects that wait to be carried out.
 pub(crate) type Effects = VecDeque<Effect>;
 
+/// Settings that every IKE_SA reads and none changes.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings<'a> {
+    pub options: Options,
+    pub policy: &'a dyn Policy,
+    pub limits: &'a Limits,
+    /// Our addresses, once we have been told.
+    pub addresses: &'a Addresses,
+}
+
 /// The surroundings of one IKE_SA while it works.
 pub(crate) struct Context<'a> {
-    pub(super) now: Instant,
-    pub(super) keylog: bool,
-    pub(super) ports: Ports,
-    pub(super) policy: &'a dyn Policy,
-    pub(super) limits: &'a Limits,
-    pub(super) addresses: &'a Addresses,
-    pub(super) others: &'a dyn Others,
-    pub(super) effects: &'a mut Effects,
-    pub(super) todo: &'a mut VecDeque<Todo>,
-
-    pub(super) rng: &'a mut dyn Rng,
-    pub(super) timers: &'a mut Timers,
-    pub(super) counters: &'a mut Counters,
-    pub(super) outbox: &'a mut Outbox,
-    pub(super) tickets: &'a mut Tickets,
-
-    pub(super) spis: &'a mut Spis,
-    pub(super) spd: &'a mut Spd,
-    pub(super) old_inbound: &'a mut OldInbounds,
-    pub(super) own: &'a mut OwnValues,
-    pub(super) peers: &'a mut Peers,
-    pub(super) strangers: &'a mut Strangers,
-    pub(super) tombs: &'a mut Tombs,
+    now: Instant,
+    settings: Settings<'a>,
+    others: &'a dyn Others,
+    effects: &'a mut Effects,
+    shared: &'a mut Shared,
 }
 
 impl<'a> Context<'a> {
+    pub(crate) fn new(
+        now: Instant,
+        settings: Settings<'a>,
+        others: &'a dyn Others,
+        effects: &'a mut Effects,
+        shared: &'a mut Shared,
+    ) -> Self {
+        Self { now, settings, others, effects, shared }
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
     /// Policy: which connection, which secret, and whether an identity may stand.
     pub(crate) fn policy(&self) -> &'a dyn Policy {
-        self.policy
+        self.settings.policy
     }
 
     pub(crate) fn limits(&self) -> &'a Limits {
-        self.limits
+        self.settings.limits
     }
 
     /// Our UDP ports.
     pub(crate) fn ports(&self) -> Ports {
-        self.ports
+        self.settings.options.ports
     }
 
     /// True when keys go to the key log.
     pub(crate) fn logs_keys(&self) -> bool {
-        self.keylog
+        self.settings.options.keylog
     }
 
     /// Answers about other IKE_SAs.
@@ -157,7 +191,7 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn counters(&mut self) -> &mut Counters {
-        self.counters
+        &mut self.shared.counters
     }
 
     // ---- the end of the exchange ----
@@ -174,6 +208,11 @@ impl<'a> Context<'a> {
         self.effects.push_back(effect);
     }
 
+    /// Puts work with another IKE_SA off until this one is back in its place.
+    pub(crate) fn put_off(&mut self, todo: Todo) {
+        self.shared.todo.push_back(todo);
+    }
+
     /// A command has been obeyed. It is told after the effects so far.
     pub(crate) fn obeyed(&mut self, ticket: Option<Ticket>) {
         self.effects.extend(ticket.map(Effect::Done));
@@ -182,12 +221,12 @@ impl<'a> Context<'a> {
     // ---- messages to the driver and to policy ----
 
     pub(crate) fn emit(&mut self, event: Event) {
-        self.outbox.emit(event);
+        self.shared.outbox.emit(event);
     }
 
     /// A line about this IKE_SA.
     pub(crate) fn log(&mut self, level: Level, sa: &IkeSa, text: impl Into<String>) {
-        self.outbox.emit(line(level, sa, text));
+        self.shared.outbox.emit(line(level, sa, text));
     }
 
     /// A line about no IKE_SA.
@@ -197,61 +236,61 @@ impl<'a> Context<'a> {
     }
 
     /// Reports to policy.
-    pub(super) fn report(&mut self, report: Report) {
-        self.outbox.report(report);
+    pub(crate) fn report(&mut self, report: Report) {
+        self.shared.outbox.report(report);
     }
 
     /// One of the ticket's things has ended.
     pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), Diagnosis>) {
-        self.outbox.extend(self.tickets.done(ticket, result));
+        self.shared.outbox.extend(self.shared.tickets.done(ticket, result));
     }
 
     /// Asks outside, and remembers who asked.
     pub(crate) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
-        self.counters.count_request(&request);
-        self.outbox.ask(who, request)
+        self.shared.counters.count_request(&request);
+        self.shared.outbox.ask(who, request)
     }
 
     /// Nobody waits for the answer any more.
-    pub(super) fn forget_request(&mut self, id: RequestId) {
-        self.outbox.forget(id);
+    pub(crate) fn forget_request(&mut self, id: RequestId) {
+        self.shared.outbox.forget(id);
     }
 
     // ---- timers ----
 
     pub(crate) fn set_timer(&mut self, timer: Timer, at: Instant) {
-        self.timers.set(timer, at);
+        self.shared.timers.set(timer, at);
     }
 
     pub(crate) fn cancel_timer(&mut self, timer: Timer) {
-        self.timers.cancel(timer);
+        self.shared.timers.cancel(timer);
     }
 
     /// True when this timer runs.
     pub(crate) fn has_timer(&self, timer: Timer) -> bool {
-        self.timers.get(timer).is_some()
+        self.shared.timers.get(timer).is_some()
     }
 
     /// `time` less a random part of `rand`, and never less than a tenth of it.
     pub(crate) fn less_jitter(&mut self, time: Duration, rand: Duration) -> Duration {
-        jitter::less(&mut self.rng, time, rand)
+        jitter::less(&mut self.shared.rng, time, rand)
     }
 
     /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.
     pub(crate) fn soon(&mut self) -> Duration {
-        jitter::busy_pause(&mut self.rng)
+        jitter::busy_pause(&mut self.shared.rng)
     }
 
     /// Time for which a request is retransmitted until the peer is given up.
     pub(crate) fn retransmission_span(&self) -> Duration {
-        (0..=self.limits.retransmit_tries).map(|n| self.limits.retransmit_delay(n)).sum()
+        (0..=self.settings.limits.retransmit_tries).map(|n| self.settings.limits.retransmit_delay(n)).sum()
     }
 
     /// Time to wait for an answer to the `n`th retransmission (0: the first transmission) of this
     /// IKE_SA. An attempt that begins by itself may be one of hundreds that began at the same
     /// moment and get no answer: up to a tenth less, so that they do not all send at once for ever.
     pub(crate) fn until_retransmit(&mut self, sa: &IkeSa, n: u32) -> Duration {
-        let delay = self.limits.retransmit_delay(n);
+        let delay = self.settings.limits.retransmit_delay(n);
         if sa.attempt().automatic && !sa.is_up() { self.less_jitter(delay, delay / 10) } else { delay }
     }
 
@@ -260,82 +299,82 @@ impl<'a> Context<'a> {
     /// Random bytes.
     pub(crate) fn random(&mut self, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
-        self.rng.fill(&mut out);
+        self.shared.rng.fill(&mut out);
         out
     }
 
     /// Reserves an id and an SPI for a new IKE_SA.
     pub(crate) fn new_ike(&mut self) -> (IkeId, u64) {
-        let id = self.spis.new_ike_id();
+        let id = self.shared.spis.new_ike_id();
         (id, self.new_ike_spi(id))
     }
 
     /// Reserves an IKE SPI.
     pub(crate) fn new_ike_spi(&mut self, id: IkeId) -> u64 {
-        let tombs = &self.tombs;
-        self.spis.new_ike(&mut self.rng, id, |spi| tombs.knows(spi))
+        let tombs = &self.shared.tombs;
+        self.shared.spis.new_ike(&mut self.shared.rng, id, |spi| tombs.knows(spi))
     }
 
     /// True when this is an IKE SPI of ours that is in use.
     pub(crate) fn knows_ike_spi(&self, spi: u64) -> bool {
-        self.spis.ike(spi).is_some()
+        self.shared.spis.ike(spi).is_some()
     }
 
     /// Gives an IKE SPI back.
     pub(crate) fn free_ike_spi(&mut self, spi: u64) {
-        self.spis.free_ike(spi);
+        self.shared.spis.free_ike(spi);
     }
 
     /// Reserves an id and an inbound SPI for a child.
     pub(crate) fn new_child(&mut self) -> (ChildId, Spi) {
-        let id = self.spis.new_child_id();
-        (id, self.spis.new_inbound(&mut self.rng, id))
+        let id = self.shared.spis.new_child_id();
+        (id, self.shared.spis.new_inbound(&mut self.shared.rng, id))
     }
 
     /// Reserves a CPI for a child; [`Self::free_cpi`] gives it back. `None`: the child goes without
     /// IPComp.
     pub(crate) fn new_cpi(&mut self, id: ChildId) -> Option<u16> {
-        self.spis.new_cpi(&mut self.rng, id)
+        self.shared.spis.new_cpi(&mut self.shared.rng, id)
     }
 
     /// Gives a CPI of this child back.
     pub(crate) fn free_cpi(&mut self, id: ChildId, cpi: Option<u16>) {
-        self.spis.free_cpi(id, cpi);
+        self.shared.spis.free_cpi(id, cpi);
     }
 
     /// Gives back the numbers that a child which will not be has reserved.
     pub(crate) fn abandon(&mut self, child: &NewChild) {
-        self.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
+        self.shared.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
     }
 
     // ---- our own values under way ----
 
     /// Remembers the nonce and public values that we send for this IKE_SA.
     pub(crate) fn own(&mut self, init: &Init, initiator: bool) {
-        self.own.add(init, initiator);
+        self.shared.own.add(init, initiator);
     }
 
     /// Forgets the values of an IKE_SA whose peer is authenticated, or that is gone.
     pub(crate) fn disown(&mut self, init: &Init, initiator: bool) {
-        self.own.remove(init, initiator);
+        self.shared.own.remove(init, initiator);
     }
 
     /// True when we are sending this nonce or public value ourselves.
     pub(crate) fn is_own(&self, value: &[u8]) -> bool {
-        self.own.has(value)
+        self.shared.own.has(value)
     }
 
     /// Keeps the last answer of an IKE_SA that is going.
     pub(crate) fn bury(&mut self, sa: &IkeSa) {
-        self.tombs.bury(self.now, sa.our_spi(), sa.work().window());
-        if let Some(at) = self.tombs.due() {
-            self.timers.set(Timer::Tombs, at);
+        self.shared.tombs.bury(self.now, sa.our_spi(), sa.work().window());
+        if let Some(at) = self.shared.tombs.due() {
+            self.shared.timers.set(Timer::Tombs, at);
         }
     }
 }
 
 /// The event of a line about this IKE_SA.
-pub(super) fn line(level: Level, sa: &IkeSa, text: impl Into<String>) -> Event {
+pub(crate) fn line(level: Level, sa: &IkeSa, text: impl Into<String>) -> Event {
     let conn = (!sa.conn().name.is_empty()).then(|| sa.conn().name.clone());
     Event::Log { level, conn, ike: Some(sa.id()), text: text.into(), why: None }
 }

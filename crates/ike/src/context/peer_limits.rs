@@ -1,8 +1,8 @@
 //! Limits for each authenticated identity, on all of its IKE_SAs together.
 
-use super::context::Context;
-use super::unique::identities;
+use super::Context;
 use crate::child::Child;
+use crate::endpoint::unique::identities;
 use crate::sa::IkeSa;
 use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{KEX_PER_ID, PIECES_PER_ID};
@@ -11,21 +11,21 @@ impl Context<'_> {
     /// A child of this IKE_SA has been installed (true) or has gone.
     pub(crate) fn count_child(&mut self, sa: &IkeSa, child: &Child, more: bool) {
         if let Some((_, peer)) = identities(sa) {
-            self.peers.count_child(&peer, child.selectors().pieces(), more);
+            self.shared.peers.count_child(&peer, child.selectors().pieces(), more);
         }
     }
 
     /// A key exchange that the peer of this IKE_SA has asked for begins to wait (true) or is over.
-    pub(super) fn count_computing(&mut self, sa: &IkeSa, more: bool) {
+    pub(crate) fn count_computing(&mut self, sa: &IkeSa, more: bool) {
         if let Some((_, peer)) = identities(sa) {
-            self.peers.count_computing(&peer, more);
+            self.shared.peers.count_computing(&peer, more);
         }
     }
 
     /// True when the peer of this IKE_SA has asked for so many key exchanges, on all of its IKE_SAs
     /// together, that another has to wait until some are done.
     pub(crate) fn computes_enough(&self, sa: &IkeSa) -> bool {
-        identities(sa).is_some_and(|(_, peer)| self.peers.computing(&peer) >= KEX_PER_ID)
+        identities(sa).is_some_and(|(_, peer)| self.shared.peers.computing(&peer) >= KEX_PER_ID)
     }
 
     /// Why the peer gets no child besides those that it has.
@@ -36,14 +36,14 @@ impl Context<'_> {
             return Some(KeyExchange::ChildLimit { holder, children: max, setting });
         }
         let (_, peer) = identities(sa)?;
-        let children = self.peers.children(&peer);
+        let children = self.shared.peers.children(&peer);
         let (holder, setting) = (format!("'{peer}'"), "child_sa_max_per_id");
         (all > 0 && children >= all).then_some(KeyExchange::ChildLimit { holder, children, setting })
     }
 
     /// Into how many more pieces the peer may cut the selectors of its children.
     pub(crate) fn pieces_left(&self, sa: &IkeSa) -> usize {
-        let pieces = identities(sa).map_or(0, |(_, peer)| self.peers.pieces(&peer));
+        let pieces = identities(sa).map_or(0, |(_, peer)| self.shared.peers.pieces(&peer));
         PIECES_PER_ID.saturating_sub(pieces)
     }
 }

@@ -9,7 +9,7 @@ use ironswan_wire::iana::AuthMethod;
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::IkeSuite;
 
-use super::context::{Context, Effect};
+use super::{Context, Effect};
 use crate::sa::IkeSa;
 
 impl Context<'_> {

@@ -17,12 +17,12 @@ use ironswan_wire::sadb::{
 };
 use ironswan_wire::selector::AddrRange;
 
-use super::context::{Context, Effect};
-use super::old_inbound::OldInbound;
-use super::spd::{Narrowed, Spd};
-use super::todo::Todo;
-use super::view;
+use super::{Context, Effect};
 use crate::child::{Agreed, Child};
+use crate::endpoint::old_inbound::OldInbound;
+use crate::endpoint::spd::{Narrowed, Spd};
+use crate::endpoint::todo::Todo;
+use crate::endpoint::view;
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
 use crate::sa::IkeSa;
@@ -138,13 +138,13 @@ impl Context<'_> {
         );
         let agreed_ts = (agreed.local_ts.clone(), agreed.remote_ts.clone());
         let selectors = Narrowed { configured, agreed: agreed_ts };
-        let shared = new.reqid.or_else(|| self.spd.trap_reqid(&sa.conn().name, &new.config.name));
+        let shared = new.reqid.or_else(|| self.shared.spd.trap_reqid(&sa.conn().name, &new.config.name));
         let reqid = match shared {
             Some(reqid) => {
-                self.spd.share(&selectors, reqid);
+                self.shared.spd.share(&selectors, reqid);
                 reqid
             }
-            None => self.spd.reqid(&selectors, new.config.reqid),
+            None => self.shared.spd.reqid(&selectors, new.config.reqid),
         };
         let udp_encap = sa.nat().encap();
         let (ours, theirs) = if new.initiator {
@@ -176,7 +176,7 @@ impl Context<'_> {
         };
         let inbound = add(Direction::In, new.spi_in, theirs, lifetimes[0]);
         let outbound = Box::new(add(Direction::Out, new.spi_out, ours, lifetimes[1]));
-        if self.keylog {
+        if self.settings.options.keylog {
             for (spi, src, dst, keys) in
                 [(new.spi_in, sa.remote(), sa.local(), theirs), (new.spi_out, sa.local(), sa.remote(), ours)]
             {
@@ -220,12 +220,14 @@ impl Context<'_> {
             self.sadb(Command::SaAdd(outbound));
             child.out_installed = true;
         }
-        for p in policies(self.spd, &sa.conn().name, &child.config, Action::Protect(reqid), &selectors) {
-            if let Some(command) = self.spd.add(p) {
+        for p in
+            policies(&self.shared.spd, &sa.conn().name, &child.config, Action::Protect(reqid), &selectors)
+        {
+            if let Some(command) = self.shared.spd.add(p) {
                 self.sadb(command);
             }
         }
-        self.spis.install(child.id, sa.id(), child.spi_in, name);
+        self.shared.spis.install(child.id, sa.id(), child.spi_in, name);
         self.count_child(sa, &child, true);
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
@@ -238,10 +240,10 @@ impl Context<'_> {
         let c = &child.config;
         if !c.rekey_time.is_zero() {
             let at = self.now + self.less_jitter(c.rekey_time, c.rand_time);
-            self.timers.set(Timer::RekeyChild(child.id), at);
+            self.shared.timers.set(Timer::RekeyChild(child.id), at);
         }
         if !c.life_time.is_zero() {
-            self.timers.set(Timer::LifeChild(child.id), self.now + c.life_time);
+            self.shared.timers.set(Timer::LifeChild(child.id), self.now + c.life_time);
         }
     }
 
@@ -251,7 +253,7 @@ impl Context<'_> {
     fn less_random(&mut self, l: Lifetime) -> Lifetime {
         let mut less = |soft: u64, hard: u64| {
             let room = hard.saturating_sub(soft).min(soft / 2);
-            soft - jitter::below(&mut self.rng, room.saturating_add(1))
+            soft - jitter::below(&mut self.shared.rng, room.saturating_add(1))
         };
         let soft_bytes = less(l.soft_bytes, l.hard_bytes);
         Lifetime { soft_bytes, soft_packets: less(l.soft_packets, l.hard_packets), ..l }
@@ -284,7 +286,7 @@ impl Context<'_> {
             child.announced = true;
             self.count_up(&conn.name, child);
             self.emit(Event::ChildUp { ike: sa.id(), child: id });
-            self.todo.push_back(Todo::Collapse(sa.id()));
+            self.shared.todo.push_back(Todo::Collapse(sa.id()));
         }
         // The configuration of the child may have changed meanwhile.
         self.catch_up(sa, id);
@@ -299,7 +301,7 @@ impl Context<'_> {
     }
 
     /// Reports to policy that a child carries its tunnel no more.
-    pub(super) fn count_gone(&mut self, conn: &str, child: &mut Child) {
+    pub(crate) fn count_gone(&mut self, conn: &str, child: &mut Child) {
         if std::mem::take(&mut child.counted) {
             let child = Some(child.config.name.clone());
             self.report(Report::Gone { conn: conn.to_owned(), child });
@@ -309,9 +311,10 @@ impl Context<'_> {
     /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes
     /// when the new one's is there.
     pub(crate) fn replace_child(&mut self, sa: &mut IkeSa, old: ChildId, new: ChildId) {
-        let snapshot = sa.child(old).map(|c| Box::new(view::child_snapshot(self.timers, self.now, c)));
+        let snapshot =
+            sa.child(old).map(|c| Box::new(view::child_snapshot(&self.shared.timers, self.now, c)));
         let out_stands = sa.child(new).is_some_and(|c| c.out_installed);
-        self.timers.cancel(Timer::Redundant(new));
+        self.shared.timers.cancel(Timer::Redundant(new));
         let conn = sa.conn().clone();
         if let Some(child) = sa.child_mut(new) {
             child.redundant_to = None;
@@ -341,8 +344,8 @@ impl Context<'_> {
         if out_stands && child.out_installed {
             self.remove_outbound(sa, old);
         }
-        self.timers.cancel(Timer::RekeyChild(old));
-        self.counters.child_rekey += 1;
+        self.shared.timers.cancel(Timer::RekeyChild(old));
+        self.shared.counters.child_rekey += 1;
         if let Some(old) = snapshot {
             self.emit(Event::ChildRekeyed { ike: sa.id(), old, new });
         }
@@ -367,41 +370,41 @@ impl Context<'_> {
         // A successor that has been rekeyed itself has one of its own; one that was closed leaves
         // nothing to wait for.
         let heir = child.replaced_by.filter(|_| !sa.is_dead()).and_then(|heir| {
-            let next = self.old_inbound.heir(heir);
+            let next = self.shared.old_inbound.heir(heir);
             next.or(sa.has_child(heir).then_some(heir))
         });
         for timer in Timer::of_child(id) {
-            self.timers.cancel(timer);
+            self.shared.timers.cancel(timer);
         }
         let remote = sa.remote().ip();
         let (inbound, outbound) = (child.sa_ref(Direction::In, remote), child.sa_ref(Direction::Out, remote));
         if let Some(heir) = heir {
-            self.old_inbound.pass_on(id, heir);
-            self.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed.cpi_in });
-            self.timers.set(Timer::OldInbound(id), self.now + self.limits().delete_rekeyed_delay);
+            self.shared.old_inbound.pass_on(id, heir);
+            self.shared.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed.cpi_in });
+            self.shared.timers.set(Timer::OldInbound(id), self.now + self.limits().delete_rekeyed_delay);
         } else {
-            for before in self.old_inbound.of(id) {
-                self.timers.cancel(Timer::OldInbound(before));
+            for before in self.shared.old_inbound.of(id) {
+                self.shared.timers.cancel(Timer::OldInbound(before));
                 self.drop_old_inbound(before);
             }
-            self.spis.free_inbound(child.spi_in);
+            self.shared.spis.free_inbound(child.spi_in);
             self.free_cpi(id, child.agreed.cpi_in);
             self.sadb(Command::SaDelete(inbound));
         }
         if child.out_installed {
             self.sadb(Command::SaDelete(outbound));
         }
-        self.spis.remove(id, &outbound);
+        self.shared.spis.remove(id, &outbound);
         let (selectors, action) = (child.selectors(), Action::Protect(child.reqid));
-        for p in policies(self.spd, &sa.conn().name, &child.config, action, &selectors) {
-            if let Some(command) = self.spd.remove(&p) {
+        for p in policies(&self.shared.spd, &sa.conn().name, &child.config, action, &selectors) {
+            if let Some(command) = self.shared.spd.remove(&p) {
                 self.sadb(command);
             }
         }
-        self.spd.release(&selectors, child.reqid);
+        self.shared.spd.release(&selectors, child.reqid);
         if child.announced && child.replaced_by.is_none() {
-            let mut info = view::snapshot_without_children(self.timers, self.now, sa);
-            let mut gone = view::child_snapshot(self.timers, self.now, &child);
+            let mut info = view::snapshot_without_children(&self.shared.timers, self.now, sa);
+            let mut gone = view::child_snapshot(&self.shared.timers, self.now, &child);
             gone.state = ChildState::Deleting;
             info.children.push(gone);
             self.emit(Event::ChildDown { ike: Box::new(info) });
@@ -424,8 +427,8 @@ impl Context<'_> {
     /// anew and does not know the old one any more, which sends no more. An SA is known by its
     /// name, so that the end of one would be that of the other.
     fn take_outbound(&mut self, name: &SaRef) {
-        let Some(child) = self.spis.outbound(name) else { return };
-        let Some(ike) = self.spis.home(child) else { return };
+        let Some(child) = self.shared.spis.outbound(name) else { return };
+        let Some(ike) = self.shared.spis.home(child) else { return };
         let Some((conn, installed)) = self.others.sender(ike, child) else { return };
         let text = format!("the peer uses SPI {} again, not sending on the CHILD_SA that had it", name.spi);
         self.emit(Event::Log { level: Level::Warn, conn: Some(conn), ike: Some(ike), text, why: None });
@@ -437,8 +440,8 @@ impl Context<'_> {
 
     /// The inbound SA of a rekeyed child has been kept long enough.
     pub(crate) fn drop_old_inbound(&mut self, id: ChildId) {
-        if let Some(OldInbound { sa, cpi, .. }) = self.old_inbound.remove(id) {
-            self.spis.free_inbound(sa.spi);
+        if let Some(OldInbound { sa, cpi, .. }) = self.shared.old_inbound.remove(id) {
+            self.shared.spis.free_inbound(sa.spi);
             self.free_cpi(id, cpi);
             self.sadb(Command::SaDelete(sa));
         }
@@ -447,7 +450,7 @@ impl Context<'_> {
     /// True when the peer's children cannot go to this address because of another peer's.
     pub(crate) fn move_clashes(&self, sa: &IkeSa, to: IpAddr) -> bool {
         let other =
-            |c: &Child| self.spis.outbound(&c.sa_ref(Direction::Out, to)).is_some_and(|id| id != c.id);
+            |c: &Child| self.shared.spis.outbound(&c.sa_ref(Direction::Out, to)).is_some_and(|id| id != c.id);
         sa.children().any(other)
     }
 
@@ -463,13 +466,13 @@ impl Context<'_> {
                 refs.push(child.sa_ref(Direction::Out, old_remote));
             }
             for sa in refs {
-                self.outbox.emit(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
+                self.shared.outbox.emit(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
             }
             if old_remote != remote.ip() {
                 // Unless another child has its name by now.
                 let before = child.sa_ref(Direction::Out, old_remote);
                 let after = child.sa_ref(Direction::Out, remote.ip());
-                self.spis.rename_outbound(child.id, &before, after);
+                self.shared.spis.rename_outbound(child.id, &before, after);
                 if child.agreed.mode == Mode::Transport {
                     strayed.push(child.id);
                 }
@@ -498,12 +501,12 @@ impl Context<'_> {
         let (config, reqid) = (child.config.clone(), child.reqid);
         let policies =
             |spd: &Spd, of: &_| policies(spd, &sa.conn().name, &config, Action::Protect(reqid), of);
-        let removed = policies(self.spd, &before);
-        self.spd.share(&after, reqid);
-        self.spd.release(&before, reqid);
-        let commands: Vec<_> = removed.iter().filter_map(|p| self.spd.remove(p)).collect();
-        let added = policies(self.spd, &after);
-        let commands = commands.into_iter().chain(added.into_iter().filter_map(|p| self.spd.add(p)));
+        let removed = policies(&self.shared.spd, &before);
+        self.shared.spd.share(&after, reqid);
+        self.shared.spd.release(&before, reqid);
+        let commands: Vec<_> = removed.iter().filter_map(|p| self.shared.spd.remove(p)).collect();
+        let added = policies(&self.shared.spd, &after);
+        let commands = commands.into_iter().chain(added.into_iter().filter_map(|p| self.shared.spd.add(p)));
         for command in commands.collect::<Vec<_>>() {
             self.sadb(command);
         }

@@ -9,8 +9,8 @@ use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::payload::find_notify;
 use ironswan_wire::ike::{Header, ParseError, Payload};
 
-use super::context::Context;
-use super::{About, Close};
+use super::Context;
+use crate::endpoint::About;
 use crate::event::{IkeState, Level};
 use crate::sa::{Active, Answering, Datagram, IkeSa, OpenError};
 use crate::task::{
@@ -18,12 +18,13 @@ use crate::task::{
 };
 use crate::timer::Timer;
 use crate::window::{Inbound, digest};
+use ironswan_keying::Close;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN};
 
 impl Context<'_> {
-    pub(super) fn process(&mut self, sa: &mut IkeSa, d: Datagram) {
+    pub(crate) fn process(&mut self, sa: &mut IkeSa, d: Datagram) {
         let Ok(header) = Header::parse(&d.bytes) else { return };
         // The flag tells the original initiator of the IKE_SA from the responder; our own messages
         // that come back to us have it the wrong way round.
@@ -35,7 +36,7 @@ impl Context<'_> {
             header.initiator_spi == sa.spi_i()
         };
         if header.flags.initiator() == sa.is_initiator() || !peer_spi_fits {
-            self.counters.out_of_order += 1;
+            self.shared.counters.out_of_order += 1;
             return;
         }
         if header.exchange == ExchangeType::IKE_SA_INIT {
@@ -46,7 +47,7 @@ impl Context<'_> {
                 && header.is_request()
                 && sa.work().judge(header.message_id) == Inbound::New;
             if sa.is_initiator() || !first_auth || !answer_init::agree(self, sa) {
-                self.counters.out_of_order += 1;
+                self.shared.counters.out_of_order += 1;
                 return;
             }
             sa.work_mut().keep_first(d);
@@ -62,12 +63,12 @@ impl Context<'_> {
                     // the request came from.
                     Some(response) => {
                         let response = response.to_vec();
-                        self.counters.retransmits_in += 1;
+                        self.shared.counters.retransmits_in += 1;
                         self.transmit_of(sa, d.local, d.remote, &response);
                     }
-                    None => self.counters.out_of_order += 1,
+                    None => self.shared.counters.out_of_order += 1,
                 },
-                Inbound::Outside => self.counters.out_of_order += 1,
+                Inbound::Outside => self.shared.counters.out_of_order += 1,
             }
         } else {
             let expected = sa
@@ -77,7 +78,7 @@ impl Context<'_> {
             if expected {
                 self.response(sa, &d);
             } else {
-                self.counters.out_of_order += 1;
+                self.shared.counters.out_of_order += 1;
             }
         }
     }
@@ -124,7 +125,7 @@ impl Context<'_> {
         let payloads = match sa.open(&d.bytes) {
             Ok(payloads) => payloads,
             Err(OpenError::Junk) => {
-                self.counters.invalid += 1;
+                self.shared.counters.invalid += 1;
                 return;
             }
             Err(OpenError::Syntax(e)) => return self.bad_request(sa, header, d, e),
@@ -164,7 +165,7 @@ impl Context<'_> {
     /// the IKE SA is authenticated, all requests having errors MUST result in a response notifying
     /// the peer" (RFC 7296 section 2.21.3); before that, none does.
     fn out_of_place(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
-        self.counters.out_of_order += 1;
+        self.shared.counters.out_of_order += 1;
         if !sa.is_up() {
             return;
         }
@@ -174,7 +175,7 @@ impl Context<'_> {
 
     /// An authentic request that cannot be read.
     fn bad_request(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram, e: ParseError) {
-        self.counters.invalid += 1;
+        self.shared.counters.invalid += 1;
         if !may_come(sa, header.exchange) {
             return self.out_of_place(sa, header, d);
         }
@@ -223,11 +224,11 @@ impl Context<'_> {
     fn response(&mut self, sa: &mut IkeSa, d: &Datagram) {
         let opened = sa.open(&d.bytes);
         if matches!(opened, Err(OpenError::Junk)) {
-            self.counters.invalid += 1;
+            self.shared.counters.invalid += 1;
             return;
         }
         self.alive(sa, d, false);
-        self.timers.cancel(Timer::Retransmit(sa.id()));
+        self.shared.timers.cancel(Timer::Retransmit(sa.id()));
         let opened = match (opened, sa.work().active()) {
             // The request is in flight until the peer is authenticated.
             (Ok(payloads), Some(Active { task: Task::Auth(_), .. })) => {

@@ -1,0 +1,147 @@
+//! Makes and queues messages.
+
+use super::Context;
+use crate::endpoint::outbox::Pending;
+use crate::event::{Level, Request, Transmit};
+use crate::sa::{Active, IkeSa, Wait};
+use crate::task::{Exchange, Task};
+use crate::timer::Timer;
+use ironswan_crypto::kex;
+use ironswan_keying::Close;
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{KeyExchange, Unsent};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
+use ironswan_wire::ike::payload::{Delete, Notify};
+use ironswan_wire::ike::{Message, Payload};
+use ironswan_wire::secret::Secret;
+use std::net::SocketAddr;
+
+impl Context<'_> {
+    /// Queues a datagram of an IKE_SA.
+    pub(crate) fn transmit_of(&mut self, sa: &IkeSa, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+        let known = (sa.is_initiator() || sa.is_up()) && remote.ip() == sa.remote().ip();
+        self.shared.outbox.send(
+            known.then_some(sa.id()),
+            (local, remote),
+            self.settings.options.ports.natt,
+            message,
+        );
+    }
+
+    /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without
+    /// marker.
+    pub(crate) fn transmit_keepalive(&mut self, sa: &IkeSa) {
+        let (local, remote) = (sa.local(), sa.remote());
+        self.shared.outbox.transmit(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id()) });
+    }
+
+    /// Sends our request, and waits for the response.
+    pub(crate) fn send_request(
+        &mut self,
+        sa: &mut IkeSa,
+        exchange: ExchangeType,
+        task: Task,
+        payloads: &[Payload],
+    ) {
+        let Some(mid) = sa.work().next_mid() else {
+            let why: Diagnosis = KeyExchange::CannotSend { why: Unsent::MessageIds }.into();
+            self.log_why(Level::Error, sa, "closing IKE_SA", &why);
+            self.fail_task(task, &why);
+            self.close(sa, Close::Lost(why));
+            return;
+        };
+        let header = sa.header(exchange, false, mid);
+        let bytes = if exchange == ExchangeType::IKE_SA_INIT {
+            Message { header, payloads: payloads.to_vec() }.emit().ok()
+        } else {
+            sa.seal(&mut *self.shared.rng, &header, payloads)
+        };
+        let Some(bytes) = bytes else {
+            let why: Diagnosis = KeyExchange::CannotSend { why: Unsent::TooLong(exchange) }.into();
+            self.log_why(Level::Error, sa, "", &why);
+            self.fail_task(task, &why);
+            if !sa.is_up() {
+                // Nothing would ever happen to it, and whoever wants the same would wait with it.
+                self.close(sa, Close::Failed(why));
+            }
+            return;
+        };
+        if let Some(init) = sa.init_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {
+            init.request.clone_from(&bytes);
+        }
+        if let Some(c) = self.shared.counters.exchange(exchange) {
+            c.out_req += 1;
+        }
+        self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({} bytes)", bytes.len()));
+        if !sa.is_blocked() {
+            self.transmit_of(sa, sa.local(), sa.remote(), &bytes);
+            let delay = self.until_retransmit(sa, 0);
+            self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + delay);
+        }
+        sa.work_mut().sent(Active { task, mid, exchange, bytes, tries: 0, unsent: None });
+    }
+
+    /// Sends a request and forgets it: the last word of an IKE_SA that is dropped.
+    pub(crate) fn send_last_word(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
+        // With a request in flight the next ID is used: a peer that has seen that request takes
+        // this one.
+        let mid =
+            sa.work().next_mid().map(|m| if sa.work().active().is_some() { m.saturating_add(1) } else { m });
+        let Some(mid) = mid else { return };
+        let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
+        if let Some(bytes) = sa.seal(&mut *self.shared.rng, &header, payloads) {
+            self.shared.counters.info.out_req += 1;
+            self.transmit_of(sa, sa.local(), sa.remote(), &bytes);
+        }
+    }
+
+    /// A DELETE as the last word.
+    pub(crate) fn say_deleted(&mut self, sa: &mut IkeSa) {
+        self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+    }
+
+    /// Answers the peer's request that is being worked on. The bytes are kept for when it comes
+    /// again.
+    pub(crate) fn respond(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
+        let Some(a) = sa.work_mut().take_answering() else { return };
+        let header = sa.header(a.exchange, true, a.mid);
+        let bytes = if a.exchange == ExchangeType::IKE_SA_INIT {
+            Message { header, payloads: payloads.to_vec() }.emit().ok()
+        } else {
+            sa.seal(&mut *self.shared.rng, &header, payloads)
+        };
+        let Some(bytes) = bytes else {
+            let why = KeyExchange::CannotSend { why: Unsent::AnswerTooLong(a.exchange) };
+            self.log_why(Level::Error, sa, "", &why.into());
+            return;
+        };
+        if let Some(c) = self.shared.counters.exchange(a.exchange) {
+            c.out_rsp += 1;
+        }
+        self.transmit_of(sa, a.local, a.remote, &bytes);
+        if let Some(init) = sa.init_mut().filter(|_| a.exchange == ExchangeType::IKE_SA_INIT) {
+            init.response.clone_from(&bytes);
+        }
+        sa.work_mut().responded(a.digest, bytes);
+    }
+
+    /// Answers with one notification.
+    pub(crate) fn respond_notify(&mut self, sa: &mut IkeSa, kind: NotifyType, data: impl Into<Vec<u8>>) {
+        self.respond(sa, &[Payload::Notify(Notify::new(kind, data))]);
+    }
+
+    /// Asks outside for something that this exchange, and its IKE_SA with it, has to wait for.
+    pub(crate) fn wait_for(&mut self, sa: &mut IkeSa, request: Request, exchange: impl Exchange + 'static) {
+        if exchange.is_of_peer() {
+            self.count_computing(sa, true);
+        }
+        let id = self.ask(Pending::Sa(sa.id()), request);
+        sa.wait_for(Wait { id, exchange: Box::new(exchange) });
+    }
+
+    /// Asks for a key pair of this method.
+    pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: KeId, exchange: impl Exchange + 'static) {
+        let seed = Secret::filled(kex::SEED_LEN, |bytes| self.shared.rng.fill(bytes));
+        self.wait_for(sa, Request::GenerateKey { ke, seed }, exchange);
+    }
+}

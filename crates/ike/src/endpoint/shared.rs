@@ -1,0 +1,62 @@
+//! State that all IKE_SAs share: each of them reads and changes it while it works, and the endpoint
+//! between.
+
+use std::collections::VecDeque;
+
+use ironswan_crypto::rng::Rng;
+
+use super::old_inbound::OldInbounds;
+use super::outbox::Outbox;
+use super::own::OwnValues;
+use super::peers::Peers;
+use super::spd::Spd;
+use super::spis::Spis;
+use super::strangers::Strangers;
+use super::tickets::Tickets;
+use super::todo::Todo;
+use super::tombs::Tombs;
+use crate::counters::Counters;
+use crate::timer::Timers;
+
+/// State that all IKE_SAs share.
+pub(crate) struct Shared {
+    pub rng: Box<dyn Rng>,
+    pub timers: Timers,
+    pub counters: Counters,
+    /// Messages to the driver and to policy.
+    pub outbox: Outbox,
+    /// Work with other IKE_SAs that is put off.
+    pub todo: VecDeque<Todo>,
+    pub tickets: Tickets,
+    pub spis: Spis,
+    pub spd: Spd,
+    /// Inbound SAs of rekeyed children that are kept a while.
+    pub old_inbound: OldInbounds,
+    pub own: OwnValues,
+    /// Possessions of each authenticated identity.
+    pub peers: Peers,
+    /// Limits on the cost of senders that nobody has authenticated.
+    pub strangers: Strangers,
+    pub tombs: Tombs,
+}
+
+impl Shared {
+    /// The state of an endpoint without IKE_SAs.
+    pub(crate) fn new(rng: Box<dyn Rng>) -> Self {
+        Self {
+            rng,
+            timers: Timers::default(),
+            counters: Counters::default(),
+            outbox: Outbox::default(),
+            todo: VecDeque::new(),
+            tickets: Tickets::default(),
+            spis: Spis::default(),
+            spd: Spd::default(),
+            old_inbound: OldInbounds::default(),
+            own: OwnValues::default(),
+            peers: Peers::default(),
+            strangers: Strangers::default(),
+            tombs: Tombs::default(),
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Settings of an endpoint.
+
+use ironswan_keying::Ports;
+
+/// Settings of an endpoint that do not change while it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Emit [`Event::KeyLog`](crate::event::Event::KeyLog).
+    pub keylog: bool,
+    /// Our UDP ports.
+    pub ports: Ports,
+}
