@@ -2,8 +2,9 @@
 //! subgroups are small. RFC 8247 section 2.4 says SHOULD NOT of the first and MUST NOT or SHOULD
 //! NOT of the others.
 //!
-//! The prime of group 2 is computed from its formula, the numbers of RFC 5114 are OpenSSL's
-//! (`dh_rfc5114`); tests check that each prime is one, and that each generator has its order.
+//! The prime of group 2 is computed from its formula, and the numbers of RFC 5114 are OpenSSL's
+//! (`dh_rfc5114`). Tests compare results with numbers that another program has computed. Every
+//! agreement with a group of RFC 5114 checks the order of the public value, and so the generator's.
 
 /// Prime of group 2 (RFC 2409 section 6.2): 2^1024 - 2^960 - 1 + 2^64 * ([2^894 pi] + 129093).
 pub(super) const PRIME_1024: [u8; 128] = [
