@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!          initiator IP1 --- NAT, outside IPN1 --- IPN2, outside of NAT --- IP2 responder
-//! request   TSi IP1, TSr IPN2      the responder reads: TSi = the peer's address for it (IPN1), TSr = its own (IP2)
-//! response  TSi IPN1, TSr IP2      the initiator reads: TSi = its own address (IP1), TSr = the peer's for it (IPN2)
+//! request   TSi IP1, TSr IPN2      the responder reads TSi as IPN1, TSr as IP2
+//! response  TSi IPN1, TSr IP2      the initiator reads TSi as IP1, TSr as IPN2
 //! ```
+//! Each reads its own address for itself, and for the peer the address that it sees.
 //!
 //! Each end replaces the address of the end that is behind a NAT by what it sees itself, on
 //! receipt, before anything else is done with the selectors: choosing a child, narrowing, checking

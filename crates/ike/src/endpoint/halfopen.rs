@@ -6,11 +6,12 @@
 //! networks (/64, /24) and sites (/48, /16).
 //!
 //! ```text
-//! address   half_open_per_addr (200)                                       the newcomer is refused
-//! network   half_open_per_net (a quarter of the table)                     the newcomer is refused
-//! site      half of the table, less only where a network may have more     the oldest of its fullest network gives way
-//! table     half_open_max (1,000)                                          the oldest of the fullest site's fullest network
+//! address   half_open_per_addr (200)                      the newcomer is refused
+//! network   half_open_per_net (a quarter of the table)    the newcomer is refused
+//! site      half of the table, or what a network may have the oldest of its fullest network
+//! table     half_open_max (1,000)                         that of the fullest site
 //! ```
+//! The right column says who gives way.
 //!
 //! The newcomer is refused as well when its own network in its own site is the fullest. Nothing
 //! gives way that is younger than [`HALF_OPEN_SETTLED`], unless its site or network has

@@ -10,7 +10,7 @@
 //! many half-open or refused          a cookie is asked for; nothing but the nonce has been read
 //! refused with a cookie before       dropped, beyond a few a second from each network
 //! a table that is full               dropped (see `endpoint::halfopen`)
-//! proposals, nonce, KE do not fit    an answer that says so, to each network a few a second (see `endpoint::strangers`)
+//! proposals, nonce, KE do not fit    an answer that says so, a few a second to each network
 //! a response of more than 1.2 times  a cookie is asked for
 //! everything else                    a half-open IKE_SA, and a key pair
 //! IKE_AUTH comes                     the shared secret, once

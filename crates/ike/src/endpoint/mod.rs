@@ -8,7 +8,7 @@
 //! Events come first because an inbound SA must stand before the peer is told of it.
 //!
 //! ```text
-//! datagram -> receive -> IKE_SA by SPI -> window -> open -> task::*::answer (request) or ::process (response)
+//! datagram -> receive -> IKE_SA by SPI -> window -> open -> task::*::answer, or ::process
 //!                                                              |-> install -> Event::Sadb
 //! order, timer --------> lifecycle -----> queue -> task::*::build -> send -> Transmit
 //! ```

@@ -2,10 +2,11 @@
 //! that stands for several.
 //!
 //! ```text
-//! 0 s  first address ──── silent ───────────────────────▶ dropped without a word
-//! 2 s      second address ── IKE_SA_INIT ── answered, does not authenticate ──▶ DELETE, in case it has
-//! 4 s          third address ── IKE_SA_INIT ── IKE_AUTH ── the peer is authenticated: wins, takes what is wanted along
+//! 0 s  first address ─── silent ──────────────────────────────────▶ dropped without a word
+//! 2 s    second address ─── IKE_SA_INIT, no authentication ───────▶ DELETE
+//! 4 s      third address ─── IKE_SA_INIT ─── IKE_AUTH ────────────▶ wins
 //! ```
+//! The second peer is sent a DELETE in case that it holds the IKE_SA to be up.
 //! Each address has an IKE_SA of its own, with an SPI and a nonce of its own and the first one's
 //! key pair ("reuse of Diffie-Hellman exponentials", RFC 7296 section 2.12). Only an authenticated
 //! answer wins, so that whoever answers first at one of the addresses gains nothing by it. What

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! network_changed -> Request::Route, one for each peer -> for each IKE_SA of that peer:
-//!   no route, or no address of ours for it     nothing is sent; the SAs stay until there is a way again, or until one to
-//!                                              another address of the peer (another IP version) is found: as below
-//!   the address is there and still the source  nothing; the peer is asked whether it lives when it has been silent
-//!   another source, or the address is gone     a new IKE_SA from the new address, with all the children; then the old
-//!                                              one is deleted, from the new address as well
+//!   no route, or no address of ours for it     nothing is sent, and the SAs stay
+//!   the address is there and still the source  nothing; a silent peer is asked whether it lives
+//!   another source, or the address is gone     a new IKE_SA from the new address, with all
+//!                                              children; then the old one is deleted from there
 //! ```
+//! Without a route the SAs wait until there is a way again. A way to another address of the peer,
+//! of the other IP version perhaps, counts as another source.
+//!
 //!
 //! `keying::choices::way` chooses between the lines of this table. The new IKE_SA is made by
 //! whoever can initiate. MOBIKE (RFC 4555) is not here. `receive` follows a peer that moves behind

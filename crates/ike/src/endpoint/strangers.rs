@@ -4,10 +4,14 @@
 //!
 //! | what | limit | beyond it |
 //! |---|---|---|
-//! | requests refused | [`REFUSALS_PER_SECOND`] | cookies are asked for before anything is compared |
-//! | of these, with a cookie | [`PROVED_REFUSALS_PER_NET`] a second from one network | dropped before they are read |
+//! | requests refused | [`REFUSALS_PER_SECOND`] | cookies are asked for first |
+//! | of these, with a cookie | [`PROVED_REFUSALS_PER_NET`] a second | dropped unread |
 //! | answers that say no | [`ANSWERS_PER_NET`] to one network | silence |
-//! | events written about | [`STRANGER_LINES`] in all, [`STRANGER_LINES_BURST`] at once, one a second about one network | counted, and the number is written every [`STRANGER_SUMMARY`] |
+//! | log lines | [`STRANGER_LINES`] | counted |
+//!
+//! The limit of lines is for all networks together, with [`STRANGER_LINES_BURST`] at once; about
+//! one network there is one line a second. The number of lines that were left out is written every
+//! [`STRANGER_SUMMARY`].
 //!
 //! A network is a /24 or /64. Networks share [`STRANGER_BUCKETS`] counters by a hash that nobody
 //! can predict: who sends from one network silences one in a thousand others at most, and not one

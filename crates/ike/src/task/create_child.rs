@@ -2,8 +2,10 @@
 //! makes the first one. What is special about rekeying is in `rekey_child`.
 //!
 //! ```text
-//! HDR, SK {[N(REKEY_SA),] [N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),] SA, Ni, [KEi,] TSi, TSr}  -->
-//!                      <--  HDR, SK {[N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),] SA, Nr, [KEr,] TSi, TSr}
+//! HDR, SK {[N(REKEY_SA),] [N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),]
+//!          SA, Ni, [KEi,] TSi, TSr}  -->
+//!                      <--  HDR, SK {[N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),]
+//!                                    SA, Nr, [KEr,] TSi, TSr}
 //!                      <--  HDR, SK {N(error)}
 //! ```
 

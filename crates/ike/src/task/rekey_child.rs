@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! initiator: new in and out installed, old out removed -> DELETE(old) -> old in kept some seconds
-//! responder: new in installed -> response; new out installed at the first packet on new in, or at DELETE(old)
+//! responder: new in installed -> response -> new out installed
 //! ```
+//! The responder installs its new outbound SA at the first packet on the new inbound one, or at
+//! DELETE of the old.
 //!
 //! Both at once: four nonces, two new children. "The SA created with the lowest of the four nonces
 //! used in the two exchanges SHOULD be closed by the endpoint that created it", and the endpoint

@@ -2,12 +2,17 @@
 //! them, so "the recipient should continue trying for some time before giving up" (RFC 7296 section
 //! 2.21.1), and section 2.4 has it wait for the real one.
 //!
-//! | somebody forges | what is done |
-//! |---|---|
-//! | an error | it is noted. The request goes out again after [`FORGED_REPEAT`] while somebody waits for the result, who is told after [`FORGED_VERDICT`]; else by the usual schedule, at whose end the error is the reason |
-//! | INVALID_KE_PAYLOAD | obeyed at once; the answer to the request before is still taken |
-//! | COOKIE | obeyed at once. When the peer then refuses our AUTH, which covers the request, once more from the start: a cookie waits for [`FORGED_REPEAT`] then |
-//! | a whole response | taken, as it came first. When another one has come and the peer does not authenticate itself within [`FORGED_REPEAT`] of that, or of our IKE_AUTH if that is sent later, from the start; the peer is sent a DELETE, as the first may have been its own |
+//! * A forged error is noted. While somebody waits for the result, the request goes out again after
+//!   [`FORGED_REPEAT`], and the waiting one is told after [`FORGED_VERDICT`]. Otherwise the usual
+//!   schedule goes on, and at its end the error is the reason.
+//! * INVALID_KE_PAYLOAD is obeyed at once. The answer to the request before is still taken.
+//! * A COOKIE is obeyed at once. Our AUTH covers the request, so the peer refuses it when the
+//!   cookie was forged. Then the attempt begins once more, and a cookie waits for
+//!   [`FORGED_REPEAT`].
+//! * A whole response is taken, as it came first. When another one has come, the peer has to
+//!   authenticate itself within [`FORGED_REPEAT`] of that, or of our IKE_AUTH if that is sent
+//!   later. If it does not, the attempt begins again, and the peer is sent a DELETE, as the first
+//!   response may have been its own.
 //!
 //! A new start has a new SPI, nonce and key pair, so who forges has to see the new request. After
 //! [`RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,

@@ -3,9 +3,10 @@
 //! ```text
 //! HDR, SK {IDi, [N(INITIAL_CONTACT)], [IDr,] AUTH, [SAi2, TSi, TSr]}  -->
 //!                      <--  HDR, SK {IDr, AUTH, SAr2, TSi, TSr}
-//!                      <--  HDR, SK {IDr, AUTH, N(NO_PROPOSAL_CHOSEN | TS_UNACCEPTABLE | ...)}   the IKE_SA stays
-//!                      <--  HDR, SK {N(AUTHENTICATION_FAILED)}                                   it does not
+//!                      <--  HDR, SK {IDr, AUTH, N(NO_PROPOSAL_CHOSEN | TS_UNACCEPTABLE | ...)}
+//!                      <--  HDR, SK {N(AUTHENTICATION_FAILED)}
 //! ```
+//! After the second kind of response the IKE_SA stands without a child; after the third it ends.
 //!
 //! Each side goes through phases. Proving and verifying may wait for work outside:
 //!
@@ -13,7 +14,7 @@
 //! |---|---|---|
 //! | identify | the connection is known | which connection the peer belongs to |
 //! | verify | AUTH of the response | AUTH of the request |
-//! | authorise | may this peer have an IKE_SA, besides those that it has | may this peer ask for this |
+//! | authorise | may this peer have one more IKE_SA | may this peer ask for this |
 //! | prove | AUTH of the request, before all others | AUTH of the response |
 //! | establish | the IKE_SA, then its child | makes room, the IKE_SA, then its child |
 //!
