@@ -17,7 +17,8 @@ pub mod mutate;
 pub mod targets;
 
 use targets::{
-    engine_pair, esp_inbound, ike_message, ike_payloads, key_file, planted, public_key, swanctl_conf, vici,
+    certificate, chain, crl, engine_pair, esp_inbound, ike_message, ike_payloads, key_file, ocsp, pkcs12,
+    planted, public_key, swanctl_conf, vici,
 };
 
 /// One target.
@@ -56,12 +57,18 @@ const fn engines(name: &'static str, run: fn(&[u8]) -> u64) -> Target {
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
+    target("certificate", certificate::run, certificate::DICTIONARY),
+    // A hundred certificates, and the names by which they are sought.
+    Target { max_len: 24 << 10, max_memory: 2 << 20, ..target("chain", chain::run, chain::DICTIONARY) },
+    target("crl", crl::run, crl::DICTIONARY),
     engines("engine_pair", engine_pair::run),
     // An engine with its flow tables, and what IPComp inflates to, for each input.
     Target { max_memory: 24 << 20, ..target("esp_inbound", esp_inbound::run, esp_inbound::DICTIONARY) },
     target("ike_message", ike_message::run, ike_message::DICTIONARY),
     target("ike_payloads", ike_payloads::run, ike_message::DICTIONARY),
     target("key_file", key_file::run, key_file::DICTIONARY),
+    target("ocsp", ocsp::run, ocsp::DICTIONARY),
+    target("pkcs12", pkcs12::run, pkcs12::DICTIONARY),
     // Big numbers of 16,384 bits, with tables of their powers.
     Target { max_memory: 1 << 20, ..target("public_key", public_key::run, public_key::DICTIONARY) },
     // Sections that inherit make more of a file than is written: bounded, and not by its length

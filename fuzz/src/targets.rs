@@ -1,10 +1,15 @@
 //! The targets' bodies: no libFuzzer, no nightly.
 
+pub mod certificate;
+pub mod chain;
+pub mod crl;
 pub mod engine_pair;
 pub mod esp_inbound;
 pub mod ike_message;
 pub mod ike_payloads;
 pub mod key_file;
+pub mod ocsp;
+pub mod pkcs12;
 pub mod planted;
 pub mod public_key;
 pub mod swanctl_conf;

@@ -174,10 +174,26 @@ fn is_encrypted(der: &[u8]) -> bool {
     fields.read(SEQUENCE).is_ok() && fields.read(OCTET_STRING).is_ok() && fields.is_empty()
 }
 
-/// Adds up how often the passphrase of a file is hashed: each INTEGER behind the OCTET STRING of a
-/// salt. Rounds in parts that are encrypted stay unseen. The MAC of PKCS#12 is verified before
-/// these parts are opened, so whoever wrote them knows the passphrase.
+/// How often a file wants its passphrase hashed, as far as it says so in clear: 0 for a file that
+/// is not encrypted. Rounds in parts that are encrypted stay unseen. The MAC of PKCS#12 is verified
+/// before these parts are opened, so whoever wrote them knows the passphrase.
+///
+/// # Errors
+/// The file is too long, or neither PEM nor DER.
+pub fn rounds(file: &[u8]) -> Result<u64, FileFault> {
+    if file.len() > MAX_FILE {
+        return Err(FileFault::TooLong { max: MAX_FILE });
+    }
+    blocks(file)?.iter().try_fold(0, |sum: u64, block| Ok(sum.saturating_add(count_rounds(&block.der)?)))
+}
+
+/// Refuses a file that wants its passphrase hashed too often.
 fn check_rounds(der: &[u8]) -> Result<(), FileFault> {
+    if count_rounds(der)? > MAX_ROUNDS { Err(FileFault::Rounds { max: MAX_ROUNDS }) } else { Ok(()) }
+}
+
+/// Adds up the rounds of one file: each INTEGER behind the OCTET STRING of a salt.
+fn count_rounds(der: &[u8]) -> Result<u64, FileFault> {
     let mut rounds = 0u64;
     // Readers, one inside the other, and whether each has just read an OCTET STRING.
     let mut stack = vec![(Reader::new(der), false)];
@@ -190,9 +206,6 @@ fn check_rounds(der: &[u8]) -> Result<(), FileFault> {
         if element.tag == INTEGER && *after_salt {
             let number = small(element.value).map_err(|_| FileFault::Malformed)?;
             rounds = rounds.saturating_add(u64::from(number));
-            if rounds > MAX_ROUNDS {
-                return Err(FileFault::Rounds { max: MAX_ROUNDS });
-            }
         }
         *after_salt = element.tag == OCTET_STRING;
         match element.tag {
@@ -208,7 +221,7 @@ fn check_rounds(der: &[u8]) -> Result<(), FileFault> {
             return Err(FileFault::Malformed);
         }
     }
-    Ok(())
+    Ok(rounds)
 }
 
 /// True when bytes are elements of DER from end to end, the first one a SEQUENCE.

@@ -114,6 +114,9 @@ fn pkcs12_holds_a_key_and_its_certificate() {
 fn a_passphrase_is_not_hashed_more_often_than_the_limit() {
     let rounds = Err(FileFault::Rounds { max: MAX_ROUNDS });
     assert_eq!(read(SLOW_PKCS8.as_bytes(), Some(&secret())), rounds);
+    assert_eq!(super::rounds(SLOW_PKCS8.as_bytes()), Ok(20_000_000));
+    // One for the MAC, and one each for the certificate and the key.
+    assert_eq!(super::rounds(&decoded(NEW_PKCS12)), Ok(3 * 2048));
     // A salt that looks like a SEQUENCE hides no number behind itself.
     let of = |salt: &[u8], count: &[u8]| {
         let parameters = emit(SEQUENCE, &[&emit(OCTET_STRING, &[salt]), &emit(INTEGER, &[count])]);
