@@ -70,9 +70,9 @@ struct Claim<'a> {
     remote: &'a TrafficSelector,
 }
 
-/// Two children of different connections that want the same packets: the engine gives them to one.
-fn overlaps(config: &Config, diags: &mut Diagnostics) {
-    let mut claims: Vec<Claim<'_>> = Vec::new();
+/// What all children protect that have no place of their own in the order of policies.
+fn claims(config: &Config) -> Vec<Claim<'_>> {
+    let mut claims = Vec::new();
     for conn in &config.connections {
         for child in conn.children.iter().filter(|c| c.kind == ChildKind::Protect && c.priority == 0) {
             for l in &child.local_ts {
@@ -84,6 +84,49 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
             }
         }
     }
+    claims
+}
+
+/// The reason why two claims are worth a message, with the claim that it is about: they want the
+/// same packets.
+fn overlap<'a, 'b>(
+    config: &Config,
+    o: &'a Claim<'b>,
+    c: &'a Claim<'b>,
+) -> Option<(&'a Claim<'b>, Severity, Configuration)> {
+    if o.conn.name == c.conn.name && o.child == c.child {
+        return None;
+    }
+    let (local, remote) = (o.local.intersect(c.local)?, o.remote.intersect(c.remote)?);
+    // One inside the other is how a road warrior's exception is written: the more specific one
+    // wins.
+    let nested = |x: &Claim<'_>, y: &Claim<'_>| {
+        (x.local, x.remote) != (y.local, y.remote)
+            && x.local.is_subset_of(y.local)
+            && x.remote.is_subset_of(y.remote)
+    };
+    let inside = if nested(o, c) {
+        Some((o, c))
+    } else if nested(c, o) {
+        Some((c, o))
+    } else {
+        None
+    };
+    if inside.is_some() && o.conn.name == c.conn.name {
+        return None;
+    }
+    let packets = format!("{local} === {remote}");
+    let (this, other) = inside.unwrap_or((c, o));
+    let other = child_with_place(config, other.conn, other.child);
+    Some(match inside {
+        Some(_) => (this, Severity::Note, Configuration::Inside { packets, other }),
+        None => (this, Severity::Warning, Configuration::Overlap { packets, other }),
+    })
+}
+
+/// Two children of different connections that want the same packets: the engine gives them to one.
+fn overlaps(config: &Config, diags: &mut Diagnostics) {
+    let mut claims = claims(config);
     // Sorted by the first remote address, only neighbours whose ranges still reach each other can
     // overlap.
     claims.sort_by_key(|c| (c.remote.range.is_ipv6(), c.remote.range.start()));
@@ -96,44 +139,13 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
             r.is_ipv6() == c.remote.range.is_ipv6() && r.end() >= c.remote.range.start()
         });
         for &a in &active {
-            let o = &claims[a];
-            if o.conn.name == c.conn.name && o.child == c.child {
-                continue;
-            }
-            let (Some(local), Some(remote)) = (o.local.intersect(c.local), o.remote.intersect(c.remote))
-            else {
-                continue;
-            };
-            // One inside the other is how a road warrior's exception is written: the more specific
-            // one wins.
-            let nested = |x: &Claim<'_>, y: &Claim<'_>| {
-                (x.local, x.remote) != (y.local, y.remote)
-                    && x.local.is_subset_of(y.local)
-                    && x.remote.is_subset_of(y.remote)
-            };
-            let inside = if nested(o, c) {
-                Some((o, c))
-            } else if nested(c, o) {
-                Some((c, o))
-            } else {
-                None
-            };
-            if inside.is_some() && o.conn.name == c.conn.name {
-                continue;
-            }
+            let Some((this, severity, why)) = overlap(config, &claims[a], c) else { continue };
             found += 1;
             if found > MAX_OVERLAPS {
                 return;
             }
-            let packets = format!("{local} === {remote}");
-            let (this, other) = inside.unwrap_or((c, o));
             let key = format!("connections.{}.children.{}.remote_ts", this.conn.name, this.child);
-            let other = child_with_place(config, other.conn, other.child);
-            if inside.is_some() {
-                warn(config, diags, Severity::Note, &key, Configuration::Inside { packets, other });
-            } else {
-                warn(config, diags, Severity::Warning, &key, Configuration::Overlap { packets, other });
-            }
+            warn(config, diags, severity, &key, why);
         }
         // Bounded work: beyond this many open ranges the report is full of them anyway.
         if active.len() < 1_000 {

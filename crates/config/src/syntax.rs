@@ -309,10 +309,22 @@ impl<'a> Parser<'a, '_> {
                 return Err(hide((at.line, SyntaxFault::NoValue { name: shorten(name) })));
             }
         }
+        self.section(into, name, &at, refs, indent)
+    }
+
+    /// The statements of a section, behind its `{`.
+    fn section(
+        &mut self,
+        into: &mut Section,
+        name: &'a str,
+        at: &Origin,
+        refs: Vec<(String, Origin)>,
+        indent: Option<&'a str>,
+    ) -> Result<(), Stop> {
         if self.path.len() >= MAX_DEPTH {
             return Err((at.line, SyntaxFault::TooDeep { name: name.to_owned(), max: MAX_DEPTH }));
         }
-        let Some(section) = into.open(name, &at) else {
+        let Some(section) = into.open(name, at) else {
             return Err((at.line, SyntaxFault::KeyAlready { name: name.to_owned() }));
         };
         section.refs.extend(refs);

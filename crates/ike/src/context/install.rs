@@ -124,6 +124,15 @@ pub(crate) fn policies(
     out
 }
 
+/// The selectors of a new child, as configured and as agreed on.
+fn selectors(sa: &IkeSa, new: &NewSas) -> Narrowed {
+    let configured = (
+        narrow::resolve(&new.config.local_ts, sa.local().ip()),
+        narrow::resolve(&new.config.remote_ts, sa.remote().ip()),
+    );
+    Narrowed { configured, agreed: (new.agreed.local_ts.clone(), new.agreed.remote_ts.clone()) }
+}
+
 impl Context<'_> {
     pub(crate) fn sadb(&mut self, command: Command) {
         self.emit(Event::Sadb(command));
@@ -131,74 +140,20 @@ impl Context<'_> {
 
     /// Installs a child into the engine and into its IKE_SA. Nothing is announced yet.
     pub(crate) fn install(&mut self, sa: &mut IkeSa, new: NewSas) {
-        let agreed = new.agreed;
-        let configured = (
-            narrow::resolve(&new.config.local_ts, sa.local().ip()),
-            narrow::resolve(&new.config.remote_ts, sa.remote().ip()),
-        );
-        let agreed_ts = (agreed.local_ts.clone(), agreed.remote_ts.clone());
-        let selectors = Narrowed { configured, agreed: agreed_ts };
-        let shared = new.reqid.or_else(|| self.shared.spd.trap_reqid(&sa.conn().name, &new.config.name));
-        let reqid = match shared {
-            Some(reqid) => {
-                self.shared.spd.share(&selectors, reqid);
-                reqid
-            }
-            None => self.shared.spd.reqid(&selectors, new.config.reqid),
-        };
-        let udp_encap = sa.nat().encap();
-        let (ours, theirs) = if new.initiator {
-            (&new.keys.initiator, &new.keys.responder)
-        } else {
-            (&new.keys.responder, &new.keys.initiator)
-        };
-        let configured = limits(new.config.lifetime, &agreed.suite);
-        let lifetimes = [self.less_random(configured), self.less_random(configured)];
-        let add = |direction, spi, keys: &SaKeys, lifetime| SaAdd {
-            direction,
-            protocol: agreed.protocol,
-            spi,
-            reqid,
-            local: sa.local(),
-            remote: sa.remote(),
-            udp_encap,
-            mode: agreed.mode,
-            suite: agreed.suite,
-            options: options(direction, &agreed, &new.config.options),
-            encr_key: keys.encr.clone(),
-            integ_key: keys.integ.clone(),
-            replay_window: if direction == Direction::In { new.config.replay_window } else { 0 },
-            local_ts: agreed.local_ts.clone(),
-            remote_ts: agreed.remote_ts.clone(),
-            // The engine counts each direction; the soft limits of both lead to the same rekeying.
-            lifetime,
-            notify_first_use: direction == Direction::In && new.hold_out,
-        };
-        let inbound = add(Direction::In, new.spi_in, theirs, lifetimes[0]);
-        let outbound = Box::new(add(Direction::Out, new.spi_out, ours, lifetimes[1]));
+        let selectors = selectors(sa, &new);
+        let reqid = self.choose_reqid(sa, &new, &selectors);
+        let [inbound, outbound] = self.make_pair(sa, &new, reqid);
         if self.settings.options.keylog {
-            for (spi, src, dst, keys) in
-                [(new.spi_in, sa.remote(), sa.local(), theirs), (new.spi_out, sa.local(), sa.remote(), ours)]
-            {
-                let (encr_key, integ_key) = (keys.encr.clone(), keys.integ.clone());
-                self.emit(Event::KeyLog(KeyLog::Child {
-                    protocol: agreed.protocol,
-                    spi,
-                    src,
-                    dst,
-                    suite: agreed.suite,
-                    encr_key,
-                    integ_key,
-                }));
-            }
+            self.log_child_keys(&inbound, &outbound);
         }
+        let (udp_encap, outbound) = (inbound.udp_encap, Box::new(outbound));
         self.sadb(Command::SaAdd(Box::new(inbound)));
         let mut child = Child {
             id: new.id,
             config: new.config,
             reqid,
             state: ChildState::Installed,
-            agreed,
+            agreed: new.agreed,
             configured: selectors.configured.clone(),
             spi_in: new.spi_in,
             spi_out: new.spi_out,
@@ -234,6 +189,69 @@ impl Context<'_> {
         self.log(Level::Info, sa, line);
         self.set_child_timers(&child);
         sa.add_child(child);
+    }
+
+    /// The reqid of a child: that of the old one or of its trap, else one that its selectors have.
+    fn choose_reqid(&mut self, sa: &IkeSa, new: &NewSas, selectors: &Narrowed) -> ReqId {
+        match new.reqid.or_else(|| self.shared.spd.trap_reqid(&sa.conn().name, &new.config.name)) {
+            Some(reqid) => {
+                self.shared.spd.share(selectors, reqid);
+                reqid
+            }
+            None => self.shared.spd.reqid(selectors, new.config.reqid),
+        }
+    }
+
+    /// The inbound and the outbound SA.
+    fn make_pair(&mut self, sa: &IkeSa, new: &NewSas, reqid: ReqId) -> [SaAdd; 2] {
+        let agreed = &new.agreed;
+        let (ours, theirs) = match new.initiator {
+            true => (&new.keys.initiator, &new.keys.responder),
+            false => (&new.keys.responder, &new.keys.initiator),
+        };
+        let configured = limits(new.config.lifetime, &agreed.suite);
+        // The engine counts each direction; the soft limits of both lead to the same rekeying.
+        let lifetimes = [self.less_random(configured), self.less_random(configured)];
+        let add = |direction, spi, keys: &SaKeys, lifetime| SaAdd {
+            direction,
+            protocol: agreed.protocol,
+            spi,
+            reqid,
+            local: sa.local(),
+            remote: sa.remote(),
+            udp_encap: sa.nat().encap(),
+            mode: agreed.mode,
+            suite: agreed.suite,
+            options: options(direction, agreed, &new.config.options),
+            encr_key: keys.encr.clone(),
+            integ_key: keys.integ.clone(),
+            replay_window: if direction == Direction::In { new.config.replay_window } else { 0 },
+            local_ts: agreed.local_ts.clone(),
+            remote_ts: agreed.remote_ts.clone(),
+            lifetime,
+            notify_first_use: direction == Direction::In && new.hold_out,
+        };
+        [
+            add(Direction::In, new.spi_in, theirs, lifetimes[0]),
+            add(Direction::Out, new.spi_out, ours, lifetimes[1]),
+        ]
+    }
+
+    /// Gives the keys of both SAs to the key log.
+    fn log_child_keys(&mut self, inbound: &SaAdd, outbound: &SaAdd) {
+        for (add, src, dst) in
+            [(inbound, inbound.remote, inbound.local), (outbound, outbound.local, outbound.remote)]
+        {
+            self.emit(Event::KeyLog(KeyLog::Child {
+                protocol: add.protocol,
+                spi: add.spi,
+                src,
+                dst,
+                suite: add.suite,
+                encr_key: add.encr_key.clone(),
+                integ_key: add.integ_key.clone(),
+            }));
+        }
     }
 
     fn set_child_timers(&mut self, child: &Child) {

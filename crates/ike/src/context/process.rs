@@ -221,6 +221,23 @@ impl Context<'_> {
         self.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
 
+    /// The peer has answered with what cannot be read: the IKE_SA ends.
+    fn drop_unreadable(&mut self, sa: &mut IkeSa, active: Active, e: ParseError) {
+        let message = format!("{} response", active.exchange);
+        let why: Diagnosis = KeyExchange::Unreadable { message, error: e }.into();
+        self.log_why(Level::Error, sa, "", &why);
+        // The peer cannot know that its answer was of no use.
+        self.say_deleted(sa);
+        let how = match sa.state() {
+            // Only its DELETE was to be answered.
+            IkeState::Rekeyed => Close::Replaced,
+            _ if sa.is_up() => Close::Syntax(why),
+            _ => Close::Failed(why),
+        };
+        sa.work_mut().sent(active);
+        self.close(sa, how);
+    }
+
     fn response(&mut self, sa: &mut IkeSa, d: &Datagram) {
         let opened = sa.open(&d.bytes);
         if matches!(opened, Err(OpenError::Junk)) {
@@ -239,21 +256,7 @@ impl Context<'_> {
         let Some(active) = sa.work_mut().answered() else { return };
         let payloads = match opened {
             Ok(payloads) => payloads,
-            Err(OpenError::Syntax(e)) => {
-                let message = format!("{} response", active.exchange);
-                let why: Diagnosis = KeyExchange::Unreadable { message, error: e }.into();
-                self.log_why(Level::Error, sa, "", &why);
-                // The peer cannot know that its answer was of no use.
-                self.say_deleted(sa);
-                let how = match sa.state() {
-                    // Only its DELETE was to be answered.
-                    IkeState::Rekeyed => Close::Replaced,
-                    _ if sa.is_up() => Close::Syntax(why),
-                    _ => Close::Failed(why),
-                };
-                sa.work_mut().sent(active);
-                return self.close(sa, how);
-            }
+            Err(OpenError::Syntax(e)) => return self.drop_unreadable(sa, active, e),
             Err(OpenError::Junk) => return,
         };
         // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the

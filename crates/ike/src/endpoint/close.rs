@@ -32,20 +32,7 @@ impl Endpoint {
         if sa.is_announced() {
             self.report(Report::Gone { conn: sa.conn().name.clone(), child: None });
         }
-        self.leave_half_open(sa);
-        if let Some(init) = sa.init() {
-            self.shared.own.remove(init, sa.is_initiator());
-        }
-        self.on(now, sa, |cx, sa| cx.attempt_over(sa));
-        if let Some((spi_i, remote)) = sa.half_open() {
-            self.half_open.forget(spi_i, remote);
-        }
-        for timer in Timer::of_ike(sa.id()) {
-            self.shared.timers.cancel(timer);
-        }
-        self.shared.spis.free_ike(sa.our_spi());
-        remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
-        self.forget_identities(sa);
+        self.leave_indexes(now, sa);
 
         let reason = how.reason();
         if let (Close::Failed(why) | Close::NoRoute(why), false, true) = (&how, was_up, sa.is_initiator()) {
@@ -70,15 +57,7 @@ impl Endpoint {
         if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
             self.emit(Event::IkeDown(info));
         }
-        let tried = (!was_up && sa.is_initiator()).then_some(Tried {
-            children: wanted,
-            number: sa.attempt().number,
-            addresses: sa.attempt().choices,
-            automatic: sa.attempt().automatic,
-            prefer: sa.roam().prefer,
-            takes_over: sa.roam().replaces,
-            goes_on,
-        });
+        let tried = (!was_up && sa.is_initiator()).then(|| tried(sa, wanted, goes_on));
         if goes_on {
             // The attempt that goes on takes everything over.
         } else if tried.is_some() {
@@ -88,6 +67,24 @@ impl Endpoint {
             self.shared.todo.push_back(Todo::Stay(old));
         }
         self.report(Report::Ended(Ended { ike: sa.id(), conn: sa.conn().clone(), end: how, lost, tried }));
+    }
+
+    /// Takes an IKE_SA out of everything that finds it.
+    fn leave_indexes(&mut self, now: Instant, sa: &mut IkeSa) {
+        self.leave_half_open(sa);
+        if let Some(init) = sa.init() {
+            self.shared.own.remove(init, sa.is_initiator());
+        }
+        self.on(now, sa, |cx, sa| cx.attempt_over(sa));
+        if let Some((spi_i, remote)) = sa.half_open() {
+            self.half_open.forget(spi_i, remote);
+        }
+        for timer in Timer::of_ike(sa.id()) {
+            self.shared.timers.cancel(timer);
+        }
+        self.shared.spis.free_ike(sa.our_spi());
+        remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
+        self.forget_identities(sa);
     }
 
     /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is
@@ -146,6 +143,19 @@ fn unanswered_init(sa: &mut IkeSa) -> Option<UnansweredInit> {
     let again = |i: &Init| unanswered && i.private.is_some() && i.cookie.is_none();
     let init = if sa.init().is_some_and(again) { sa.take_init() } else { None }?;
     Some(UnansweredInit { spi_i, init })
+}
+
+/// Our attempt that has come to nothing, for policy to judge.
+fn tried(sa: &IkeSa, children: Vec<Option<String>>, goes_on: bool) -> Tried {
+    Tried {
+        children,
+        number: sa.attempt().number,
+        addresses: sa.attempt().choices,
+        automatic: sa.attempt().automatic,
+        prefer: sa.roam().prefer,
+        takes_over: sa.roam().replaces,
+        goes_on,
+    }
 }
 
 /// The children that an IKE_SA has not brought up yet; `None` alone when it is wanted without any.

@@ -42,6 +42,7 @@ use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INI
 use ironswan_keying::{Childless, Connection, Diagnosis, Fit};
 
 struct Request1<'a> {
+    payloads: &'a [Payload],
     proposals: &'a [Proposal],
     ke: &'a Ke,
     nonce: &'a [u8],
@@ -57,7 +58,7 @@ fn read_request(message: &Message) -> Option<Request1<'_>> {
             _ => {}
         }
     }
-    Some(Request1 { proposals: proposals?, ke: ke?, nonce: nonce? })
+    Some(Request1 { payloads: &message.payloads, proposals: proposals?, ke: ke?, nonce: nonce? })
 }
 
 /// What has to be known of a request to ask for a cookie or to check one.
@@ -85,9 +86,50 @@ struct Stranger<'a> {
     local: SocketAddr,
     remote: SocketAddr,
     header: &'a Header,
+    /// The whole request.
+    bytes: &'a [u8],
     seen: Peek<'a>,
     /// It has brought a cookie back: it receives what is sent to its address.
     proved: bool,
+}
+
+/// A request that fits a connection of ours.
+struct Accepted<'a> {
+    request: &'a Request1<'a>,
+    conn: Arc<Connection>,
+    selected: negotiate::Selected<IkeSuite>,
+    /// Bytes of our public value.
+    public_len: usize,
+    nat: natd::Nat,
+}
+
+/// The state of the exchange as the responder begins it. Nonce and public value have only their
+/// lengths yet.
+fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>) -> Init {
+    Init {
+        ni: accepted.request.nonce.to_vec(),
+        nr: vec![0; NONCE_LEN],
+        request: from.bytes.to_vec(),
+        ke: accepted.selected.suite.ke,
+        public: vec![0; accepted.public_len],
+        peer_public: accepted.request.ke.data.clone(),
+        // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section
+        // 3.3.1).
+        proposals: vec![Proposal { spi: Vec::new(), ..accepted.selected.answer.clone() }],
+        natd: accepted.nat.supported,
+        childless: accepted.conn.childless != Childless::Never,
+        verifies_ed25519: signature::announced(accepted.request.payloads),
+        ..Init::default()
+    }
+}
+
+/// Whether the response would be too long for an address that may be somebody else's: at most 1.2
+/// times what came from there.
+fn amplifies(from: &Stranger<'_>, init: &Init) -> bool {
+    let payloads = answer_init::response(init, 0, 0, (from.local, from.remote), false);
+    let response = Message { header: *from.header, payloads };
+    let len = response.emit().map_or(usize::MAX, |r| r.len());
+    len.saturating_mul(5) > from.bytes.len().saturating_mul(6)
 }
 
 impl Endpoint {
@@ -108,39 +150,19 @@ impl Endpoint {
             self.shared.counters.invalid += 1;
             return;
         };
+        let from = Stranger { local, remote, header, bytes, seen, proved: false };
         if let Some(id) = self.half_open.find(header.initiator_spi, remote) {
-            return self.repeated_init(
-                now,
-                id,
-                bytes,
-                &Stranger { local, remote, header, seen, proved: false },
-            );
+            return self.repeated_init(now, id, &from);
         }
-        if self.shared.spis.ike(header.initiator_spi).is_some() || self.shared.own.has(seen.nonce) {
+        if self.shared.spis.ike(header.initiator_spi).is_some() || self.shared.own.has(from.seen.nonce) {
             return self.aside(now, |cx| cx.reflected(remote));
         }
-        let from = Stranger { local, remote, header, seen, proved: false };
         let Some(from) = self.asked_for_cookie(now, from) else { return };
         if from.proved && !self.may_compare(now, remote.ip()) {
             self.shared.counters.half_open_refused += 1;
             return;
         }
-        let message = match Message::parse(bytes) {
-            Ok(message) => message,
-            Err(error @ ParseError::UnsupportedCritical(_)) => {
-                let message = "IKE_SA_INIT request".to_owned();
-                return self.refuse_stranger(
-                    now,
-                    &from,
-                    None,
-                    &KeyExchange::Unreadable { message, error }.into(),
-                );
-            }
-            Err(_) => {
-                self.shared.counters.invalid += 1;
-                return;
-            }
-        };
+        let Some(message) = self.read_message(now, &from) else { return };
         let Some(request) = read_request(&message) else {
             self.shared.counters.invalid += 1;
             return;
@@ -152,46 +174,71 @@ impl Endpoint {
             self.shared.counters.half_open_refused += 1;
             return;
         };
-        let Some((conn, selected)) = self.choose_for_stranger(now, &from, &request) else { return };
+        let Some(accepted) = self.accept_request(now, &from, &request) else { return };
+        let init = begin_init(&from, &accepted);
+        if !from.proved && amplifies(&from, &init) {
+            return self.ask_for_cookie(now, &from);
+        }
+        self.make_half_open(now, &from, accepted, init, gives_way);
+    }
+
+    /// Parses the request. One with a critical payload that is not known is refused; others that
+    /// cannot be read are only counted.
+    fn read_message(&mut self, now: Instant, from: &Stranger<'_>) -> Option<Message> {
+        match Message::parse(from.bytes) {
+            Ok(message) => return Some(message),
+            Err(error @ ParseError::UnsupportedCritical(_)) => {
+                let message = "IKE_SA_INIT request".to_owned();
+                self.refuse_stranger(now, from, None, &KeyExchange::Unreadable { message, error }.into());
+            }
+            Err(_) => self.shared.counters.invalid += 1,
+        }
+        None
+    }
+
+    /// Chooses connection and suite, and compares nonce and KE with the suite; or refuses the
+    /// request.
+    fn accept_request<'a>(
+        &mut self,
+        now: Instant,
+        from: &Stranger<'_>,
+        request: &'a Request1<'a>,
+    ) -> Option<Accepted<'a>> {
+        let (conn, selected) = self.choose_for_stranger(now, from, request)?;
         let suite = selected.suite;
         if request.ke.group != suite.ke {
             let why = KeyExchange::OtherMethod { received: Some(request.ke.group), wanted: suite.ke };
-            return self.refuse_stranger(now, &from, Some(&conn.name), &why.into());
+            self.refuse_stranger(now, from, Some(&conn.name), &why.into());
+            return None;
         }
         // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated
         // pseudorandom function" (RFC 7296 section 2.10).
         if !negotiate::nonce_fits(suite.prf, request.nonce) {
             self.shared.counters.invalid += 1;
             let why = KeyExchange::ShortNonce { bytes: request.nonce.len(), prf: suite.prf };
-            return self.refuse_stranger(now, &from, Some(&conn.name), &why.into());
+            self.refuse_stranger(now, from, Some(&conn.name), &why.into());
+            return None;
         }
         let Some(public_len) = kex::public_len(suite.ke).filter(|len| *len == request.ke.data.len()) else {
             self.shared.counters.invalid += 1;
-            return;
+            return None;
         };
-        let nat = natd::detect(&message.payloads, header.initiator_spi, 0, local, remote);
-        let mut init = Init {
-            ni: request.nonce.to_vec(),
-            nr: vec![0; NONCE_LEN],
-            request: bytes.to_vec(),
-            ke: suite.ke,
-            public: vec![0; public_len],
-            peer_public: request.ke.data.clone(),
-            // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296
-            // section 3.3.1).
-            proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
-            natd: nat.supported,
-            childless: conn.childless != Childless::Never,
-            verifies_ed25519: signature::announced(&message.payloads),
-            ..Init::default()
-        };
-        // To an address that may be somebody else's, at most 1.2 times what came from it.
-        let response =
-            Message { header: *header, payloads: answer_init::response(&init, 0, 0, (local, remote), false) };
-        let len = response.emit().map_or(usize::MAX, |r| r.len());
-        if !from.proved && len.saturating_mul(5) > bytes.len().saturating_mul(6) {
-            return self.ask_for_cookie(now, &from);
-        }
+        let nat = natd::detect(request.payloads, from.header.initiator_spi, 0, from.local, from.remote);
+        Some(Accepted { request, conn, selected, public_len, nat })
+    }
+
+    /// Makes a half-open IKE_SA, in the place of another one if need be, and begins to answer.
+    fn make_half_open(
+        &mut self,
+        now: Instant,
+        from: &Stranger<'_>,
+        accepted: Accepted<'_>,
+        mut init: Init,
+        gives_way: Option<IkeId>,
+    ) {
+        let Stranger { local, remote, header, bytes, .. } = *from;
+        let Accepted { conn, nat, .. } = accepted;
+        let suite = accepted.selected.suite;
         init.nr = self.aside(now, |cx| cx.random(NONCE_LEN));
         init.public.clear();
         if let Some(id) = gives_way {
@@ -200,12 +247,11 @@ impl Endpoint {
         }
 
         let (id, spi_r) = self.aside(now, |cx| cx.new_ike());
-        let answering =
+        let request =
             Answering { mid: 0, exchange: ExchangeType::IKE_SA_INIT, digest: digest(bytes), local, remote };
         let nat = NatState { local: nat.local, remote: nat.remote, fake: conn.encap && nat.supported };
         let spis = (header.initiator_spi, spi_r);
-        let mut sa =
-            Box::new(IkeSa::respond(id, conn, spis, Half { suite, nat, init, request: answering }, now));
+        let mut sa = Box::new(IkeSa::respond(id, conn, spis, Half { suite, nat, init, request }, now));
         self.half_open.add(now, header.initiator_spi, remote, id);
         self.shared.counters.half_open = self.half_open.count() as u64;
         self.shared.timers.set(Timer::HalfOpen(id), now + self.limits().half_open_timeout);
@@ -313,14 +359,14 @@ impl Endpoint {
     /// A request with the SPI and from the address of one that was taken: a retransmission, which
     /// has its answer stored; or the same with a cookie, as two copies of the request were answered
     /// differently; or nothing that this initiator would send.
-    fn repeated_init(&mut self, now: Instant, id: IkeId, bytes: &[u8], from: &Stranger<'_>) {
-        let Stranger { local, remote, header, seen, .. } = from;
+    fn repeated_init(&mut self, now: Instant, id: IkeId, from: &Stranger<'_>) {
+        let Stranger { local, remote, header, bytes, seen, .. } = from;
         let first = self.sas.get(&id).and_then(|sa| sa.init());
-        let may_be_twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes));
+        let may_be_twin = first.is_some_and(|init| init.request != *bytes && is_twin(&init.request, bytes));
         let valid = |c: &[u8]| self.cookies.check(now, c, seen.nonce, remote.ip(), header.initiator_spi);
         let twin = may_be_twin && seen.cookie.is_some_and(valid);
         let init = self.sas.get_mut(&id).and_then(|sa| sa.init_mut());
-        let Some(init) = init.filter(|init| twin || init.request == bytes) else {
+        let Some(init) = init.filter(|init| twin || init.request == *bytes) else {
             self.shared.counters.out_of_order += 1;
             return;
         };

@@ -43,34 +43,7 @@ impl Endpoint {
             self.shared.counters.invalid += 1;
             return;
         }
-        let peek = match Header::read(bytes) {
-            Ok(peek) if bytes.len() <= MESSAGE_BYTES => peek,
-            _ => {
-                self.shared.counters.invalid += 1;
-                return;
-            }
-        };
-        let header = match Header::parse(bytes) {
-            Ok(header) => header,
-            Err(ParseError::MajorVersion(major)) => {
-                self.shared.counters.invalid_version += 1;
-                // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION"
-                // (RFC 7296 section 2.5): never to a response, rarely, and never longer than what
-                // came.
-                if !peek.flags.response() && bytes.len() >= 37 && self.may_answer_version(now) {
-                    if self.may_write(now, remote.ip(), About::Message) {
-                        let why = KeyExchange::BadVersion { major, remote };
-                        self.note_why(Level::Warn, None, "", &why.into());
-                    }
-                    self.respond_stateless(local, remote, &peek, NotifyType::INVALID_MAJOR_VERSION, [2]);
-                }
-                return;
-            }
-            Err(_) => {
-                self.shared.counters.invalid += 1;
-                return;
-            }
-        };
+        let Some(header) = self.read_header(now, local, remote, bytes) else { return };
         if let Some(c) = self.shared.counters.exchange(header.exchange) {
             if header.is_response() { c.in_rsp += 1 } else { c.in_req += 1 }
         }
@@ -99,6 +72,42 @@ impl Endpoint {
                 ep.on(now, sa, |cx, sa| cx.process(sa, datagram));
             }
         });
+    }
+
+    /// Reads the header of a message. One of another major version is answered, anything else that
+    /// cannot be read is only counted.
+    fn read_header(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        bytes: &[u8],
+    ) -> Option<Header> {
+        let peek = match Header::read(bytes) {
+            Ok(peek) if bytes.len() <= MESSAGE_BYTES => peek,
+            _ => {
+                self.shared.counters.invalid += 1;
+                return None;
+            }
+        };
+        match Header::parse(bytes) {
+            Ok(header) => return Some(header),
+            Err(ParseError::MajorVersion(major)) => {
+                self.shared.counters.invalid_version += 1;
+                // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION"
+                // (RFC 7296 section 2.5): never to a response, rarely, and never longer than what
+                // came.
+                if !peek.flags.response() && bytes.len() >= 37 && self.may_answer_version(now) {
+                    if self.may_write(now, remote.ip(), About::Message) {
+                        let why = KeyExchange::BadVersion { major, remote };
+                        self.note_why(Level::Warn, None, "", &why.into());
+                    }
+                    self.respond_stateless(local, remote, &peek, NotifyType::INVALID_MAJOR_VERSION, [2]);
+                }
+            }
+            Err(_) => self.shared.counters.invalid += 1,
+        }
+        None
     }
 
     /// Works off what came while the IKE_SA waited.

@@ -24,7 +24,7 @@ use super::state::{DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
 use crate::context::{Context, Effect};
 use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request, SharedSecret};
 use crate::keymat::{IkeKeys, SkeySeed};
-use crate::negotiate::{self, KeRule, NONCE_LEN};
+use crate::negotiate::{self, KeRule, NONCE_LEN, Selected};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
@@ -318,22 +318,9 @@ fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis)
 
 // ---- responder ----
 
+/// The peer's request to rekey the IKE_SA.
 pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
-    // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
-    // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
-    // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
-    let busy = sa.work().active().is_some_and(|a| a.task.follows_children())
-        || sa.children().any(|c| c.state == ChildState::Deleting);
-    if busy || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
-        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
-    }
-    if cx.computes_enough(sa) {
-        cx.counters().kex_put_off += 1;
-        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
-    }
-    if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work().active()
-        && ours.collision.is_some()
-    {
+    if is_put_off(cx, sa) {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let (mut offered, mut nonce, mut ke) = (None, None, None);
@@ -349,25 +336,8 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         let (message, needs) = ("request to rekey the IKE_SA", "SA, nonce and KE");
         return cx.refuse_syntax(sa, KeyExchange::MissingPayload { message, needs });
     };
-    let selected = match negotiate::select_ike(&sa.conn().proposals, offered, Some(ke.group)) {
-        Ok(selected) => selected,
-        Err(no) => {
-            cx.counters().no_proposal += 1;
-            let why = no.into();
-            cx.log_why(Level::Error, sa, "not rekeying the IKE_SA", &why);
-            return cx.respond_why(sa, &why);
-        }
-    };
-    if !negotiate::nonce_fits(selected.suite.prf, nonce) {
-        let (bytes, prf) = (nonce.len(), selected.suite.prf);
-        return cx.refuse_syntax(sa, KeyExchange::ShortNonce { bytes, prf });
-    }
+    let Some(selected) = choose_proposal(cx, sa, offered, nonce, ke) else { return };
     let suite = selected.suite;
-    if ke.group != suite.ke {
-        let why = KeyExchange::OtherMethod { received: Some(ke.group), wanted: suite.ke }.into();
-        cx.log_why(Level::Info, sa, "", &why);
-        return cx.respond_why(sa, &why);
-    }
     let spi = <[u8; 8]>::try_from(selected.answer.spi.as_slice()).map(u64::from_be_bytes).unwrap_or(0);
     if spi == 0 {
         return cx.refuse_syntax(sa, KeyExchange::BadSpi { spi: None });
@@ -390,6 +360,55 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         public: Vec::new(),
     };
     cx.wait_for_key(sa, suite.ke, AnswerRekeying::NeedsKeyPair(Box::new(offered)));
+}
+
+/// Whether the peer is to ask again later.
+fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
+    // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
+    // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
+    // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
+    let busy = sa.work().active().is_some_and(|a| a.task.follows_children())
+        || sa.children().any(|c| c.state == ChildState::Deleting);
+    if busy || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
+        return true;
+    }
+    if cx.computes_enough(sa) {
+        cx.counters().kex_put_off += 1;
+        return true;
+    }
+    matches!(sa.work().active(), Some(Active { task: Task::RekeyIke(ours), .. }) if ours.collision.is_some())
+}
+
+/// Chooses a proposal that nonce and KE fit, or refuses the request.
+fn choose_proposal(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    offered: &[Proposal],
+    nonce: &[u8],
+    ke: &Ke,
+) -> Option<Selected<IkeSuite>> {
+    let selected = match negotiate::select_ike(&sa.conn().proposals, offered, Some(ke.group)) {
+        Ok(selected) => selected,
+        Err(no) => {
+            cx.counters().no_proposal += 1;
+            let why = no.into();
+            cx.log_why(Level::Error, sa, "not rekeying the IKE_SA", &why);
+            cx.respond_why(sa, &why);
+            return None;
+        }
+    };
+    let suite = selected.suite;
+    if !negotiate::nonce_fits(suite.prf, nonce) {
+        cx.refuse_syntax(sa, KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf });
+        return None;
+    }
+    if ke.group != suite.ke {
+        let why = KeyExchange::OtherMethod { received: Some(ke.group), wanted: suite.ke }.into();
+        cx.log_why(Level::Info, sa, "", &why);
+        cx.respond_why(sa, &why);
+        return None;
+    }
+    Some(selected)
 }
 
 fn answer_have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<OfferedIke>, pair: KeyPair) {

@@ -11,6 +11,8 @@
 //! Here is the initiator's part. What the responder does with a request stands in `answer_init`.
 //! Nothing in this exchange is authenticated.
 
+use std::net::SocketAddr;
+
 use ironswan_crypto::kex;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{Forgery, KeyExchange, Uncomputed};
@@ -30,7 +32,7 @@ use crate::event::{Completion, Event, IkeState, KeyLog, KeyPair, Level, Request}
 use crate::keymat::SkeySeed;
 use crate::natd;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
-use crate::sa::{Datagram, Earlier, IkeSa, NatState};
+use crate::sa::{Datagram, Earlier, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use ironswan_keying::limits::{FORGED_REPEAT, INIT_ROUNDS};
 
@@ -133,55 +135,95 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
         return;
     };
     let payloads = &message.payloads;
-    let (restarts, tries) = (sa.attempt().restarts, sa.work().active().map(|a| a.tries));
-    let Some(init) = sa.init_mut() else { return };
-
     if let Some(n) = find_notify(payloads, NotifyType::COOKIE) {
-        // "The data associated with this notification MUST be between 1 and 64 octets in length".
-        if !(1..=64).contains(&n.data.len()) || init.rounds >= INIT_ROUNDS {
-            cx.counters().invalid += 1;
-            return;
-        }
-        // The answer to another copy of the request without one: a responder that refuses the
-        // cookie under way says so again when that is sent again.
-        if init.cookie.is_some() && tries == Some(0) {
-            cx.counters().out_of_order += 1;
-            return;
-        }
-        init.rounds += 1;
-        if restarts > 0 && init.cookie.is_none() {
-            // Perhaps a forgery has been the reason for the new start: first see what else comes.
-            init.doubtful_cookie = Some(n.data.clone());
-            cx.set_timer(Timer::Retransmit(sa.id()), cx.now() + FORGED_REPEAT);
-            return;
-        }
-        init.cookie = Some(n.data.clone());
-        cx.log(Level::Info, sa, "received COOKIE notify, sending the request again with it");
-        sa.work_mut().take_active();
-        return send(cx, sa);
+        return bring_cookie(cx, sa, n);
     }
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
-        let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
-        match wanted {
-            // A method that we did not offer is a lie or a downgrade, and passed over.
-            Ok(ke)
-                if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < INIT_ROUNDS =>
-            {
-                init.rounds += 1;
-                let line = format!("peer didn't accept key exchange method {}, it requested {ke}", init.ke);
-                let request = std::mem::take(&mut init.request);
-                let public = std::mem::take(&mut init.public);
-                init.earlier.push(Earlier { ke: init.ke, private: init.private.take(), public, request });
-                init.ke = ke;
-                cx.log(Level::Info, sa, line);
-                cx.cancel_timer(Timer::Retransmit(sa.id()));
-                sa.work_mut().take_active();
-                cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
-            }
-            _ => cx.counters().invalid += 1,
-        }
+        return change_method(cx, sa, n);
+    }
+    let Some(answer) = read_answer(cx, sa, header, payloads, d.remote) else { return };
+    let Answer { suite, ke, nonce } = answer;
+    let Some(init) = sa.init_mut() else { return };
+    answered_by(init, suite.ke);
+    init.nr.clone_from(&nonce.0);
+    init.response.clone_from(&d.bytes);
+    init.peer_public.clone_from(&ke.data);
+    init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
+    init.verifies_ed25519 = signature::announced(payloads);
+    let private = init.private.take().unwrap_or_default();
+    sa.crypt().agree(header.responder_spi, suite);
+    sa.work_mut().answered();
+    cx.cancel_timer(Timer::Retransmit(sa.id()));
+    detect_nat(cx, sa, payloads, d);
+    let peer_public = ke.data.clone();
+    cx.wait_for(sa, Request::Agree { ke: suite.ke, private, peer_public }, InitiateInit::NeedsSharedSecret);
+}
+
+/// The responder asks for its cookie: the request is sent again with it.
+fn bring_cookie(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) {
+    let (restarts, tries) = (sa.attempt().restarts, sa.work().active().map(|a| a.tries));
+    let Some(init) = sa.init_mut() else { return };
+    // "The data associated with this notification MUST be between 1 and 64 octets in length".
+    if !(1..=64).contains(&n.data.len()) || init.rounds >= INIT_ROUNDS {
+        cx.counters().invalid += 1;
         return;
     }
+    // The answer to another copy of the request without one: a responder that refuses the cookie
+    // under way says so again when that is sent again.
+    if init.cookie.is_some() && tries == Some(0) {
+        cx.counters().out_of_order += 1;
+        return;
+    }
+    init.rounds += 1;
+    if restarts > 0 && init.cookie.is_none() {
+        // Perhaps a forgery has been the reason for the new start: first see what else comes.
+        init.doubtful_cookie = Some(n.data.clone());
+        cx.set_timer(Timer::Retransmit(sa.id()), cx.now() + FORGED_REPEAT);
+        return;
+    }
+    init.cookie = Some(n.data.clone());
+    cx.log(Level::Info, sa, "received COOKIE notify, sending the request again with it");
+    sa.work_mut().take_active();
+    send(cx, sa);
+}
+
+/// The responder wants another key exchange method: the request is made again with it.
+fn change_method(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) {
+    let Some(init) = sa.init_mut() else { return };
+    let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
+    match wanted {
+        // A method that we did not offer is a lie or a downgrade, and passed over.
+        Ok(ke) if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < INIT_ROUNDS => {
+            init.rounds += 1;
+            let line = format!("peer didn't accept key exchange method {}, it requested {ke}", init.ke);
+            let request = std::mem::take(&mut init.request);
+            let public = std::mem::take(&mut init.public);
+            init.earlier.push(Earlier { ke: init.ke, private: init.private.take(), public, request });
+            init.ke = ke;
+            cx.log(Level::Info, sa, line);
+            cx.cancel_timer(Timer::Retransmit(sa.id()));
+            sa.work_mut().take_active();
+            cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
+        }
+        _ => cx.counters().invalid += 1,
+    }
+}
+
+/// What the responder has agreed to.
+struct Answer<'a> {
+    suite: IkeSuite,
+    ke: &'a Ke,
+    nonce: &'a Nonce,
+}
+
+/// Reads the answer to one of our requests, if this is one that can be taken.
+fn read_answer<'a>(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    header: &Header,
+    payloads: &'a [Payload],
+    remote: SocketAddr,
+) -> Option<Answer<'a>> {
     let (mut answer, mut ke, mut nonce) = (None, None, None);
     for p in payloads {
         match p {
@@ -193,31 +235,38 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     }
     let (Some(answer), Some(ke), Some(nonce)) = (answer, ke, nonce) else {
         // An unprotected error is a hint at best.
-        if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
-            return restart::refused(cx, sa, n.kind);
+        match notifies(payloads).find(|n| n.kind.is_error()) {
+            Some(n) => restart::refused(cx, sa, n.kind),
+            None => cx.counters().invalid += 1,
         }
-        cx.counters().invalid += 1;
-        return;
+        return None;
     };
+    let init = sa.init()?;
     let Some((suite, _)) = negotiate::check_ike(&init.proposals, answer) else {
         cx.counters().invalid += 1;
-        if cx.may_write(d.remote.ip(), About::Message) {
+        if cx.may_write(remote.ip(), About::Message) {
             let why = KeyExchange::NeverOffered { answer: answer.to_vec() };
             cx.log_why(Level::Warn, sa, "ignored a response", &why.into());
         }
-        return;
+        return None;
     };
     // Of several requests with different methods, any may be the one that is answered.
-    let at = init.earlier.iter().position(|e| e.ke == suite.ke);
-    let expected = suite.ke == init.ke || at.is_some();
+    let expected = suite.ke == init.ke || init.earlier.iter().any(|e| e.ke == suite.ke);
     if !acceptable(header, &suite, ke, nonce) || !expected {
         cx.counters().invalid += 1;
-        return;
+        return None;
     }
     if cx.knows_ike_spi(header.responder_spi) || cx.is_own(&nonce.0) || cx.is_own(&ke.data) {
-        return cx.reflected(d.remote);
+        cx.reflected(remote);
+        return None;
     }
-    if let Some(at) = at.filter(|_| suite.ke != init.ke) {
+    Some(Answer { suite, ke, nonce })
+}
+
+/// Goes on with the request of this method, which need not be the last one.
+fn answered_by(init: &mut Init, ke: KeId) {
+    let at = init.earlier.iter().position(|e| e.ke == ke);
+    if let Some(at) = at.filter(|_| ke != init.ke) {
         let e = init.earlier.swap_remove(at);
         let public = std::mem::replace(&mut init.public, e.public);
         let request = std::mem::replace(&mut init.request, e.request);
@@ -225,16 +274,10 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
         let ke = std::mem::replace(&mut init.ke, e.ke);
         init.earlier.push(Earlier { ke, private, public, request });
     }
-    init.nr.clone_from(&nonce.0);
-    init.response.clone_from(&d.bytes);
-    init.peer_public.clone_from(&ke.data);
-    init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
-    init.verifies_ed25519 = signature::announced(payloads);
-    let private = init.private.take().unwrap_or_default();
-    sa.crypt().agree(header.responder_spi, suite);
-    sa.work_mut().answered();
-    cx.cancel_timer(Timer::Retransmit(sa.id()));
+}
 
+/// Finds out whether a NAT is between, and goes on by UDP port 4500 then.
+fn detect_nat(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload], d: &Datagram) {
     let nat = natd::detect(payloads, sa.spi_i(), sa.spi_r(), d.local, d.remote);
     let fake = sa.conn().encap && nat.supported;
     sa.path().set_nat(NatState { local: nat.local, remote: nat.remote, fake });
@@ -257,8 +300,6 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
             _ => {}
         }
     }
-    let peer_public = ke.data.clone();
-    cx.wait_for(sa, Request::Agree { ke: suite.ke, private, peer_public }, InitiateInit::NeedsSharedSecret);
 }
 
 /// What every response has that can be taken.

@@ -109,23 +109,12 @@ fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
     cx.close(sa, Close::Failed(why.clone()));
 }
 
-fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
-    let mut payloads = vec![Payload::IdI(Id::new(sa.local_id().clone()))];
-    // "This notification asserts that this IKE SA is the only IKE SA currently active between the
-    // authenticated identities" (RFC 7296 section 2.4).
-    if cx.others().is_initial_contact(sa, cx.policy()) {
-        payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
-    }
-    if let IdPattern::Exact(id) = &sa.conn().remote_id {
-        payloads.push(Payload::IdR(Id::new(id.clone())));
-    }
-    payloads.push(Payload::Auth(auth));
-    let line = format!("authentication of '{}' (myself) with {method}", sa.local_id());
-    cx.log(Level::Info, sa, line);
+/// A child to ask for in IKE_AUTH, and those that cannot be proposed.
+type FirstChild = (Option<Box<NewChild>>, Vec<(Box<NewChild>, Diagnosis)>);
 
-    // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an
-    // IKE_AUTH without child.
-    let offered = sa.init().is_some_and(|init| init.childless);
+/// The first child to ask for, and those before it that cannot be proposed, with the reasons.
+/// `offered`: the responder takes an IKE_AUTH without child.
+fn first_child(cx: &mut Context<'_>, sa: &mut IkeSa, offered: bool) -> FirstChild {
     let (mut child, mut refused) = (None, Vec::new());
     let alone = match sa.conn().childless {
         Childless::Force => true,
@@ -145,6 +134,27 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
             }
         }
     }
+    (child, refused)
+}
+
+fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
+    let mut payloads = vec![Payload::IdI(Id::new(sa.local_id().clone()))];
+    // "This notification asserts that this IKE SA is the only IKE SA currently active between the
+    // authenticated identities" (RFC 7296 section 2.4).
+    if cx.others().is_initial_contact(sa, cx.policy()) {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
+    }
+    if let IdPattern::Exact(id) = &sa.conn().remote_id {
+        payloads.push(Payload::IdR(Id::new(id.clone())));
+    }
+    payloads.push(Payload::Auth(auth));
+    let line = format!("authentication of '{}' (myself) with {method}", sa.local_id());
+    cx.log(Level::Info, sa, line);
+
+    // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an
+    // IKE_AUTH without child.
+    let offered = sa.init().is_some_and(|init| init.childless);
+    let (child, refused) = first_child(cx, sa, offered);
     match (&child, refused.last()) {
         // Nobody asked for an IKE_SA without any child.
         (None, Some((_, why))) if sa.attempt().ticket.is_none() => {
