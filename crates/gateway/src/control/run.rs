@@ -39,14 +39,7 @@ impl Control {
             Ok(o) => o,
             Err(e) => return failure(e.to_string()),
         };
-        let conns = self.driver.view(|e, _| {
-            e.connections()
-                .iter()
-                .filter(|c| ike.is_none_or(|i| c.name == i))
-                .filter(|c| child.is_none_or(|name| c.children.iter().any(|k| k.name == name)))
-                .map(|c| c.name.clone())
-                .collect::<HashSet<_>>()
-        });
+        let conns = self.connections_with(ike, child);
         say(&conns, &format!("vici initiate {what}"));
         let seen = self.driver.send_errors();
         let _watch = client.watch(Watch { level, conns: conns.clone() });
@@ -64,15 +57,7 @@ impl Control {
         match ended {
             None => success(),
             // Whoever is told that it is up is told that it protects.
-            Some(End::Done(Ok(()))) => match tokio::time::timeout(GUARDED, self.driver.guarded()).await {
-                Ok(Ok(())) => success(),
-                Ok(Err(why)) => {
-                    failure(format!("{what} is established, but the kernel does not steer and guard: {why}"))
-                }
-                Err(_) => {
-                    failure(format!("{what} is established, but the kernel is not done with its guard yet"))
-                }
-            },
+            Some(End::Done(Ok(()))) => self.protected(&what).await,
             Some(End::Done(Err(why))) => {
                 // The endpoint asked for a source address, and there is none: the same fault, found
                 // earlier.
@@ -89,6 +74,31 @@ impl Control {
             // The extra field is ours: the fault is on this side.
             Some(End::Unreachable(why)) => {
                 failure(format!("establishing {what} failed: {why}")).with("unreachable", true)
+            }
+        }
+    }
+
+    /// Names of the connections with this name, and with a child of this name.
+    fn connections_with(&self, ike: Option<&str>, child: Option<&str>) -> HashSet<String> {
+        self.driver.view(|e, _| {
+            e.connections()
+                .iter()
+                .filter(|c| ike.is_none_or(|i| c.name == i))
+                .filter(|c| child.is_none_or(|name| c.children.iter().any(|k| k.name == name)))
+                .map(|c| c.name.clone())
+                .collect()
+        })
+    }
+
+    /// The answer that something is established, given once the kernel steers and guards it.
+    async fn protected(&self, what: &str) -> Section {
+        match tokio::time::timeout(GUARDED, self.driver.guarded()).await {
+            Ok(Ok(())) => success(),
+            Ok(Err(why)) => {
+                failure(format!("{what} is established, but the kernel does not steer and guard: {why}"))
+            }
+            Err(_) => {
+                failure(format!("{what} is established, but the kernel is not done with its guard yet"))
             }
         }
     }

@@ -108,7 +108,7 @@ impl Workers {
             poller.add(source, token).diagnosed()?;
         }
         sockets.xdp.each_source(|source, n| poller.add(source, token::XDP + n)).diagnosed()?;
-        let (epoch, tuning) = (config.epoch, &config.tuning);
+        let tuning = &config.tuning;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = crew::workers(tuning, processors);
         let paths = Arc::new(Paths::default());
@@ -138,17 +138,30 @@ impl Workers {
             errors,
             attendant,
         };
-        let (lanes, stop) = (plane.lanes.clone(), plane.stop.clone());
+        plane.spawn_all(config, workers, poller, tun)?;
+        Ok(plane)
+    }
+
+    /// Starts this many workers. The first one waits for packets, the others help it.
+    fn spawn_all(
+        &mut self,
+        config: &WorkersConfig,
+        workers: usize,
+        poller: Poller,
+        tun: Arc<Tun>,
+    ) -> Result<(), Diagnosis> {
+        let (epoch, tuning) = (config.epoch, &config.tuning);
+        let (lanes, stop) = (self.lanes.clone(), self.stop.clone());
         scheduling::prefer_session(tuning.nice);
-        plane.spawn(tuning, move || run(&poller, &lanes, tun, epoch, &stop))?;
+        self.spawn(tuning, move || run(&poller, &lanes, tun, epoch, &stop))?;
         for _ in 1..workers {
-            let lanes = plane.lanes.clone();
-            let stop = plane.stop.clone();
-            plane.spawn(tuning, move || {
+            let lanes = self.lanes.clone();
+            let stop = self.stop.clone();
+            self.spawn(tuning, move || {
                 lanes.assist(|| clock::now().saturating_duration_since(epoch), || stop.waker.wake());
             })?;
         }
-        Ok(plane)
+        Ok(())
     }
 
     /// Starts the next worker.
