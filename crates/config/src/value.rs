@@ -15,12 +15,13 @@ use zeroize::Zeroizing;
 /// Reason why a value cannot be used.
 pub(super) type Wrong = Configuration;
 
-/// The fault of a value, with the remedy of its key. An empty remedy leaves that of the fault.
+/// Makes the finding about a value that cannot be used. `write` is the remedy; when it is empty,
+/// the finding shows the usual remedy of this fault.
 pub(super) fn wrong(written: &str, why: ValueFault, write: &'static str) -> Wrong {
     Configuration::BadValue { written: show(written), why, write }
 }
 
-/// The same fault with the remedy of the key.
+/// Replaces the remedy of a finding about a bad value. Another finding stays as it is.
 pub(super) fn advise(fault: Wrong, write: &'static str) -> Wrong {
     match fault {
         Configuration::BadValue { written, why, .. } => Configuration::BadValue { written, why, write },
@@ -98,6 +99,7 @@ pub(super) fn time(text: &str) -> Result<Duration, Wrong> {
 }
 
 /// A time to the millisecond, for the daemon's own timers: `4`, `0.5`, `250ms`, or as [`time`].
+/// Fractions and milliseconds reach up to one day.
 pub(super) fn fine_time(text: &str) -> Result<Duration, Wrong> {
     let t = text.trim();
     if let Some(ms) = t.strip_suffix("ms") {
@@ -110,7 +112,7 @@ pub(super) fn fine_time(text: &str) -> Result<Duration, Wrong> {
     time(t)
 }
 
-/// A decimal fraction between two bounds.
+/// A decimal number from `min` to `max`, both included.
 pub(super) fn factor(text: &str, min: f64, max: f64) -> Result<f64, Wrong> {
     match text.trim().parse::<f64>() {
         Ok(f) if f.is_finite() && (min..=max).contains(&f) => Ok(f),
@@ -156,8 +158,8 @@ pub(super) fn range(text: &str) -> Result<AddrRange, Wrong> {
     Err(wrong(t, ValueFault::Not("an address, a subnet or a range"), ""))
 }
 
-/// The subnet that is meant by an address and a prefix length when the address has bits set behind
-/// it.
+/// Returns the subnet of `address/length` when the address has bits behind the prefix, so that the
+/// user can be told which subnet is used. `None` when there are no such bits.
 pub(super) fn host_bits(text: &str) -> Option<AddrRange> {
     let (addr, rest) = text.trim().split_once('/')?;
     let addr: IpAddr = addr.trim().parse().ok()?;
@@ -199,9 +201,9 @@ pub(super) fn address(text: &str) -> Result<AddrSpec, Wrong> {
     range(t).map(|r| if r.start() == r.end() { AddrSpec::Host(r.start()) } else { AddrSpec::Range(r) })
 }
 
-/// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself. What does
-/// not become a secret is wiped, and nothing grows: what does is copied, and the old copy stays in
-/// memory.
+/// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself. The digits
+/// are decoded into a buffer that is large enough from the start, because a buffer that grows
+/// leaves a copy in memory. When the digits are wrong, the buffer is wiped.
 pub(super) fn secret(text: &str) -> Result<Secret, Wrong> {
     let bad = |why| Configuration::BadSecret { why };
     let mut bytes = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
@@ -219,7 +221,7 @@ pub(super) fn secret(text: &str) -> Result<Secret, Wrong> {
 
 fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let mut out = Zeroizing::new(Vec::with_capacity(text.len() / 2));
-    // Colons may stand between bytes. Elsewhere other readers take them for digits.
+    // Colons may stand between bytes only. Other readers take a colon elsewhere for a digit.
     for bytes in text.as_bytes().split(|b| *b == b':') {
         if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
             return None;
@@ -232,9 +234,9 @@ fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     Some(out)
 }
 
-/// Base64 with its padding: other readers make other keys of what is not padded, and swanctl drops
-/// what is behind the last four digits. Bits of the last digit that belong to no byte may be set;
-/// they are ignored.
+/// Base64 that must have its padding. Other readers make other keys of text without padding, and
+/// swanctl drops the digits behind the last group of four. Bits of the last digit that belong to no
+/// byte may be set; they are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -245,7 +247,7 @@ fn from_base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     if body.is_empty() {
         return None;
     }
-    // Exactly as long as the key, so that no copy of it is made and left behind.
+    // The buffer is exactly as long as the key: a buffer that grows would leave a copy behind.
     let mut out = Zeroizing::new(vec![0; body.len() * 3 / 4]);
     let len = BASE64.decode_slice(text, &mut out).ok()?;
     (len == out.len()).then_some(out)

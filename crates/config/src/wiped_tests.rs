@@ -18,7 +18,8 @@ fn nothing_of_a_key_is_left_of_the_file_that_had_it() {
         return;
     }
     for (spelling, right) in [("0x", true), ("0s", true), ("0x", false), ("0s", false), ("", true)] {
-        // Two keys' length: what grows is copied more than once on the way.
+        // The text has the length of two keys, so that a buffer that grows with it is copied more
+        // than once.
         let mut bytes = Zeroizing::new(vec![0; 2 * KEY_LEN]);
         let keys = [0, KEY_LEN].map(|at| Masked::new(&mut bytes[at..at + KEY_LEN]));
         let mut text = Zeroizing::new(Vec::with_capacity(512));

@@ -20,12 +20,13 @@ use super::keys::{self, Key};
 
 /// RFC 4303 section 3.4.3: "A minimum window size of 32 packets MUST be supported".
 const REPLAY_WINDOW_MIN: u32 = 32;
-/// More bytes than this are encrypted with one key of 3DES only with a warning. Its blocks have 8
-/// bytes: two equal ones show text, and come after 2^32 blocks (Sweet32). Without a limit of its
-/// own, a child with 3DES rekeys after this many bytes.
+/// Bytes that one key of 3DES may encrypt without a warning. Blocks of 3DES have 8 bytes, so two
+/// equal blocks are expected after 2^32 of them, and they tell something of the text (Sweet32). A
+/// child without a limit in bytes is rekeyed after as many
+/// (`ironswan_keying::limits::SMALL_BLOCK_BYTES`).
 const SMALL_BLOCK_BYTES: u64 = 1 << 30;
-/// Lowest hard limit in packets. One frame of the kernel may become so many: 64 KB of TCP are 1,365
-/// segments where the MSS is 48 bytes, the least that Linux takes.
+/// Lowest hard limit in packets. One frame of the kernel may become almost as many packets: 64 KB
+/// of TCP are 1,365 segments when the MSS is 48 bytes, the least that Linux takes.
 const LEAST_PACKETS: u64 = 1_500;
 /// Lowest hard limit in bytes, for the same frame: each of its segments has headers of its own.
 const LEAST_BYTES: u64 = 1 << 18;
@@ -118,8 +119,8 @@ pub(super) fn child(
     })
 }
 
-/// ESP and AH proposals, those first whose key was written first, as charon takes them. Without
-/// either key: ESP's default.
+/// Reads ESP and AH proposals. The proposals of the key that was written first come first, as in
+/// charon. When neither key was written, the result is the default of ESP.
 fn proposals(r: &mut Reader<'_>) -> Vec<Proposal> {
     let mut keys = [&k::ESP_PROPOSALS, &k::AH_PROPOSALS];
     let section = r.section;
@@ -144,7 +145,7 @@ fn proposals(r: &mut Reader<'_>) -> Vec<Proposal> {
     all
 }
 
-/// How packets are carried.
+/// Reads how packets are carried: the bits of the header that are copied, DSCP and TFC padding.
 fn options(r: &mut Reader<'_>, mode: Mode, proposals: &[Proposal]) -> SaOptions {
     let copy_df = r.read(&k::COPY_DF);
     let copy_ecn = r.read(&k::COPY_ECN);
@@ -176,18 +177,21 @@ fn options(r: &mut Reader<'_>, mode: Mode, proposals: &[Proposal]) -> SaOptions 
     SaOptions { copy_df, copy_ecn, dscp_out, dscp_in, tfc, dummies, ..SaOptions::default() }
 }
 
-/// Reports a key for traffic flow confidentiality where that cannot be had.
+/// Reports a key for traffic flow confidentiality (TFC) in transport mode and with AH, which cannot
+/// have it.
 fn hides_lengths<T>(r: &mut Reader<'_>, key: &Key<T>, mode: Mode, ah: bool) {
     if mode == Mode::Transport {
-        // RFC 4303 section 2.7: only where the length of what is inside can be told from it.
+        // RFC 4303 section 2.7: TFC padding needs a length in the payload data. An inner IP header
+        // always has one; in transport mode only some protocols have.
         r.conflict(key, Conflict::TfcInTransport);
     } else if ah {
         r.conflict(key, Conflict::TfcOfAh);
     }
 }
 
-/// Transport mode is between two addresses (RFC 7296 section 2.23.1): with more, tunnel mode is
-/// asked for, as by charon.
+/// Warns when one side of a child in transport mode has more than one address. Transport mode is
+/// between two addresses (RFC 7296 section 2.23.1): with more, tunnel mode is asked for, as by
+/// charon.
 fn host_to_host(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>, list: &[TsSpec]) {
     let mut ranges =
         list.iter().filter_map(|ts| if let TsSpec::Fixed(ts) = ts { Some(ts.range) } else { None });
@@ -199,10 +203,10 @@ fn host_to_host(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>, list: &[TsSpec]) {
     }
 }
 
-/// A soft and a hard limit. A hard limit that is not written is 10 % more than the soft one, and at
-/// least `least`. A hard limit has to let a whole frame of the kernel through: a frame that goes
-/// beyond it is dropped and ends the SA, so that every such frame would cost a key exchange and
-/// none would pass.
+/// Reads a soft and a hard limit. A hard limit that is not written is 10 % more than the soft
+/// one, and at least `least`. A hard limit has to let a whole frame of the kernel through: a
+/// frame that goes beyond it is dropped and ends the SA, so that every such frame would cost a
+/// key exchange and none would pass.
 fn limits(r: &mut Reader<'_>, soft: &Key<u64>, hard: &Key<u64>, least: u64) -> (u64, u64) {
     let s = r.read(soft);
     let h = r.written(hard).unwrap_or(if s == 0 { 0 } else { s.saturating_add(s / 10).max(least) });
@@ -216,6 +220,8 @@ fn limits(r: &mut Reader<'_>, soft: &Key<u64>, hard: &Key<u64>, least: u64) -> (
     (s, h)
 }
 
+/// Reads the traffic selectors of one side. Warns of an address with bits behind its prefix, and
+/// reports more than [`SELECTORS_PER_SIDE`].
 fn selectors(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>) -> Vec<TsSpec> {
     let list = r.read(key);
     let items: Vec<String> =

@@ -44,7 +44,7 @@ pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tu
     (tuning, r.read(&k::ENGINE))
 }
 
-/// The processors of `pin`, each once.
+/// Reads the numbers of the processors of `pin`. A number that is written twice is an error.
 fn processors(r: &mut Reader<'_>) -> Vec<usize> {
     let mut pin = Vec::new();
     for cpu in r.written(&k::PIN).unwrap_or_default().into_iter().flatten() {
@@ -57,7 +57,7 @@ fn processors(r: &mut Reader<'_>) -> Vec<usize> {
     pin
 }
 
-/// `auto`, `no`, or names.
+/// Reads `threaded_napi`: `auto`, `no`, or names of interfaces.
 fn threaded_napi(r: &mut Reader<'_>, tun: &str) -> ThreadedNapi {
     let key = &k::THREADED_NAPI;
     let names =
@@ -74,8 +74,8 @@ fn threaded_napi(r: &mut Reader<'_>, tun: &str) -> ThreadedNapi {
     }
 }
 
-/// Reads a list of interfaces. `write`: the remedies for the TUN device among them, and for too
-/// many.
+/// Reads a list of interfaces. `write` holds two remedies: one for a list that names the TUN
+/// device, one for a list of more than [`MAX_INTERFACES`].
 fn interfaces(
     r: &mut Reader<'_>,
     key: &Key<Vec<String>>,

@@ -2,14 +2,21 @@
 //! fast each engine was in the self-test at start.
 //!
 //! ```text
-//! get-algorithms     encryption { AES_CBC = aws-lc .. }  integrity {..}  aead {..}  hasher { }
-//! prf {..}  xof { }  kdf {..}
-//!                    drbg { }  dh {..}  rng {..}  nonce-gen {..}           charon's sections; a
-//! plugin's name is an engine's ironswan-engines   engines { vaes = available .. }
-//!                    suites { aes128gcm16-64 { suite = aes128gcm16 size = 64 engine = vaes
-//! falls-back = no
-//!                                              aws-lc { seal-ns = 80 open-ns = 82 } .. } .. }
+//! get-algorithms
+//!     encryption { AES_CBC = aws-lc .. }  integrity { .. }  aead { .. }  hasher { }
+//!     prf { .. }  xof { }  kdf { .. }  drbg { }  dh { .. }  rng { .. }  nonce-gen { .. }
+//!
+//! ironswan-engines
+//!     engines { vaes = available .. }
+//!     suites {
+//!         aes128gcm16-64 {
+//!             suite = aes128gcm16  size = 64  engine = vaes  falls-back = no
+//!             aws-lc { seal-ns = 80  open-ns = 82 } ..
+//!         } ..
+//!     }
 //! ```
+//! The sections of `get-algorithms` are charon's. charon writes the name of a plugin behind each
+//! algorithm, and we write the name of the engine.
 
 use ironswan_crypto::engines::{EngineId, EngineSelection, Engines};
 use ironswan_wire::iana::{EncrId, IntegId, KeId, PrfId};
@@ -19,7 +26,8 @@ use ironswan_wire::vici::Section;
 use super::Control;
 use ironswan_config::algorithms::{Kind, algorithms};
 
-/// Bytes of the packets whose engine `get-algorithms` names; it has room for one.
+/// Packet length in bytes for which `get-algorithms` names the engine. The engine of a suite may
+/// differ with the length, and the answer has room for one name.
 const USUAL: usize = 1400;
 
 /// The engine of an ESP suite for packets of the usual length.
@@ -27,17 +35,17 @@ fn engine(engines: &Engines, encr: EncrId, key_bits: u16, integ: Option<IntegId>
     engines.engine(&EspSuite { encr, key_bits, integ, ke: None, esn: false }, USUAL)
 }
 
-/// charon's eleven sections, in its order. What has no algorithm of its own here is empty, as
-/// `drbg` is in charon's answer.
+/// Builds the answer to `get-algorithms`: charon's eleven sections, in its order. A section is
+/// empty when we have nothing to list in it, as `drbg` is in charon's answer.
 fn sections(engines: &Engines) -> Section {
     let mut lists: [Section; 5] = Default::default();
     for row in algorithms() {
         let (_, id, bits) = row.transform;
         let ours = EngineId::AwsLc;
         let (at, name, by) = match row.kind {
-            // AES-GMAC is an encryption algorithm's number in ESP, and its words are an integrity
-            // algorithm's.
             Kind::Aead => (2, EncrId(id).to_string(), engine(engines, EncrId(id), bits, None)),
+            // A proposal writes AES-GMAC like an integrity algorithm, and ESP negotiates it as an
+            // encryption algorithm (transform type 1).
             Kind::Integrity if EncrId(id) == EncrId::NULL_AES_GMAC && row.transform.0 == 1 => {
                 (2, EncrId(id).to_string(), engine(engines, EncrId(id), bits, None))
             }
@@ -51,7 +59,7 @@ fn sections(engines: &Engines) -> Section {
             Kind::Prf => (3, PrfId(id).to_string(), ours),
             Kind::KeyExchange => (4, KeId(id).to_string(), ours),
         };
-        // A name stands once, whatever its key lengths.
+        // One row for each name: several key lengths share it.
         if lists[at].get_str(&name).is_none() {
             lists[at].put(name, by.name());
         }
@@ -72,7 +80,7 @@ fn sections(engines: &Engines) -> Section {
         .with("nonce-gen", ours("NONCE_GEN"))
 }
 
-/// The result of the engines' self-test, as a section of the answer.
+/// Builds the answer to `ironswan-engines` from the result of the self-test.
 fn measured(selection: &EngineSelection) -> Section {
     let engines: Section = EngineId::ALL
         .into_iter()
@@ -100,7 +108,8 @@ fn measured(selection: &EngineSelection) -> Section {
 }
 
 impl Control {
-    /// `get-algorithms`. For a data plane without engines of ours, everything is aws-lc's.
+    /// `get-algorithms`. A data plane that does not use our engines is listed as if aws-lc did all
+    /// its work.
     pub(super) fn get_algorithms(&self) -> Section {
         let chosen = self.driver.plane(|plane| plane.engines().map(|s| s.engines));
         sections(&chosen.unwrap_or_else(Engines::portable))

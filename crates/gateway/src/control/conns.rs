@@ -9,7 +9,7 @@ use super::client::Client;
 use super::{Control, text};
 
 impl Control {
-    /// `list-conns`.
+    /// `list-conns`. With `ike` in the message, only the connection of that name is listed.
     pub(super) async fn list_conns(&self, client: &Client, message: &Section) -> Section {
         let only = text(message, "ike");
         let names: Vec<String> = self.driver.view(|e, _| {
@@ -20,7 +20,8 @@ impl Control {
                 .collect()
         });
         for name in names {
-            // One at a time: a client may take its time, and the connection may go meanwhile.
+            // Read each connection at its turn only: the client may read slowly, and somebody may
+            // unload the connection meanwhile.
             let found =
                 self.driver.view(|e, _| e.connection(&name).map(|c| (list_connection(&c), children(&c))));
             if let Some((head, children)) = found
@@ -33,6 +34,7 @@ impl Control {
     }
 }
 
+/// The children of a connection as `list-conns` shows them, each with its name.
 fn children(c: &Connection) -> Vec<(String, Section)> {
     c.children.iter().map(|child| (child.name.clone(), list_child(child))).collect()
 }

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::{Control, failure, success, text};
 
 impl Control {
-    /// `load-cert`.
+    /// `load-cert`. Checks that a raw public key can be used, and stores nothing.
     pub(super) fn load_cert(message: &Section) -> Section {
         let kind = text(message, "type").map(str::to_ascii_lowercase);
         let data = match message.get("data") {
@@ -29,7 +29,8 @@ impl Control {
         }
     }
 
-    /// `load-key`. The key comes in PEM or DER, and its bytes say of which type it is.
+    /// `load-key`. The key comes in PEM or DER. Its own bytes tell its type: the message must have
+    /// a `type`, but the value is not used.
     pub(super) fn load_key(&self, mut message: Section) -> Section {
         if text(&message, "type").is_none() {
             return failure("missing private key type");
@@ -67,7 +68,7 @@ impl Control {
     }
 }
 
-/// The name of a private key in VICI.
+/// The name of a private key in VICI: its fingerprint in lower-case hexadecimal digits.
 fn hex(id: &Fingerprint) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }

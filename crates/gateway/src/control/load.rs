@@ -19,7 +19,7 @@ use ironswan_config::tree::Origin;
 const UNNAMED: &str = "%unnamed-";
 
 impl Control {
-    /// `load-conn`: the same reader as for files, so the same findings.
+    /// `load-conn`. The reader is the one for files, so its findings are the same.
     pub(super) async fn load_conn(&self, message: Section) -> Section {
         if message.is_empty() {
             return failure("no connection in the message");
@@ -63,7 +63,8 @@ impl Control {
         success()
     }
 
-    /// Loads a connection unless it is loaded as it is: then nothing is begun anew.
+    /// Loads a connection. Does nothing when an equal one is loaded already, so that its tunnels
+    /// are not begun anew.
     fn put_conn(&self, conn: Connection) {
         let same = self.driver.view(|e, _| e.connection(&conn.name).is_some_and(|c| *c == conn));
         if !same {
@@ -153,9 +154,9 @@ impl Control {
         Section::new().with("keys", names)
     }
 
-    /// The name of a key that came without an id, which nothing else can have. A second one for the
-    /// same owners replaces the first, so that a client that loads its keys again neither leaves
-    /// old ones behind nor fills the memory.
+    /// Returns the name under which a key without an id is stored. No other key can have this name.
+    /// Keys for the same owners share it, so a second key replaces the first: a client that loads
+    /// its keys again leaves no old ones behind and does not fill the memory.
     fn unnamed(&self, owners: &[IdPattern]) -> String {
         let mut whose: Vec<IdPattern> = owners.iter().map(IdPattern::folded).collect();
         whose.sort_unstable();

@@ -26,6 +26,7 @@ fn newest(record: &Record, direction: Direction) -> SaAdd {
     record.sas().into_iter().rfind(|sa| sa.direction == direction).expect("an SA")
 }
 
+/// Waits until `is` holds, for 5 s at most. `what` names the condition when it does not.
 async fn soon(what: &str, is: impl Fn() -> bool) {
     for _ in 0..500 {
         if is() {
@@ -173,7 +174,7 @@ impl Observer for ChildUp {
     }
 }
 
-/// As with a kernel that answers by messages.
+/// The data plane answers a batch of commands later, as a kernel does that answers by messages.
 #[tokio::test]
 async fn nothing_leaves_before_a_data_plane_that_answers_later_has_answered() {
     local(async {

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The guard's table, of the family `inet`.
 pub use crate::guard::plan::TABLE as NAME;
-/// The oldest `nft` that knows all that the guard says.
+/// Oldest version of `nft` that understands the text of the guard's table.
 pub const NEEDED: Version = Version(0, 9, 3);
 /// Folders in which `nft` is searched besides PATH: services and users often have no `sbin` in it.
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
@@ -81,7 +81,8 @@ struct Run {
 }
 
 impl Nft {
-    /// Looks for `nft` in PATH and where it usually is, and asks for its version.
+    /// Looks for `nft` in the absolute folders of PATH, then in the folders where it usually is,
+    /// and checks its version.
     ///
     /// # Errors
     /// [`Guard::NftMissing`], [`Guard::NftTooOld`], [`Guard::NftBroken`].
@@ -91,8 +92,7 @@ impl Nft {
 
     pub(crate) fn find_in(path: Option<OsString>) -> Result<Self, Guard> {
         let path = path.unwrap_or_default();
-        // An empty entry of PATH, or a relative one, means whatever folder the daemon happens to be
-        // in.
+        // An empty or relative entry of PATH would depend on the daemon's working directory.
         let folders =
             std::env::split_paths(&path).filter(|f| f.is_absolute()).chain(PLACES.map(PathBuf::from));
         Self::find_among(folders)
@@ -124,8 +124,8 @@ impl Nft {
     }
 
     /// Replaces the guard's table by `text` (as [`crate::guard::plan::Plan::nft`] has it), all or
-    /// nothing. Whatever table stood there goes, also one of a predecessor that was killed; the
-    /// counters go on from where they stood. Returns the process ID that netlink's notices will
+    /// nothing. The old table is removed, even when a predecessor that was killed has left it, and
+    /// its counters go on in the new one. Returns the process ID that netlink's notices will
     /// name ([`ironswan_io::nft::TableChange::is_by`]).
     ///
     /// # Errors
@@ -179,8 +179,8 @@ impl Nft {
         Ok(run.stdout.lines().any(|l| l.trim() == format!("table inet {NAME}")))
     }
 
-    /// All rules of all tables, without what sets and maps hold, as `nft` shows them. Waits some
-    /// seconds at most.
+    /// All rules of all tables, without the elements of sets and maps, as `nft` shows them. Waits
+    /// at most 3 s.
     ///
     /// # Errors
     /// As for [`Nft::apply`].
@@ -202,7 +202,7 @@ impl Nft {
         }
     }
 
-    /// Takes the table away. That there is none is no error. Returns the process ID as
+    /// Removes the table. A table that does not exist is no error. Returns the process ID as
     /// [`Nft::apply`] does.
     ///
     /// # Errors
@@ -234,10 +234,11 @@ impl Nft {
         let pid = child.id();
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         std::thread::scope(|s| {
-            // Three pipes at once, or one that is full stops the other two.
+            // Serve the three pipes at once: while one of them is full, `nft` waits and does not
+            // serve the other two.
             s.spawn(move || {
                 if let (Some(mut pipe), Some(text)) = (stdin, input) {
-                    // A program that ends early says why itself.
+                    // The write fails when `nft` ends early; then its own message says why.
                     let _ = pipe.write_all(text.as_bytes());
                 }
             });
@@ -258,7 +259,9 @@ impl Nft {
     }
 }
 
-/// Waits for the end of a process. Where the kernel cannot wait with a limit, true at once.
+/// Waits until a process has ended, for `limit` at most, and returns whether it has. A kernel
+/// without pidfds cannot wait with a limit: then the result is true at once, and the caller's
+/// `wait` has no limit.
 fn ends_in_time(child: &Child, limit: Duration) -> bool {
     let Some(fd) = Pid::from_raw(child.id() as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
     else {
@@ -286,12 +289,12 @@ fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// `nft` is in none of the folders.
+/// The error for an `nft` that is in none of the folders.
 fn missing() -> Guard {
     Guard::NftMissing { folders: PLACES.join(", ") }
 }
 
-/// There is no such table.
+/// Whether the run failed because the table does not exist.
 fn gone(run: &Run) -> bool {
     run.stderr.contains("No such file or directory")
 }
@@ -311,7 +314,7 @@ fn complaint(run: &Run) -> String {
     if text.is_empty() { "it gave no reason".to_owned() } else { text }
 }
 
-/// `nftables v1.0.6 (Lester Gooch #5)`.
+/// Reads the version from a line such as `nftables v1.0.6 (Lester Gooch #5)`.
 fn version(text: &str) -> Option<Version> {
     let numbers = text.split_whitespace().find_map(|w| w.strip_prefix('v'))?;
     let mut parts = numbers.split('.').map(|p| {
@@ -321,13 +324,15 @@ fn version(text: &str) -> Option<Version> {
     Some(Version(parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
 }
 
-/// Range of the text between a counter's braces, in a listing or a plan: its values stand there.
+/// Byte range of the values of the counter `name`, which stand between its braces, in a listing or
+/// in the text of a table.
 fn braces(text: &str, name: &str) -> Option<std::ops::Range<usize>> {
     let head = format!("counter {name} {{");
     let start = text.find(&head)? + head.len();
     Some(start..start + text.get(start..)?.find('}')?)
 }
 
+/// Reads the counters from the kernel; `None` when the table does not stand.
 fn ask_counters() -> Result<Option<Counters>, ironswan_io::Error> {
     use ironswan_io::nft::{counter, has_table};
     if !has_table(NAME)? {
@@ -340,6 +345,7 @@ fn ask_counters() -> Result<Option<Counters>, ironswan_io::Error> {
     Ok(Some(Counters { out_clear: count("out_clear")?, in_clear: count("in_clear")? }))
 }
 
+/// Reads the counters from a listing of `nft`. A counter that is not in it is 0.
 pub(super) fn counters(listing: &str) -> Counters {
     let count = |name| {
         let mut words = braces(listing, name).map(|at| listing[at].split_whitespace()).into_iter().flatten();
@@ -350,7 +356,7 @@ pub(super) fn counters(listing: &str) -> Counters {
     Counters { out_clear: count("out_clear"), in_clear: count("in_clear") }
 }
 
-/// The plan, its counters set.
+/// Writes values into the counters of a table's text.
 fn with_counters(text: &str, counters: &Counters) -> String {
     let mut text = text.to_owned();
     for (name, c) in [("out_clear", counters.out_clear), ("in_clear", counters.in_clear)] {

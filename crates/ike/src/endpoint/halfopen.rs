@@ -5,13 +5,14 @@
 //! addresses (a /64), a site 65,536 such networks (a /48). So three things are counted: addresses,
 //! networks (/64, /24) and sites (/48, /16).
 //!
-//! ```text
-//! address   half_open_per_addr (200)                      the newcomer is refused
-//! network   half_open_per_net (a quarter of the table)    the newcomer is refused
-//! site      half of the table, or what a network may have the oldest of its fullest network
-//! table     half_open_max (1,000)                         that of the fullest site
-//! ```
-//! The right column says who gives way.
+//! | full | limit | then |
+//! |---|---|---|
+//! | address | `half_open_per_addr` (200) | the newcomer is refused |
+//! | network | `half_open_per_net` (a quarter of the table) | the newcomer is refused |
+//! | site | half of the table | the oldest of the site's fullest network gives way |
+//! | table | `half_open_max` (1,000) | the same happens in the fullest site |
+//!
+//! When a network may have more than half of the table, a site may have as many as a network.
 //!
 //! The newcomer is refused as well when its own network in its own site is the fullest. Nothing
 //! gives way that is younger than [`HALF_OPEN_SETTLED`], unless its site or network has

@@ -10,7 +10,6 @@
 //! Without a route the SAs wait until there is a way again. A way to another address of the peer,
 //! of the other IP version perhaps, counts as another source.
 //!
-//!
 //! `keying::choices::way` chooses between the lines of this table. The new IKE_SA is made by
 //! whoever can initiate. MOBIKE (RFC 4555) is not here. `receive` follows a peer that moves behind
 //! a NAT, and `unique` one that comes with a new IKE_SA.

@@ -1,8 +1,8 @@
 //! Keys that `list-conns` shows, in the order in which charon's clients print them, each with its
 //! value as the connection has it. A row has the name of its key, or charon's other name for it.
 //!
-//! The reader of a key takes the value of its row again, except where charon has words of its own:
-//! `version`, `unique`, `class`.
+//! The reader of a key understands the value that its row shows. Three rows are exceptions, because
+//! charon has words of its own for them: `version`, `unique` and `class`.
 
 use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, Unique};
 use ironswan_wire::id::IdPattern;
@@ -18,7 +18,7 @@ use crate::ts;
 struct Row<T> {
     /// Name of the key in its section.
     key: &'static str,
-    /// Name in the answer, where charon has another one.
+    /// Name in the answer, when charon has another one than `key`.
     other: Option<&'static str>,
     /// The value. `None`: the row is left out.
     value: fn(&T) -> Option<Value>,
@@ -78,7 +78,7 @@ const REMOTE_ROWS: &[Row<Connection>] = &[
     fixed("cacerts", nothing),
 ];
 
-/// `connections.<conn>.children.<child>`. The last two are ours.
+/// `connections.<conn>.children.<child>`. charon does not have the last two rows.
 const CHILD_ROWS: &[Row<ChildConfig>] = &[
     row(&k::MODE, |c| Some(mode(c).into())),
     row(&k::REKEY_TIME, |c| Some(c.rekey_time.as_secs().into())),
@@ -113,7 +113,7 @@ fn addresses(list: &[AddrSpec]) -> Value {
     list.iter().map(ToString::to_string).collect::<Vec<_>>().into()
 }
 
-/// charon's words.
+/// The word that charon has for this policy.
 fn unique(policy: Unique) -> &'static str {
     match policy {
         Unique::Never => "UNIQUE_NEVER",
@@ -123,7 +123,7 @@ fn unique(policy: Unique) -> &'static str {
     }
 }
 
-/// charon's words.
+/// The words that charon has for this method of authentication.
 fn class(auth: &Auth) -> &'static str {
     match auth {
         Auth::Psk => "pre-shared key",
@@ -138,7 +138,7 @@ fn fingerprints(auth: &Auth) -> Value {
     keys.iter().map(|key| text(key.info())).collect::<Vec<_>>().into()
 }
 
-/// The value of a list that clients expect and of which nothing is built.
+/// An empty list, for a row that clients expect and that IronSwan has nothing for.
 fn nothing<T>(_: &T) -> Option<Value> {
     Some(Vec::<String>::new().into())
 }

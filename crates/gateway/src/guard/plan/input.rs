@@ -72,7 +72,7 @@ pub struct Negotiated<'a> {
     /// A missing entry means false.
     pub by_index: &'a [bool],
     /// Policies that were narrowed from policies of the plan, which close all that these do
-    /// ([`Narrowing`]).
+    /// ([`Narrowing`](super::Narrowing)).
     pub narrowed: &'a [Policy],
 }
 
