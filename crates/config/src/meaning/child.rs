@@ -11,7 +11,7 @@ use super::super::algorithms;
 use super::super::diag::Diagnostics;
 use super::super::proposal;
 use super::super::tree::Section;
-use ironswan_keying::limits::SELECTORS_PER_SIDE;
+use ironswan_keying::limits::{SELECTORS_PER_SIDE, SMALL_BLOCK_BYTES};
 
 use super::super::value;
 use super::Reader;
@@ -20,11 +20,6 @@ use super::keys::{self, Key};
 
 /// RFC 4303 section 3.4.3: "A minimum window size of 32 packets MUST be supported".
 const REPLAY_WINDOW_MIN: u32 = 32;
-/// Bytes that one key of 3DES may encrypt without a warning. Blocks of 3DES have 8 bytes, so two
-/// equal blocks are expected after 2^32 of them, and they tell something of the text (Sweet32). A
-/// child without a limit in bytes is rekeyed after as many
-/// (`ironswan_keying::limits::SMALL_BLOCK_BYTES`).
-const SMALL_BLOCK_BYTES: u64 = 1 << 30;
 /// Lowest hard limit in packets. One frame of the kernel may become almost as many packets: 64 KB
 /// of TCP are 1,365 segments when the MSS is 48 bytes, the least that Linux takes.
 const LEAST_PACKETS: u64 = 1_500;
@@ -69,6 +64,8 @@ pub(super) fn child(
     let triple_des = |p: &Proposal| p.transforms.contains(&Transform::Encr(EncrId::DES3, None));
     let (limit, key) =
         if soft_bytes != 0 { (soft_bytes, k::REKEY_BYTES) } else { (hard_bytes, k::LIFE_BYTES) };
+    // Two equal blocks of 8 bytes are expected after 2^32 of them, and they tell something of the
+    // text (Sweet32).
     if limit > SMALL_BLOCK_BYTES && proposals.iter().any(triple_des) {
         r.doubt(&key, Unwise::SmallBlocks);
     }
