@@ -23,7 +23,7 @@
 //! 3643 corrects it: with the 12 bytes before them AH is 36 long, so "in IPv6, padding of 4 octets
 //! is required", and none in IPv4. Linux has no AES-GMAC for AH, but pads every algorithm so in
 //! IPv6. In IPv4 it pads to 8 bytes too, against section 2.6, unless the SA has the flag `align4`
-//! (which strongSwan sets); [`Ah::has_field_len`] takes either there.
+//! (which strongSwan sets); `Ah::has_field_len` takes either there.
 //!
 //! Not here: the ICV itself (`ironswan_crypto::icv`), the sequence number's window, who may send
 //! what.
