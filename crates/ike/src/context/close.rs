@@ -31,10 +31,10 @@ impl Context<'_> {
     /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no
     /// successor.
     pub(crate) fn drop_children(&mut self, sa: &mut IkeSa) -> Vec<Arc<ChildConfig>> {
-        let ids: Vec<ChildId> = sa.children().map(|c| c.id).collect();
+        let ids: Vec<ChildId> = sa.children().map(|c| c.id()).collect();
         let gone = ids.into_iter().filter_map(|id| self.remove_child(sa, id));
-        gone.filter(|child| child.replaced_by.is_none() && child.announced)
-            .map(|child| child.config)
+        gone.filter(|child| child.replaced_by().is_none() && child.is_announced())
+            .map(|child| child.config().clone())
             .collect()
     }
 

@@ -18,7 +18,7 @@ use ironswan_wire::sadb::{
 use ironswan_wire::selector::AddrRange;
 
 use super::{Context, Effect};
-use crate::child::{Agreed, Child};
+use crate::child::{Agreed, Child, NewPair};
 use crate::endpoint::old_inbound::OldInbound;
 use crate::endpoint::spd::{Narrowed, Spd};
 use crate::endpoint::todo::Todo;
@@ -89,14 +89,7 @@ fn options(direction: Direction, agreed: &Agreed, configured: &SaOptions) -> SaO
 
 /// charon's line for a CHILD_SA that stands; `direction` when only one of its SAs does.
 fn established(direction: &str, child: &Child) -> String {
-    format!(
-        "{direction}CHILD_SA {} established with SPIs {}_i {}_o and TS {} === {}",
-        child.name(),
-        child.spi_in,
-        child.spi_out,
-        narrow::list(&child.agreed.local_ts),
-        narrow::list(&child.agreed.remote_ts)
-    )
+    format!("{direction}CHILD_SA {} established with {}", child.name(), child.spis_and_selectors())
 }
 
 /// The policies of a child of this connection: protect each pair of selectors. None, when it is
@@ -148,41 +141,33 @@ impl Context<'_> {
         }
         let (udp_encap, outbound) = (inbound.udp_encap, Box::new(outbound));
         self.sadb(Command::SaAdd(Box::new(inbound)));
-        let mut child = Child {
+        let mut child = Child::new(NewPair {
             id: new.id,
             config: new.config,
             reqid,
-            state: ChildState::Installed,
             agreed: new.agreed,
             configured: selectors.configured.clone(),
             spi_in: new.spi_in,
             spi_out: new.spi_out,
             udp_encap,
-            installed: self.now,
-            pending_out: None,
-            out_installed: false,
-            announced: false,
-            counted: false,
-            replaced_by: None,
-            redundant_to: None,
-            to_close: Vec::new(),
-        };
+            at: self.now,
+        });
         let name = child.sa_ref(Direction::Out, sa.remote().ip());
         self.take_outbound(&name);
         if new.hold_out {
-            child.pending_out = Some(outbound);
+            child.hold_back(outbound);
         } else {
             self.sadb(Command::SaAdd(outbound));
-            child.out_installed = true;
+            child.begin_sending();
         }
         for p in
-            policies(&self.shared.spd, &sa.conn().name, &child.config, Action::Protect(reqid), &selectors)
+            policies(&self.shared.spd, &sa.conn().name, child.config(), Action::Protect(reqid), &selectors)
         {
             if let Some(command) = self.shared.spd.add(p) {
                 self.sadb(command);
             }
         }
-        self.shared.spis.install(child.id, sa.id(), child.spi_in, name);
+        self.shared.spis.install(child.id(), sa.id(), child.spi_in(), name);
         self.count_child(sa, &child, true);
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
@@ -255,13 +240,13 @@ impl Context<'_> {
     }
 
     fn set_child_timers(&mut self, child: &Child) {
-        let c = &child.config;
+        let c = child.config();
         if !c.rekey_time.is_zero() {
             let at = self.now + self.less_jitter(c.rekey_time, c.rand_time);
-            self.shared.timers.set(Timer::RekeyChild(child.id), at);
+            self.shared.timers.set(Timer::RekeyChild(child.id()), at);
         }
         if !c.life_time.is_zero() {
-            self.shared.timers.set(Timer::LifeChild(child.id), self.now + c.life_time);
+            self.shared.timers.set(Timer::LifeChild(child.id()), self.now + c.life_time);
         }
     }
 
@@ -281,16 +266,15 @@ impl Context<'_> {
     pub(crate) fn activate(&mut self, sa: &mut IkeSa, id: ChildId) {
         // The peer is to delete that one, whatever it sends on it until then.
         let (local, remote, udp_encap) = (sa.local(), sa.remote(), sa.nat().encap());
-        let Some(child) = sa.child_mut(id).filter(|c| c.redundant_to.is_none()) else { return };
-        let Some(mut out) = child.pending_out.take() else { return };
+        let Some(child) = sa.child_mut(id).filter(|c| c.redundant_to().is_none()) else { return };
+        let Some(mut out) = child.release_outbound() else { return };
         // The peer may have moved since.
         (out.local, out.remote, out.udp_encap) = (local, remote, udp_encap);
         if out.mode == Mode::Transport {
             out.local_ts = transport::at(&out.local_ts, out.local.ip());
             out.remote_ts = transport::at(&out.remote_ts, out.remote.ip());
         }
-        child.out_installed = true;
-        let to_close = std::mem::take(&mut child.to_close);
+        let to_close = child.take_closes();
         let line = established("outbound ", child);
         to_close.into_iter().for_each(|close| sa.work_mut().push(Task::DeleteChild(close)));
         self.sadb(Command::SaAdd(out));
@@ -301,7 +285,7 @@ impl Context<'_> {
     pub(crate) fn announce_child(&mut self, sa: &mut IkeSa, id: ChildId) {
         let conn = sa.conn().clone();
         if let Some(child) = sa.child_mut(id) {
-            child.announced = true;
+            child.announce();
             self.count_up(&conn.name, child);
             self.emit(Event::ChildUp { ike: sa.id(), child: id });
             self.shared.todo.push_back(Todo::Collapse(sa.id()));
@@ -312,16 +296,16 @@ impl Context<'_> {
 
     /// Reports to policy that a child carries its tunnel.
     fn count_up(&mut self, conn: &str, child: &mut Child) {
-        if !std::mem::replace(&mut child.counted, true) {
-            let child = Some(child.config.name.clone());
+        if child.count() {
+            let child = Some(child.config().name.clone());
             self.report(Report::Up { conn: conn.to_owned(), child });
         }
     }
 
     /// Reports to policy that a child carries its tunnel no more.
     pub(crate) fn count_gone(&mut self, conn: &str, child: &mut Child) {
-        if std::mem::take(&mut child.counted) {
-            let child = Some(child.config.name.clone());
+        if child.uncount() {
+            let child = Some(child.config().name.clone());
             self.report(Report::Gone { conn: conn.to_owned(), child });
         }
     }
@@ -331,13 +315,13 @@ impl Context<'_> {
     pub(crate) fn replace_child(&mut self, sa: &mut IkeSa, old: ChildId, new: ChildId) {
         let snapshot =
             sa.child(old).map(|c| Box::new(view::child_snapshot(&self.shared.timers, self.now, c)));
-        let out_stands = sa.child(new).is_some_and(|c| c.out_installed);
+        let out_stands = sa.child(new).is_some_and(Child::sends);
         self.shared.timers.cancel(Timer::Redundant(new));
         let conn = sa.conn().clone();
         if let Some(child) = sa.child_mut(new) {
-            child.redundant_to = None;
+            child.keep();
             if snapshot.is_some() {
-                child.announced = true;
+                child.announce();
                 self.count_up(&conn.name, child);
             }
         }
@@ -356,10 +340,9 @@ impl Context<'_> {
             }
         }
         let Some(child) = sa.child_mut(old) else { return };
-        child.state = ChildState::Rekeyed;
-        child.replaced_by = Some(new);
+        child.replace_by(new);
         self.count_gone(&conn.name, child);
-        if out_stands && child.out_installed {
+        if out_stands && child.sends() {
             self.remove_outbound(sa, old);
         }
         self.shared.timers.cancel(Timer::RekeyChild(old));
@@ -374,7 +357,7 @@ impl Context<'_> {
     /// for packets that are still under way, and whoever is to take over from it sends from now on.
     pub(crate) fn remove_child(&mut self, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
         let mut child = sa.take_child(id)?;
-        for close in child.to_close.drain(..).map(Task::DeleteChild) {
+        for close in child.take_closes().into_iter().map(Task::DeleteChild) {
             match sa.is_dead() {
                 true => self.fail_task(close, &NotDone::ChildGone.into()),
                 false => sa.work_mut().push(close),
@@ -382,12 +365,12 @@ impl Context<'_> {
         }
         self.count_child(sa, &child, false);
         self.count_gone(&sa.conn().name, &mut child);
-        if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.is_dead()) {
+        if let Some(heir) = child.replaced_by().or_else(|| sa.collision_over(id)).filter(|_| !sa.is_dead()) {
             self.activate(sa, heir);
         }
         // A successor that has been rekeyed itself has one of its own; one that was closed leaves
         // nothing to wait for.
-        let heir = child.replaced_by.filter(|_| !sa.is_dead()).and_then(|heir| {
+        let heir = child.replaced_by().filter(|_| !sa.is_dead()).and_then(|heir| {
             let next = self.shared.old_inbound.heir(heir);
             next.or(sa.has_child(heir).then_some(heir))
         });
@@ -398,29 +381,29 @@ impl Context<'_> {
         let (inbound, outbound) = (child.sa_ref(Direction::In, remote), child.sa_ref(Direction::Out, remote));
         if let Some(heir) = heir {
             self.shared.old_inbound.pass_on(id, heir);
-            self.shared.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed.cpi_in });
+            self.shared.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed().cpi_in });
             self.shared.timers.set(Timer::OldInbound(id), self.now + self.limits().delete_rekeyed_delay);
         } else {
             for before in self.shared.old_inbound.of(id) {
                 self.shared.timers.cancel(Timer::OldInbound(before));
                 self.drop_old_inbound(before);
             }
-            self.shared.spis.free_inbound(child.spi_in);
-            self.free_cpi(id, child.agreed.cpi_in);
+            self.shared.spis.free_inbound(child.spi_in());
+            self.free_cpi(id, child.agreed().cpi_in);
             self.sadb(Command::SaDelete(inbound));
         }
-        if child.out_installed {
+        if child.sends() {
             self.sadb(Command::SaDelete(outbound));
         }
         self.shared.spis.remove(id, &outbound);
-        let (selectors, action) = (child.selectors(), Action::Protect(child.reqid));
-        for p in policies(&self.shared.spd, &sa.conn().name, &child.config, action, &selectors) {
+        let (selectors, action) = (child.selectors(), Action::Protect(child.reqid()));
+        for p in policies(&self.shared.spd, &sa.conn().name, child.config(), action, &selectors) {
             if let Some(command) = self.shared.spd.remove(&p) {
                 self.sadb(command);
             }
         }
-        self.shared.spd.release(&selectors, child.reqid);
-        if child.announced && child.replaced_by.is_none() {
+        self.shared.spd.release(&selectors, child.reqid());
+        if child.is_announced() && child.replaced_by().is_none() {
             let mut info = view::snapshot_without_children(&self.shared.timers, self.now, sa);
             let mut gone = view::child_snapshot(&self.shared.timers, self.now, &child);
             gone.state = ChildState::Deleting;
@@ -434,8 +417,7 @@ impl Context<'_> {
     pub(crate) fn remove_outbound(&mut self, sa: &mut IkeSa, id: ChildId) {
         let remote = sa.remote().ip();
         let Some(child) = sa.child_mut(id) else { return };
-        child.pending_out = None;
-        if std::mem::take(&mut child.out_installed) {
+        if child.stop_sending() {
             let outbound = child.sa_ref(Direction::Out, remote);
             self.sadb(Command::SaDelete(outbound));
         }
@@ -467,8 +449,9 @@ impl Context<'_> {
 
     /// True when the peer's children cannot go to this address because of another peer's.
     pub(crate) fn move_clashes(&self, sa: &IkeSa, to: IpAddr) -> bool {
-        let other =
-            |c: &Child| self.shared.spis.outbound(&c.sa_ref(Direction::Out, to)).is_some_and(|id| id != c.id);
+        let other = |c: &Child| {
+            self.shared.spis.outbound(&c.sa_ref(Direction::Out, to)).is_some_and(|id| id != c.id())
+        };
         sa.children().any(other)
     }
 
@@ -478,9 +461,9 @@ impl Context<'_> {
         let (local, remote) = (sa.local(), sa.remote());
         let mut strayed = Vec::new();
         for child in sa.children_mut() {
-            child.udp_encap = udp_encap;
+            child.set_udp_encap(udp_encap);
             let mut refs = vec![child.sa_ref(Direction::In, old_remote)];
-            if child.out_installed {
+            if child.sends() {
                 refs.push(child.sa_ref(Direction::Out, old_remote));
             }
             for sa in refs {
@@ -490,9 +473,9 @@ impl Context<'_> {
                 // Unless another child has its name by now.
                 let before = child.sa_ref(Direction::Out, old_remote);
                 let after = child.sa_ref(Direction::Out, remote.ip());
-                self.shared.spis.rename_outbound(child.id, &before, after);
-                if child.agreed.mode == Mode::Transport {
-                    strayed.push(child.id);
+                self.shared.spis.rename_outbound(child.id(), &before, after);
+                if child.agreed().mode == Mode::Transport {
+                    strayed.push(child.id());
                 }
             }
         }
@@ -510,13 +493,9 @@ impl Context<'_> {
         if !before.agreed.1.iter().any(|ts| ts.range == from) {
             return;
         }
-        for ts in child.agreed.remote_ts.iter_mut().chain(&mut child.configured.1) {
-            if ts.range == from {
-                ts.range = to;
-            }
-        }
+        child.move_selectors(from, to);
         let after = child.selectors();
-        let (config, reqid) = (child.config.clone(), child.reqid);
+        let (config, reqid) = (child.config().clone(), child.reqid());
         let policies =
             |spd: &Spd, of: &_| policies(spd, &sa.conn().name, &config, Action::Protect(reqid), of);
         let removed = policies(&self.shared.spd, &before);

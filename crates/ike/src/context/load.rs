@@ -15,19 +15,19 @@ impl Context<'_> {
         let loaded = self.policy().connection(&sa.conn().name);
         let Some(conn) = loaded.filter(|c| Arc::ptr_eq(c, sa.conn())) else { return false };
         let Some(child) = sa.child_mut(id) else { return false };
-        let loaded = conn.child(&child.config.name);
-        if let Some(config) = loaded.filter(|c| child.config.is_same_to_peer(c)) {
-            if *config != *child.config {
-                child.config = Arc::new(config.clone());
+        let loaded = conn.child(&child.config().name);
+        if let Some(config) = loaded.filter(|c| child.config().is_same_to_peer(c)) {
+            if *config != **child.config() {
+                child.set_config(Arc::new(config.clone()));
             }
             return false;
         }
-        let (before, line) = (child.config.start_action, child.name());
+        let (before, line) = (child.config().start_action, child.name());
         let ours = match loaded {
             Some(_) => before != ChildAction::None,
             None => before == ChildAction::Start,
         };
-        if !ours || child.state == ChildState::Deleting || child.replaced_by.is_some() {
+        if !ours || child.state() == ChildState::Deleting || child.replaced_by().is_some() {
             return false;
         }
         self.log(Level::Info, sa, format!("configuration of CHILD_SA {line} has changed, closing it"));

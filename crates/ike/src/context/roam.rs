@@ -176,7 +176,7 @@ pub(crate) fn concerned(sa: &IkeSa) -> bool {
 /// Names of the children that stand or are on their way; `None` alone for an IKE_SA without any.
 fn children_wanted(sa: &IkeSa) -> Vec<Option<String>> {
     let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
-    let standing = sa.children().filter(|c| live(c.state)).map(|c| c.config.name.as_str());
+    let standing = sa.children().filter(|c| live(c.state())).map(|c| c.config().name.as_str());
     let names: BTreeSet<&str> = standing.chain(names_in_work(sa)).collect();
     match names.is_empty() {
         true => vec![None],

@@ -67,8 +67,8 @@ impl Context<'_> {
         sa.set_over_time();
         let again: Vec<(String, ChildAction)> = sa
             .children()
-            .filter(|c| c.announced && c.replaced_by.is_none())
-            .map(|c| &c.config)
+            .filter(|c| c.is_announced() && c.replaced_by().is_none())
+            .map(|c| c.config())
             .chain(&unborn(sa))
             .map(|c| (c.name.clone(), c.start_action))
             .collect();
@@ -87,8 +87,8 @@ impl Context<'_> {
     pub(crate) fn rekey_child(&mut self, sa: &mut IkeSa, id: ChildId) {
         let Some(child) = sa.child(id) else { return };
         let queued = sa.work().queued().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
-        if child.state == ChildState::Installed && child.redundant_to.is_none() && !queued {
-            let new = NewChild::new(child.config.clone(), Some(id), None);
+        if child.may_be_rekeyed() && !queued {
+            let new = NewChild::new(child.config().clone(), Some(id), None);
             sa.work_mut().push(Task::Child(Box::new(new)));
         }
     }
@@ -96,20 +96,20 @@ impl Context<'_> {
     /// A hard limit is reached: nothing is carried any more, whatever the IKE_SA is busy with.
     pub(crate) fn expire_child(&mut self, sa: &mut IkeSa, id: ChildId) {
         let Some(child) = sa.child(id) else { return };
-        if child.state == ChildState::Deleting {
+        if child.state() == ChildState::Deleting {
             return;
         }
         let line = format!("CHILD_SA {} expired, closing it", child.name());
         // One that was rekeyed has a successor; one that was not is brought up again if it should
         // be up.
-        let again = child.replaced_by.is_none().then(|| child.config.clone());
+        let again = child.replaced_by().is_none().then(|| child.config().clone());
         match again {
             Some(_) => {
                 self.log_why(Level::Warn, sa, &line, &KeyExchange::LifetimeOver { child: true }.into())
             }
             None => self.log(Level::Info, sa, line),
         }
-        if let Some(heir) = child.replaced_by {
+        if let Some(heir) = child.replaced_by() {
             // Nothing is sent on the old one any more, whatever the peer has still to say about it.
             self.activate(sa, heir);
         }
@@ -118,7 +118,7 @@ impl Context<'_> {
             // The peer is told when there is time, perhaps after minutes of retransmissions of a
             // rekeying.
             let gone = self.remove_child(sa, id);
-            delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
+            delete.spis.extend(gone.map(|c| (c.agreed().protocol, c.spi_in())));
         }
         sa.work_mut().push(Task::DeleteChild(delete));
         let conn = sa.conn().clone();

@@ -13,8 +13,8 @@ use ironswan_keying::{Diagnosis, Target};
 /// The children of an IKE_SA that a command is about.
 fn children_of(target: &Target, sa: &IkeSa) -> Vec<ChildId> {
     let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
-    let children = sa.children().filter(|c| live(c.state));
-    children.filter(|c| target.matches_child(c.id.0, &c.config.name)).map(|c| c.id).collect()
+    let children = sa.children().filter(|c| live(c.state()));
+    children.filter(|c| target.matches_child(c.id().0, &c.config().name)).map(|c| c.id()).collect()
 }
 
 impl Endpoint {
@@ -38,7 +38,7 @@ impl Endpoint {
                     let mut spis = Vec::new();
                     for kid in &kids {
                         let gone = ep.on(now, sa, |cx, sa| cx.remove_child(sa, *kid));
-                        spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
+                        spis.extend(gone.map(|c| (c.agreed().protocol, c.spi_in())));
                     }
                     sa.work_mut().push(Task::DeleteChild(DeleteChild { spis, ..DeleteChild::default() }));
                     ep.done(Some(ticket), Ok(()));
@@ -84,8 +84,8 @@ impl Endpoint {
             self.with_sa(now, id, |ep, sa| match kids {
                 Some(kids) => {
                     for kid in kids {
-                        let ready = sa.child(kid).filter(|c| c.state == ChildState::Installed);
-                        match ready.map(|c| c.config.clone()) {
+                        let ready = sa.child(kid).filter(|c| c.state() == ChildState::Installed);
+                        match ready.map(|c| c.config().clone()) {
                             Some(config) => {
                                 let new = NewChild::new(config, Some(kid), Some(ticket));
                                 sa.work_mut().push(Task::Child(Box::new(new)));

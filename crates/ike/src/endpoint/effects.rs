@@ -97,7 +97,7 @@ impl Endpoint {
             Effect::Silenced { ike, child } => {
                 let child = self.sas.get_mut(&ike).and_then(|sa| sa.child_mut(child));
                 if let Some(child) = child {
-                    (child.pending_out, child.out_installed) = (None, false);
+                    child.stop_sending();
                 }
             }
             Effect::KeepOwn { race } => self.own_race(race),

@@ -74,7 +74,7 @@ impl Endpoint {
             }
             sa.work_mut().push(task);
         }
-        let ids: Vec<ChildId> = sa.children().map(|c| c.id).collect();
+        let ids: Vec<ChildId> = sa.children().map(|c| c.id()).collect();
         let closing = self.on(now, sa, |cx, sa| ids.iter().filter(|id| cx.catch_up(sa, **id)).count());
         // An IKE_SA is kept for its children, unless it never had any.
         let idle = names_in_work(sa).next().is_none();
@@ -99,8 +99,8 @@ impl Endpoint {
 /// Closes the children of an established IKE_SA whose configured `start_action` is one of these;
 /// with the last one the IKE_SA.
 pub(super) fn close_begun(sa: &mut IkeSa, begun: impl Fn(ChildAction) -> bool) {
-    let (close, keep): (Vec<_>, Vec<_>) = sa.children().partition(|c| begun(c.config.start_action));
-    let close: Vec<_> = close.iter().map(|c| c.id).collect();
+    let (close, keep): (Vec<_>, Vec<_>) = sa.children().partition(|c| begun(c.config().start_action));
+    let close: Vec<_> = close.iter().map(|c| c.id()).collect();
     if close.is_empty() {
         return;
     }

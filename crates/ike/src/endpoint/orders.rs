@@ -258,9 +258,9 @@ impl Endpoint {
             None => self.done(start.ticket, Err(NotDone::Initiating.into())),
             Some(config) => {
                 let stands = sa.children().any(|c| {
-                    c.config == config
+                    *c.config() == config
                         && matches!(
-                            c.state,
+                            c.state(),
                             ChildState::Installed | ChildState::Rekeying | ChildState::Installing
                         )
                 });

@@ -45,7 +45,7 @@ impl Others for Neighbours<'_> {
             a.iter().any(|a| b.iter().any(|b| a.intersect(b).is_some()))
         };
         let same = |c: &Child| {
-            let c = &c.agreed;
+            let c = c.agreed();
             c.mode == Mode::Transport
                 && meet(&c.remote_ts, &agreed.remote_ts)
                 && meet(&c.local_ts, &agreed.local_ts)
@@ -95,7 +95,7 @@ impl Others for Neighbours<'_> {
 
     fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)> {
         let sa = self.sas.get(&ike)?;
-        let installed = sa.child(child).is_some_and(|child| child.out_installed);
+        let installed = sa.child(child).is_some_and(Child::sends);
         Some((sa.conn().name.clone(), installed))
     }
 }

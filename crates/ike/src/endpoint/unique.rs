@@ -196,9 +196,9 @@ impl Endpoint {
         let (loser, winner) = if sa.spi_i() < twin.spi_i() { (sa, twin) } else { (twin, sa) };
         let covered = |c: &Child| {
             winner.children().any(|w| {
-                w.config.name == c.config.name
-                    && w.agreed.local_ts == c.agreed.local_ts
-                    && w.agreed.remote_ts == c.agreed.remote_ts
+                w.config().name == c.config().name
+                    && w.agreed().local_ts == c.agreed().local_ts
+                    && w.agreed().remote_ts == c.agreed().remote_ts
             })
         };
         if !loser.children().all(covered) || (late && loser.id() != id) {
@@ -228,11 +228,12 @@ impl Endpoint {
         }
         // With all that is configured: the peer may have asked for less than it would have given.
         let whole = |c: &Child| {
-            let ours = narrow::resolve(&c.config.local_ts, up.local().ip());
-            let theirs = narrow::resolve(&c.config.remote_ts, up.remote().ip());
-            narrow::covers(&c.agreed.local_ts, &ours) && narrow::covers(&c.agreed.remote_ts, &theirs)
+            let ours = narrow::resolve(&c.config().local_ts, up.local().ip());
+            let theirs = narrow::resolve(&c.config().remote_ts, up.remote().ip());
+            narrow::covers(&c.agreed().local_ts, &ours) && narrow::covers(&c.agreed().remote_ts, &theirs)
         };
-        let stands = |name: &str| up.children().any(|c| c.config.name == name && c.announced && whole(c));
+        let stands =
+            |name: &str| up.children().any(|c| c.config().name == name && c.is_announced() && whole(c));
         // Of a connection that is open to others as well, it may be one of these.
         if !self.policy().hosts(&up.conn().remote_addrs).contains(&up.remote().ip()) {
             return None;

@@ -91,24 +91,5 @@ pub(crate) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeS
 /// A snapshot of a child.
 pub(crate) fn child_snapshot(timers: &Timers, now: Instant, c: &Child) -> ChildSaInfo {
     let left = |timer| timers.get(timer).map(|at| at.saturating_duration_since(now));
-    ChildSaInfo {
-        id: c.id,
-        name: c.config.name.clone(),
-        reqid: c.reqid,
-        state: c.state,
-        protocol: c.agreed.protocol,
-        mode: c.agreed.mode,
-        udp_encap: c.udp_encap,
-        spi_in: c.spi_in,
-        spi_out: c.spi_out,
-        cpi_in: c.agreed.cpi_in,
-        cpi_out: c.agreed.cpi_out,
-        suite: c.agreed.suite,
-        local_ts: c.agreed.local_ts.clone(),
-        remote_ts: c.agreed.remote_ts.clone(),
-        installed: now.saturating_duration_since(c.installed),
-        rekey_in: left(Timer::RekeyChild(c.id)),
-        life_in: left(Timer::LifeChild(c.id)),
-        stats: None,
-    }
+    c.snapshot(now, left(Timer::RekeyChild(c.id())), left(Timer::LifeChild(c.id())))
 }

@@ -35,7 +35,7 @@ impl IkeSa {
     }
 
     pub(crate) fn add_child(&mut self, child: Child) {
-        self.children.insert(child.id, child);
+        self.children.insert(child.id(), child);
     }
 
     /// Takes over children of another IKE_SA.
@@ -49,13 +49,13 @@ impl IkeSa {
 
     /// The child of ESP or AH (whose SPIs are different number spaces) that sends with this SPI.
     pub(crate) fn child_by_spi_out(&self, protocol: ProtocolId, spi: Spi) -> Option<ChildId> {
-        self.children.values().find(|c| (c.agreed.protocol, c.spi_out) == (protocol, spi)).map(|c| c.id)
+        self.children.values().find(|c| (c.agreed().protocol, c.spi_out()) == (protocol, spi)).map(|c| c.id())
     }
 
     /// True when a child sends with this SPI, of whichever protocol: the name of an outbound SA
     /// (`SaRef`) has none.
     pub(crate) fn sends_with(&self, spi: Spi) -> bool {
-        self.children.values().any(|c| c.spi_out == spi)
+        self.children.values().any(|c| c.spi_out() == spi)
     }
 
     /// Our rekeying of a child that is in flight.

@@ -173,7 +173,7 @@ fn still_allowed(cx: &Context<'_>, sa: &IkeSa, o: &Offered) -> Result<(), Diagno
     let pairs = |l: &[TrafficSelector], r: &[TrafficSelector]| l.len().saturating_mul(r.len());
     let left = cx.pieces_left(sa);
     let fits = |whole: usize| pairs(local, remote) <= whole.saturating_add(left);
-    let fits = match o.rekey.and_then(|id| sa.child(id)).map(|old| &old.agreed) {
+    let fits = match o.rekey.and_then(|id| sa.child(id)).map(|old| old.agreed()) {
         // The same pieces are the same policies.
         Some(old) if (&old.local_ts, &old.remote_ts) == (local, remote) => true,
         Some(old) => left > 0 && fits(pairs(&old.local_ts, &old.remote_ts)),
@@ -192,7 +192,7 @@ fn unacceptable(sa: &IkeSa, asked: &Selectors<'_>, rekey: Option<ChildId>) -> Di
     let pair = |local: &[_], remote: &[_]| Pair { local: local.to_vec(), remote: remote.to_vec() };
     let wanted = pair(asked.tsr, asked.tsi);
     if let Some(old) = rekey.and_then(|id| sa.child(id)) {
-        let in_use = pair(&old.agreed.local_ts, &old.agreed.remote_ts);
+        let in_use = pair(&old.agreed().local_ts, &old.agreed().remote_ts);
         return Reason::Narrows { asked: wanted, child: old.name(), in_use: Box::new(in_use) }.into();
     }
     let configured = sa.conn().children.iter().map(|c| {
@@ -221,17 +221,17 @@ fn choose_selectors(
 
 /// The child that is rekeyed, with its selectors, if the peer asks for all of them.
 fn selectors_in_use(sa: &IkeSa, asked: &Selectors<'_>, old: &Child) -> Option<Candidate> {
-    let (local, remote) = (&old.agreed.local_ts, &old.agreed.remote_ts);
+    let (local, remote) = (&old.agreed().local_ts, &old.agreed().remote_ts);
     // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2): a
     // proposal that holds the old selectors gives the old selectors, another one nothing.
     let (mode, seen) = asked
-        .narrow(sa, old.config.mode, local, remote)
+        .narrow(sa, old.config().mode, local, remote)
         .filter(|(_, seen)| narrow::covers(&seen.local, local) && narrow::covers(&seen.remote, remote))?;
     // The old ones may be there for as long as the peer likes; the same pieces are the same
     // policies.
     let same = |new: &[_], old: &[_]| new.iter().all(|ts| old.contains(ts));
     let fits = asked.pieces > 0 || same(&seen.local, local) && same(&seen.remote, remote);
-    fits.then(|| Candidate { config: old.config.clone(), mode, seen })
+    fits.then(|| Candidate { config: old.config().clone(), mode, seen })
 }
 
 /// Chooses the first child that has one of the offered proposals. The error is of the child that
@@ -378,7 +378,7 @@ fn accept(
         .into());
     };
     let (id, spi_in) = cx.new_child();
-    let reqid = o.rekey.and_then(|old| sa.child(old)).map(|c| c.reqid);
+    let reqid = o.rekey.and_then(|old| sa.child(old)).map(|c| c.reqid());
     let mut payloads = Vec::new();
     if o.agreed.cpi_out.is_some() {
         o.agreed.cpi_in = cx.new_cpi(id);

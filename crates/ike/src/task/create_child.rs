@@ -133,8 +133,8 @@ pub(crate) fn prepare(
         // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing
         // what is protected. The mode in use is asked for again.
         Some(old) => {
-            (new.local_ts, new.remote_ts) = (old.agreed.local_ts.clone(), old.agreed.remote_ts.clone());
-            old.agreed.mode
+            (new.local_ts, new.remote_ts) = (old.agreed().local_ts.clone(), old.agreed().remote_ts.clone());
+            old.agreed().mode
         }
         None => {
             new.local_ts = narrow::resolve(&new.config.local_ts, sa.local().ip());
@@ -176,7 +176,8 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>
         return cx.fail_task(Task::Child(new), &NotDone::Closing.into());
     }
     let stands = |c: &crate::child::Child| {
-        c.config.name == new.config.name && matches!(c.state, ChildState::Installed | ChildState::Rekeying)
+        c.config().name == new.config.name
+            && matches!(c.state(), ChildState::Installed | ChildState::Rekeying)
     };
     if new.rekey.is_none() && sa.children().any(stands) {
         // Asked for more than once while the IKE_SA was on its way.
@@ -186,15 +187,15 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>
     if let Some(old) = new.rekey {
         match sa.child_mut(old) {
             Some(old)
-                if old.redundant_to.is_none()
-                    && (old.state == ChildState::Installed
-                        || (old.state == ChildState::Rekeying && new.id.0 != 0)) =>
+                if old.redundant_to().is_none()
+                    && (old.state() == ChildState::Installed
+                        || (old.state() == ChildState::Rekeying && new.id.0 != 0)) =>
             {
-                old.state = ChildState::Rekeying;
-                in_use = old.agreed.suite.ke;
+                old.begin_rekeying();
+                in_use = old.agreed().suite.ke;
             }
             // The peer was faster.
-            Some(old) if old.replaced_by.or(old.redundant_to).is_some() => {
+            Some(old) if old.replaced_by().or(old.redundant_to()).is_some() => {
                 return cx.done(new.ticket, Ok(()));
             }
             _ => return cx.fail_task(Task::Child(new), &NotDone::ChildGone.into()),
@@ -232,8 +233,8 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>) {
         };
         // "The SPI field ... is that which the exchange initiator would expect in inbound packets"
         // (section 1.3.3).
-        let protocol = old.agreed.protocol;
-        payloads.push(Payload::Notify(Notify::about(NotifyType::REKEY_SA, protocol, old.spi_in.0)));
+        let protocol = old.agreed().protocol;
+        payloads.push(Payload::Notify(Notify::about(NotifyType::REKEY_SA, protocol, old.spi_in().0)));
     }
     let ke = new.ke.map(|group| Payload::Ke(Ke { group, data: new.public.clone() }));
     let nonce = Payload::Nonce(Nonce(new.nonce.clone()));

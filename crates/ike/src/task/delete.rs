@@ -19,7 +19,6 @@ use crate::child::Child;
 use crate::context::Context;
 use crate::endpoint::Close;
 use crate::event::{ChildId, ChildState, IkeState, Level};
-use crate::narrow;
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::{ChildAction, ChildConfig};
@@ -41,27 +40,20 @@ pub(crate) fn build_child(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Delete
     // The peer has rekeyed a child and may not have our answer yet, which makes the new one: it
     // would not know what we mean, and have that child for itself when the answer comes.
     let unknown = task.ids.iter().find(|id| {
-        let successor = sa.children().any(|c| c.replaced_by == Some(**id));
-        let held = |c: &Child| c.pending_out.is_some() && c.replaced_by.is_none();
+        let successor = sa.children().any(|c| c.replaced_by() == Some(**id));
+        let held = |c: &Child| c.is_held_back() && c.replaced_by().is_none();
         successor && sa.child(**id).is_some_and(held)
     });
     if let Some(child) = unknown.copied().and_then(|id| sa.child_mut(id)) {
-        return child.to_close.push(task);
+        return child.hold_close(task);
     }
     let mut spis = task.spis.clone();
     let mut lines = Vec::new();
     for id in &task.ids {
         if let Some(child) = sa.child_mut(*id) {
-            child.state = ChildState::Deleting;
-            spis.push((child.agreed.protocol, child.spi_in));
-            lines.push(format!(
-                "closing CHILD_SA {} with SPIs {}_i {}_o and TS {} === {}",
-                child.name(),
-                child.spi_in,
-                child.spi_out,
-                narrow::list(&child.agreed.local_ts),
-                narrow::list(&child.agreed.remote_ts)
-            ));
+            child.begin_deleting();
+            spis.push((child.agreed().protocol, child.spi_in()));
+            lines.push(format!("closing CHILD_SA {} with {}", child.name(), child.spis_and_selectors()));
         }
     }
     if spis.is_empty() {
@@ -176,8 +168,8 @@ fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
 fn answer_child(cx: &mut Context<'_>, sa: &mut IkeSa, protocol: ProtocolId, spi: Spi) -> Option<Spi> {
     let id = sa.child_by_spi_out(protocol, spi)?;
     let child = sa.child(id)?;
-    let (ours, replaced_by, announced) = (child.spi_in, child.replaced_by, child.announced);
-    let config = child.config.clone();
+    let (ours, replaced_by, announced) = (child.spi_in(), child.replaced_by(), child.is_announced());
+    let config = child.config().clone();
     let line = format!("received DELETE for {protocol} CHILD_SA with SPI {spi} ({})", child.name());
     cx.log(Level::Info, sa, line);
 
@@ -240,10 +232,10 @@ fn hand_back(cx: &mut Context<'_>, sa: &mut IkeSa, id: ChildId) -> bool {
         let queued = |t: &Task| matches!(t, Task::DeleteChild(d) if d.ids.contains(&id));
         sa.work().queued().any(queued) || sa.work().active().is_some_and(|a| queued(&a.task))
     };
-    let rival = sa.children().find(|c| c.redundant_to == Some(id) && !closing(sa, c.id)).map(|c| c.id);
+    let rival = sa.children().find(|c| c.redundant_to() == Some(id) && !closing(sa, c.id())).map(|c| c.id());
     if let Some(rival) = rival {
-        for before in sa.children_mut().filter(|c| c.replaced_by == Some(id)) {
-            before.replaced_by = Some(rival);
+        for before in sa.children_mut().filter(|c| c.replaced_by() == Some(id)) {
+            before.pass_on_to(rival);
         }
         cx.log(Level::Info, sa, "the peer keeps its own child of the rekey collision");
         cx.replace_child(sa, id, rival);
@@ -251,12 +243,12 @@ fn hand_back(cx: &mut Context<'_>, sa: &mut IkeSa, id: ChildId) -> bool {
         return true;
     }
     let before = sa.children().find(|c| {
-        c.replaced_by == Some(id) && c.state == ChildState::Rekeyed && c.out_installed && !closing(sa, c.id)
+        c.replaced_by() == Some(id) && c.state() == ChildState::Rekeyed && c.sends() && !closing(sa, c.id())
     });
-    let Some(before) = before.map(|c| c.id) else { return false };
+    let Some(before) = before.map(|c| c.id()) else { return false };
     cx.remove_child(sa, id);
     if let Some(child) = sa.child_mut(before) {
-        (child.state, child.replaced_by) = (ChildState::Installed, None);
+        child.stand_again();
         let line = format!("the peer has closed the successor of CHILD_SA {}, which goes on", child.name());
         cx.log(Level::Warn, sa, line);
     }

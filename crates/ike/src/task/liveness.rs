@@ -70,7 +70,7 @@ pub(crate) fn check(cx: &mut Context<'_>, sa: &mut IkeSa) {
         // Its retransmissions will tell.
         return;
     }
-    let spis: Vec<Spi> = sa.children().map(|c| c.spi_in).collect();
+    let spis: Vec<Spi> = sa.children().map(|c| c.spi_in()).collect();
     if spis.is_empty() || sa.signs().usage_asked {
         (sa.signs_mut().usage_asked, sa.roam_mut().probe) = (false, false);
         return queue(sa);

@@ -63,7 +63,7 @@ pub(crate) fn finish(
         return cx.done(new.ticket, Ok(()));
     }
     let theirs = collision.map(|c| c.child);
-    let reqid = sa.child(old).map(|c| c.reqid);
+    let reqid = sa.child(old).map(|c| c.reqid());
     let id = new.id;
     cx.install(sa, sas(&new, answer, keys, reqid));
     if sa.has_child(old) {
@@ -75,7 +75,7 @@ pub(crate) fn finish(
     if let Some(theirs) = theirs {
         cx.log(Level::Info, sa, "CHILD_SA rekey collision won, the peer deletes its redundant child");
         if let Some(child) = sa.child_mut(theirs) {
-            child.redundant_to = Some(id);
+            child.make_redundant(id);
         }
         cx.set_timer(Timer::Redundant(theirs), cx.now() + REDUNDANT_DELETE);
         cx.cancel_timer(Timer::RekeyChild(theirs));
@@ -97,8 +97,8 @@ pub(crate) fn refused(
         match sa.child(old) {
             // "SHOULD silently delete the Child SA ... and ... MUST send a request to create a new
             // Child SA from scratch" (RFC 7296 section 2.25).
-            Some(child) if child.replaced_by.is_none() => {
-                let config = child.config.clone();
+            Some(child) if child.replaced_by().is_none() => {
+                let config = child.config().clone();
                 cx.log_why(Level::Warn, sa, "establishing a new CHILD_SA in place of one", why);
                 cx.remove_child(sa, old);
                 let fresh = NewChild::new(config, None, new.ticket);
@@ -142,9 +142,8 @@ pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, w
         return cx.done(new.ticket, Ok(()));
     }
     if let Some(child) = sa.child_mut(old)
-        && child.state == ChildState::Rekeying
+        && child.end_rekeying()
     {
-        child.state = ChildState::Installed;
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyChild(old), cx.now() + pause);
         let context = format!("CHILD_SA rekeying failed, trying again in {} seconds", pause.as_secs());
@@ -171,23 +170,23 @@ pub(crate) fn admit(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) -> Result<
     };
     // "it is currently trying to close" (RFC 7296 section 2.25.1): also when it has been rekeyed,
     // or lost a collision.
-    let stands =
-        matches!(child.state, ChildState::Installed | ChildState::Rekeying) && child.redundant_to.is_none();
+    let stands = matches!(child.state(), ChildState::Installed | ChildState::Rekeying)
+        && child.redundant_to().is_none();
     // While our own rekeying is in flight the peer has one of its own, which is not rekeyed before
     // it is settled which of the two stays.
     let unsettled = sa.rekeying().is_some_and(|ours| {
         let theirs = ours.collision.as_ref().map(|c| c.child).filter(|id| sa.has_child(*id));
-        theirs.is_some_and(|theirs| theirs == child.id || ours.rekey == Some(child.id))
+        theirs.is_some_and(|theirs| theirs == child.id() || ours.rekey == Some(child.id()))
     });
-    if !stands || unsettled || predecessors(sa, child.id) >= PREDECESSORS {
+    if !stands || unsettled || predecessors(sa, child.id()) >= PREDECESSORS {
         return Err(Notify::new(NotifyType::TEMPORARY_FAILURE, []));
     }
-    Ok(child.id)
+    Ok(child.id())
 }
 
 /// How many generations before this child the peer has rekeyed and not yet deleted.
 fn predecessors(sa: &IkeSa, id: ChildId) -> usize {
-    let before = |id: &ChildId| sa.children().find(|c| c.replaced_by == Some(*id)).map(|c| c.id);
+    let before = |id: &ChildId| sa.children().find(|c| c.replaced_by() == Some(*id)).map(|c| c.id());
     std::iter::successors(Some(id), before).skip(1).take(PREDECESSORS).count()
 }
 

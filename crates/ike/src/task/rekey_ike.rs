@@ -368,7 +368,7 @@ fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
     // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
     // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
     let busy = sa.work().active().is_some_and(|a| a.task.follows_children())
-        || sa.children().any(|c| c.state == ChildState::Deleting);
+        || sa.children().any(|c| c.state() == ChildState::Deleting);
     if busy || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
         return true;
     }
