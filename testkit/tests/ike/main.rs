@@ -15,6 +15,7 @@ mod floods;
 mod forged;
 mod hostile;
 mod ipcomp;
+mod keyed;
 mod life;
 mod limits;
 mod loss;

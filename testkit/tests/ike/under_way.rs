@@ -6,34 +6,14 @@ use std::time::Duration;
 
 use ironswan_ike::event::{Completion, Event, Request, RequestId, Ticket};
 use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
-use ironswan_keying::{Auth, Connection, PrivateKey, Target, Unique};
+use ironswan_keying::{Target, Unique};
 use ironswan_testkit::{Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
-use ironswan_wire::secret::Secret;
+
+use super::keyed::{by, key, pair};
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
-
-fn key(n: u8) -> PrivateKey {
-    PrivateKey::ed25519(Secret::new(vec![n; 32])).unwrap()
-}
-
-fn by(n: u8) -> Auth {
-    Auth::Pubkey(vec![key(n).public])
-}
-
-/// Two gateways that authenticate each other by signatures.
-fn pair(seed: u64, tweak: impl FnOnce(&mut [Connection; 2])) -> World {
-    let mut w = World::pair(seed, |c| {
-        (c[0].local_auth, c[0].remote_auth) = (by(1), by(2));
-        (c[1].local_auth, c[1].remote_auth) = (by(2), by(1));
-        tweak(c);
-    });
-    for (node, n) in w.nodes.iter_mut().zip([1, 2]) {
-        node.endpoint.load_private(key(n));
-    }
-    w
-}
 
 /// The first computations of a node are done, until the `n`th (from 1) waits.
 fn hold(w: &mut World, node: usize, n: usize) {
