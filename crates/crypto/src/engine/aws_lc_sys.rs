@@ -46,3 +46,21 @@ pub(crate) mod kem;
 pub(crate) mod modp;
 pub(crate) mod rsa;
 pub(crate) mod stream;
+
+use aws_lc_sys as sys;
+
+use ironswan_wire::secret::Secret;
+
+/// Moves memory that the library has allocated into a [`Secret`]. The memory is overwritten as it
+/// is freed.
+///
+/// # Safety
+/// `bytes` points at `len` bytes that the library has allocated, and nobody else uses them.
+unsafe fn take_secret(bytes: *mut u8, len: usize) -> Secret {
+    // SAFETY: the caller says so; the slice is gone before the memory is freed.
+    unsafe {
+        let secret = Secret::from(std::slice::from_raw_parts(bytes, len));
+        sys::OPENSSL_free(bytes.cast());
+        secret
+    }
+}

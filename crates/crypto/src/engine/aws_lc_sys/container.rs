@@ -42,14 +42,8 @@ impl Key {
             unsafe { sys::CBB_cleanup(&raw mut cbb) };
             return None;
         }
-        // SAFETY: `bytes` points at `len` bytes of ours, and is not used after it is freed, which
-        // overwrites them.
-        let der = unsafe {
-            let der = Secret::from(std::slice::from_raw_parts(bytes, len));
-            sys::OPENSSL_free(bytes.cast());
-            der
-        };
-        Some(der)
+        // SAFETY: the call above allocated `len` bytes at `bytes`, which nobody else uses.
+        Some(unsafe { super::take_secret(bytes, len) })
     }
 }
 
