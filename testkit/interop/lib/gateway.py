@@ -77,9 +77,13 @@ class Gateway:
             return v.sas()
 
     def swanctl(self, *args, fail=True, timeout=60):
-        """Debian's swanctl against this gateway."""
-        return call('swanctl', *args, '--uri', f'unix://{self.socket}', fail=fail, timeout=timeout,
+        """swanctl against this gateway."""
+        return call(*self.command('swanctl'), *args, '--uri', f'unix://{self.socket}', fail=fail, timeout=timeout,
                     env={**os.environ, **self.swanctl_env()})
+
+    def command(self, program, *args):
+        """How to run a program of strongSwan: as this machine has it."""
+        return [program, *args]
 
     def swanctl_env(self):
         """Without this, swanctl lists the plugins that Debian's configuration names and does not have."""
@@ -138,6 +142,8 @@ class Charon(Gateway):
     """strongSwan with kernel-libipsec. It can only do UDP-encapsulated ESP."""
 
     kind = 'strongSwan'
+    plugins = ('random nonce aes gcm ctr sha1 sha2 hmac kdf chapoly pem pkcs1 pkcs8 pubkey openssl gmp curve25519 kernel-libipsec '
+               'kernel-netlink socket-default vici updown')
 
     def start(self, text=None, log='default = 1, ike = 2, cfg = 2', keys=False, options='', load=None):
         need('swanctl', 'charon-systemd')
@@ -146,8 +152,7 @@ class Charon(Gateway):
             levels |= {'ike': '4', 'chd': '4'}
         conf = self.lab.write(f'{self.box}-strongswan.conf', f"""
 charon-systemd {{
-  load = {load or 'random nonce aes gcm ctr sha1 sha2 hmac kdf chapoly pem pkcs1 pkcs8 pubkey openssl gmp curve25519 kernel-libipsec '
-                  'kernel-netlink socket-default vici updown'}
+  load = {load or self.plugins}
   plugins {{
     vici {{
       socket = unix://{self.socket}
@@ -164,9 +169,9 @@ charon-systemd {{
   {options}
 }}
 """)
-        self.process = self.lab.spawn(self.box, 'charon-systemd', name='charon', private_run=True,
+        self.process = self.lab.spawn(self.box, *self.command('charon-systemd'), name='charon', private_run=True,
                                       env={'STRONGSWAN_CONF': conf})
-        until(f'strongSwan in {self.box} answers', self.answers)
+        until(f'{self.kind} in {self.box} answers', self.answers)
         if text:
             self.load(text)
         return self
