@@ -108,6 +108,8 @@ def links_changed(line, watch, hold):
         watch.phase(f"ip link set ipsec0 {' '.join(change)}", lambda: line.ip('link', 'set', 'ipsec0', *change), hold,
                     grace=UNBOUND)
         watch.flows()
+    # A control packet that is on its way out is lost with the link.
+    watch.excused = 2
     watch.phase('wan down', lambda: line.ip('link', 'set', 'wan', 'down'), hold / 2)
     watch.phase('wan up', lambda: line.up_again('g1'), hold / 2)
     watch.flows()
