@@ -197,6 +197,8 @@ def rekeyed(line, watch, hold):
 
 def peer_down(line, watch, hold):
     watch.phase('peer killed', lambda: kill(line.g2), hold)
+    # A control packet that is on its way out is lost with the link.
+    watch.excused = 2
     watch.phase('peer off the net', lambda: line.batch('g2', 'link set wan down'), hold)
     watch.phase('terminated meanwhile',
                 lambda: line.g1.swanctl('--terminate', '--ike', 'net', '--force', fail=False), hold)
