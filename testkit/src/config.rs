@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironswan_keying::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, SharedKey, TsSpec, Unique,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, SharedKey,
+    TsSpec, Unique,
 };
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -97,6 +98,7 @@ pub fn connection(local: IpAddr, remote: IpAddr, ids: (&str, &str), nets: (&str,
         keyingtries: 1,
         unique: Unique::No,
         childless: Childless::Allow,
+        fragmentation: Fragmentation::Yes,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,

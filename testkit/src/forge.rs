@@ -5,7 +5,7 @@ use ironswan_crypto::message::MessageKey;
 use ironswan_ike::event::KeyLog;
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::ike::{
-    Flags, Geometry, Header, Message, Payload, SealedDraft, Within, parse_chain, sealed,
+    Flags, Fragment, Geometry, Header, Message, Payload, SealedDraft, Within, parse_chain, sealed,
 };
 
 use crate::Node;
@@ -77,7 +77,31 @@ impl Forger {
         plain: &[u8],
     ) -> Vec<u8> {
         let header = Header::new(self.spi_i, self.spi_r, exchange, Flags::new(by_initiator, response), mid);
-        let draft = SealedDraft::emit_plain(&header, &[], first, plain, None, self.geometry);
+        self.seal(&header, first, plain, None)
+    }
+
+    /// One fragment of a request from the initiator (or the responder).
+    pub fn fragment(
+        &mut self,
+        by_initiator: bool,
+        exchange: ExchangeType,
+        mid: u32,
+        (number, total): (u16, u16),
+        first: ironswan_wire::iana::PayloadType,
+        plain: &[u8],
+    ) -> Vec<u8> {
+        let header = Header::new(self.spi_i, self.spi_r, exchange, Flags::new(by_initiator, false), mid);
+        self.seal(&header, first, plain, Some(Fragment { number, total }))
+    }
+
+    fn seal(
+        &mut self,
+        header: &Header,
+        first: ironswan_wire::iana::PayloadType,
+        plain: &[u8],
+        fragment: Option<Fragment>,
+    ) -> Vec<u8> {
+        let draft = SealedDraft::emit_plain(header, &[], first, plain, fragment, self.geometry);
         let SealedDraft { mut bytes, ranges } = draft.expect("a message that fits");
         let (aad, rest) = bytes.split_at_mut(ranges.iv.start);
         let (iv, rest) = rest.split_at_mut(ranges.iv.len());
@@ -85,7 +109,7 @@ impl Forger {
         self.iv += 1;
         let n = iv.len();
         iv[n - 8..].copy_from_slice(&self.iv.to_be_bytes());
-        let key = if by_initiator { &self.initiator } else { &self.responder };
+        let key = if header.flags.initiator() { &self.initiator } else { &self.responder };
         key.seal(aad, iv, text, icv);
         bytes
     }

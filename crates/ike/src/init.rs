@@ -39,6 +39,9 @@ pub(crate) struct Init {
     pub answered: Option<Instant>,
     /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
     pub childless: bool,
+    /// Both sides have announced that they take fragments (RFC 7383 section 2.3). Responder: from
+    /// the request on.
+    pub fragments: bool,
     /// True when the peer says that it verifies Ed25519 signatures, false when it verifies others
     /// only; `None` when its IKE_SA_INIT message has no SIGNATURE_HASH_ALGORITHMS (RFC 7427 section
     /// 4).

@@ -17,6 +17,8 @@ pub(crate) enum Timer {
     OverTime(IkeId),
     /// `dpd_delay` since the last sign of life: ask.
     Liveness(IkeId),
+    /// Fragments of a message of the peer have waited long enough for the others.
+    Fragments(IkeId),
     /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
     Keepalive(IkeId),
     /// There is no IKE_SA with the peer at this address yet, whether it has answered or not: ask
@@ -45,13 +47,14 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 9] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 10] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
             Self::RekeyIke(id),
             Self::OverTime(id),
             Self::Liveness(id),
+            Self::Fragments(id),
             Self::Keepalive(id),
             Self::Linger(id),
             Self::Twin(id),

@@ -14,6 +14,9 @@ pub(crate) enum Inbound {
     Outside,
 }
 
+/// A message as it goes out: one datagram, or its fragments in order (RFC 7383).
+pub(crate) type Sealed = Vec<Vec<u8>>;
+
 /// Both windows of one IKE_SA.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
@@ -26,7 +29,7 @@ pub(crate) struct Window {
 #[derive(Debug)]
 struct Answered {
     request: u64,
-    response: Vec<u8>,
+    response: Vec<Vec<u8>>,
 }
 
 /// A digest of a request, to tell a retransmission from another message under the same ID. Not
@@ -61,18 +64,21 @@ impl Window {
         }
     }
 
-    /// The stored response, when `request` is the one that was answered with it.
-    pub(crate) fn stored(&self, request: &[u8]) -> Option<&[u8]> {
+    /// The stored response, when `request` is the datagram that was answered with it, or the first
+    /// fragment of that request: the responder "MUST retransmit its response message" for no other
+    /// fragment (RFC 7383 section 2.6.1).
+    pub(crate) fn stored(&self, request: &[u8]) -> Option<&[Vec<u8>]> {
         self.answered.as_ref().filter(|a| a.request == digest(request)).map(|a| a.response.as_slice())
     }
 
     /// The digest of the last request and the response to it.
-    pub(crate) fn last(&self) -> Option<(u64, &[u8])> {
+    pub(crate) fn last(&self) -> Option<(u64, &[Vec<u8>])> {
         self.answered.as_ref().map(|a| (a.request, a.response.as_slice()))
     }
 
-    /// The peer's request with the next ID has been answered. `request` is its [`digest`].
-    pub(crate) fn answered(&mut self, request: u64, response: Vec<u8>) {
+    /// The peer's request with the next ID has been answered. `request` is the [`digest`] of its
+    /// datagram, or of its first fragment.
+    pub(crate) fn answered(&mut self, request: u64, response: Sealed) {
         self.next_in += 1;
         self.answered = Some(Answered { request, response });
     }
@@ -88,10 +94,10 @@ mod tests {
         assert_eq!(w.judge(0), Inbound::New);
         assert_eq!(w.judge(1), Inbound::Outside);
         assert_eq!(w.judge(u32::MAX), Inbound::Outside);
-        w.answered(digest(b"request"), b"response".to_vec());
+        w.answered(digest(b"request"), vec![b"response".to_vec()]);
         assert_eq!(w.judge(0), Inbound::Again);
         assert_eq!(w.judge(1), Inbound::New);
-        assert_eq!(w.stored(b"request"), Some(&b"response"[..]));
+        assert_eq!(w.stored(b"request"), Some(&[b"response".to_vec()][..]));
         assert_eq!(w.stored(b"requesT"), None);
         w.answered(digest(b"second"), Vec::new());
         assert_eq!(w.judge(0), Inbound::Outside);

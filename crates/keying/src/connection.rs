@@ -122,6 +122,18 @@ pub enum Childless {
     Force,
 }
 
+/// `fragmentation`: IKE messages in fragments (RFC 7383).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fragmentation {
+    /// Neither announced, nor sent, nor taken.
+    No,
+    /// Announced and taken, never sent.
+    Accept,
+    /// Announced and taken; long messages are sent so to a peer that announces it too.
+    #[default]
+    Yes,
+}
+
 /// The largest reqid that can be configured: the endpoint chooses from those above.
 pub const MAX_REQID: u32 = 0x7fff_ffff;
 
@@ -216,6 +228,8 @@ pub struct Connection {
     pub unique: Unique,
     /// IKE_SAs without CHILD_SA.
     pub childless: Childless,
+    /// IKE messages in fragments.
+    pub fragmentation: Fragmentation,
     /// Rekey the IKE_SA after this; zero: never.
     pub rekey_time: Duration,
     /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed.

@@ -39,7 +39,8 @@ mod timers;
 pub mod tunnels;
 
 pub use connection::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, MAX_REQID, TsSpec, Unique,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, MAX_REQID,
+    TsSpec, Unique,
 };
 pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};

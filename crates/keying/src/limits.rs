@@ -158,6 +158,12 @@ pub const STRANGER_BUCKETS: usize = 1_024;
 /// Bytes of the longest message that is looked at (charon's `max_packet`); bounds what a half-open
 /// IKE_SA keeps.
 pub const MESSAGE_BYTES: usize = 10_000;
+/// Fragments of the longest message that is put together (RFC 7383). Their contents are
+/// [`MESSAGE_BYTES`] at most.
+pub const FRAGMENTS_PER_MESSAGE: u16 = 512;
+/// Fragments of a message are kept for this time after the first of them; then the peer has to send
+/// all of them again.
+pub const FRAGMENTS_KEPT: Duration = Duration::from_secs(30);
 /// Datagrams that wait for an IKE_SA which waits for a key. With a window of one, an honest peer
 /// has two.
 pub const DATAGRAMS_WAITING: usize = 8;
@@ -238,6 +244,9 @@ pub struct Limits {
     pub half_open_per_addr: usize,
     /// The old inbound CHILD_SA is kept this long after a rekey (5 s).
     pub delete_rekeyed_delay: Duration,
+    /// Bytes of the largest IP packet with a fragment of an IKE message that we send (1,280);
+    /// charon's `fragment_size`. 0: 576 over IPv4, 1,280 over IPv6.
+    pub fragment_size: usize,
     /// First pause between two attempts of `keyingtries` (5 s), doubled each time with jitter.
     pub retry_initial: Duration,
     /// Longest pause (300 s).
@@ -268,6 +277,7 @@ impl Default for Limits {
             half_open_per_net: 0,
             half_open_per_addr: 200,
             delete_rekeyed_delay: Duration::from_secs(5),
+            fragment_size: 1_280,
             retry_initial: Duration::from_secs(5),
             retry_max: Duration::from_secs(300),
             ike_sa_max: 100_000,

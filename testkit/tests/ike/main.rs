@@ -13,6 +13,7 @@ mod down;
 mod errors;
 mod floods;
 mod forged;
+mod fragments;
 mod hostile;
 mod ipcomp;
 mod keyed;

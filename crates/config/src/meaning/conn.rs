@@ -129,6 +129,7 @@ pub fn connection(
     let keyingtries = r.read(&k::KEYINGTRIES);
     let unique = r.read(&k::UNIQUE);
     let childless = r.read(&k::CHILDLESS);
+    let fragmentation = r.read(&k::FRAGMENTATION);
     let encap = r.read(&k::ENCAP);
     if encap {
         ah_in_udp(&mut r, &kids);
@@ -159,6 +160,7 @@ pub fn connection(
         keyingtries,
         unique,
         childless,
+        fragmentation,
         rekey_time,
         over_time,
         rand_time,

@@ -97,7 +97,6 @@ fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
     for (text, key, say) in [
         ("mobike = yes", "mobike", "set mobike = no"),
         ("version = 1", "version", "RFC 9395"),
-        ("fragmentation = force", "fragmentation", "cannot be forced"),
         ("reauth_time = 3h", "reauth_time", "use rekey_time"),
         ("vips = 0.0.0.0", "vips", "not built yet"),
         ("aggressive = yes", "aggressive", "RFC 9395"),

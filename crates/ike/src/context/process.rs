@@ -12,16 +12,16 @@ use ironswan_wire::ike::{Header, ParseError, Payload};
 use super::Context;
 use crate::endpoint::About;
 use crate::event::{IkeState, Level};
-use crate::sa::{Active, Answering, Datagram, IkeSa, OpenError};
+use crate::sa::{Active, Answering, Datagram, IkeSa, Inner, Opened};
 use crate::task::{
     Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
 };
 use crate::timer::Timer;
-use crate::window::{Inbound, digest};
+use crate::window::{Inbound, Sealed};
 use ironswan_keying::Close;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::KeyExchange;
-use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN};
+use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, FRAGMENTS_KEPT};
 
 impl Context<'_> {
     pub(crate) fn process(&mut self, sa: &mut IkeSa, d: Datagram) {
@@ -56,15 +56,14 @@ impl Context<'_> {
         if header.is_request() {
             match sa.work().judge(header.message_id) {
                 Inbound::New => self.request(sa, &header, &d),
-                Inbound::Again => match sa.work().stored(&d.bytes) {
+                Inbound::Again => match self.stored(sa, &d.bytes) {
                     // "the responder MUST remember each response until it receives a request whose
                     // sequence number is larger than or equal to the sequence number in the
                     // response plus its window size" (RFC 7296 section 2.1), and it goes to where
                     // the request came from.
                     Some(response) => {
-                        let response = response.to_vec();
                         self.shared.counters.retransmits_in += 1;
-                        self.transmit_of(sa, d.local, d.remote, &response);
+                        self.transmit_all(sa, (d.local, d.remote), &response);
                     }
                     None => self.shared.counters.out_of_order += 1,
                 },
@@ -81,6 +80,32 @@ impl Context<'_> {
                 self.shared.counters.out_of_order += 1;
             }
         }
+    }
+
+    /// The response to the last request, when this is that request or its first fragment.
+    fn stored(&self, sa: &IkeSa, bytes: &[u8]) -> Option<Sealed> {
+        let work = sa.work();
+        let again = || work.window().last().filter(|_| sa.is_first_fragment(bytes)).map(|(_, r)| r);
+        work.stored(bytes).or_else(again).map(<[_]>::to_vec)
+    }
+
+    /// Opens a message that may be the next of its kind. `None`: there is nothing to do for it, or
+    /// not yet.
+    fn open(&mut self, sa: &mut IkeSa, d: &Datagram) -> Option<(Inner, Result<Vec<Payload>, ParseError>)> {
+        let waited = sa.has_fragments();
+        let opened = sa.open(&d.bytes);
+        match (waited, sa.has_fragments()) {
+            (false, true) => self.set_timer(Timer::Fragments(sa.id()), self.now + FRAGMENTS_KEPT),
+            (true, false) => self.cancel_timer(Timer::Fragments(sa.id())),
+            _ => {}
+        }
+        match opened {
+            Opened::Whole(inner, payloads) => return Some((inner, payloads)),
+            Opened::Junk => self.shared.counters.invalid += 1,
+            Opened::Stale => self.shared.counters.out_of_order += 1,
+            Opened::Part => {}
+        }
+        None
     }
 
     /// What an authenticated message that is the next of its kind tells, whatever is in it.
@@ -122,19 +147,16 @@ impl Context<'_> {
     }
 
     fn request(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
-        let payloads = match sa.open(&d.bytes) {
+        let Some((inner, payloads)) = self.open(sa, d) else { return };
+        let payloads = match payloads {
             Ok(payloads) => payloads,
-            Err(OpenError::Junk) => {
-                self.shared.counters.invalid += 1;
-                return;
-            }
-            Err(OpenError::Syntax(e)) => return self.bad_request(sa, header, d, e),
+            Err(e) => return self.bad_request(sa, header, (d, inner.digest), e),
         };
         if !may_come(sa, header.exchange) {
-            return self.out_of_place(sa, header, d);
+            return self.out_of_place(sa, header, (d, inner.digest));
         }
         self.alive(sa, d, header.exchange == ExchangeType::IKE_AUTH);
-        self.begin_answer(sa, header, d);
+        self.begin_answer(sa, header, (d, inner.digest));
         match header.exchange {
             ExchangeType::IKE_AUTH => auth::answer(self, sa, &payloads),
             ExchangeType::CREATE_CHILD_SA => {
@@ -151,11 +173,11 @@ impl Context<'_> {
         }
     }
 
-    fn begin_answer(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+    fn begin_answer(&mut self, sa: &mut IkeSa, header: &Header, (d, digest): (&Datagram, u64)) {
         sa.work_mut().begin_answer(Answering {
             mid: header.message_id,
             exchange: header.exchange,
-            digest: digest(&d.bytes),
+            digest,
             local: d.local,
             remote: d.remote,
         });
@@ -164,20 +186,20 @@ impl Context<'_> {
     /// An authentic request of an exchange that cannot come now, or that nobody has heard of. "Once
     /// the IKE SA is authenticated, all requests having errors MUST result in a response notifying
     /// the peer" (RFC 7296 section 2.21.3); before that, none does.
-    fn out_of_place(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+    fn out_of_place(&mut self, sa: &mut IkeSa, header: &Header, (d, digest): (&Datagram, u64)) {
         self.shared.counters.out_of_order += 1;
         if !sa.is_up() {
             return;
         }
-        self.begin_answer(sa, header, d);
+        self.begin_answer(sa, header, (d, digest));
         self.refuse_syntax(sa, KeyExchange::OutOfPlace { exchange: header.exchange });
     }
 
     /// An authentic request that cannot be read.
-    fn bad_request(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram, e: ParseError) {
+    fn bad_request(&mut self, sa: &mut IkeSa, header: &Header, (d, digest): (&Datagram, u64), e: ParseError) {
         self.shared.counters.invalid += 1;
         if !may_come(sa, header.exchange) {
-            return self.out_of_place(sa, header, d);
+            return self.out_of_place(sa, header, (d, digest));
         }
         let message = format!("{} request", header.exchange);
         let why: Diagnosis = KeyExchange::Unreadable { message, error: e }.into();
@@ -185,7 +207,7 @@ impl Context<'_> {
         if sa.is_up() || self.may_write(d.remote.ip(), About::Authentication) {
             self.log_why(Level::Error, sa, "", &why);
         }
-        self.begin_answer(sa, header, d);
+        self.begin_answer(sa, header, (d, digest));
         if e.notify() == NotifyType::INVALID_SYNTAX {
             return self.refuse_syntax(sa, why);
         }
@@ -239,11 +261,7 @@ impl Context<'_> {
     }
 
     fn response(&mut self, sa: &mut IkeSa, d: &Datagram) {
-        let opened = sa.open(&d.bytes);
-        if matches!(opened, Err(OpenError::Junk)) {
-            self.shared.counters.invalid += 1;
-            return;
-        }
+        let Some((_, opened)) = self.open(sa, d) else { return };
         self.alive(sa, d, false);
         self.shared.timers.cancel(Timer::Retransmit(sa.id()));
         let opened = match (opened, sa.work().active()) {
@@ -256,8 +274,7 @@ impl Context<'_> {
         let Some(active) = sa.work_mut().answered() else { return };
         let payloads = match opened {
             Ok(payloads) => payloads,
-            Err(OpenError::Syntax(e)) => return self.drop_unreadable(sa, active, e),
-            Err(OpenError::Junk) => return,
+            Err(e) => return self.drop_unreadable(sa, active, e),
         };
         // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the
         // IKE_SA. What was asked to be closed is closed.

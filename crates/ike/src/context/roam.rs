@@ -155,7 +155,7 @@ impl Context<'_> {
         let Some(active) = sa.work_mut().active_mut() else { return };
         (active.tries, active.unsent) = (0, None);
         let bytes = active.bytes.clone();
-        self.transmit_of(sa, local, remote, &bytes);
+        self.transmit_all(sa, (local, remote), &bytes);
         self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + self.limits().retransmit_timeout);
     }
 }

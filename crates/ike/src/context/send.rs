@@ -6,13 +6,14 @@ use crate::event::{Level, Request, Transmit};
 use crate::sa::{Active, IkeSa, Wait};
 use crate::task::{Exchange, Task};
 use crate::timer::Timer;
+use crate::window::Sealed;
 use ironswan_crypto::kex;
 use ironswan_keying::Close;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{KeyExchange, Unsent};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Delete, Notify};
-use ironswan_wire::ike::{Message, Payload};
+use ironswan_wire::ike::{Header, Message, Payload};
 use ironswan_wire::secret::Secret;
 use std::net::SocketAddr;
 
@@ -26,6 +27,25 @@ impl Context<'_> {
             self.settings.options.ports.natt,
             message,
         );
+    }
+
+    /// Queues a message of an IKE_SA, whole or in fragments.
+    pub(crate) fn transmit_all(
+        &mut self,
+        sa: &IkeSa,
+        (local, remote): (SocketAddr, SocketAddr),
+        message: &[Vec<u8>],
+    ) {
+        message.iter().for_each(|datagram| self.transmit_of(sa, local, remote, datagram));
+    }
+
+    /// Makes the bytes of a message: IKE_SA_INIT in clear, "MUST NOT" be cut (RFC 7383 section
+    /// 2.3); all others sealed.
+    fn write(&mut self, sa: &mut IkeSa, header: Header, payloads: &[Payload]) -> Option<Sealed> {
+        if header.exchange == ExchangeType::IKE_SA_INIT {
+            return Some(vec![Message { header, payloads: payloads.to_vec() }.emit().ok()?]);
+        }
+        sa.seal(&mut *self.shared.rng, &header, payloads, self.settings.limits.fragment_size)
     }
 
     /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without
@@ -51,12 +71,7 @@ impl Context<'_> {
             return;
         };
         let header = sa.header(exchange, false, mid);
-        let bytes = if exchange == ExchangeType::IKE_SA_INIT {
-            Message { header, payloads: payloads.to_vec() }.emit().ok()
-        } else {
-            sa.seal(&mut *self.shared.rng, &header, payloads)
-        };
-        let Some(bytes) = bytes else {
+        let Some(bytes) = self.write(sa, header, payloads) else {
             let why: Diagnosis = KeyExchange::CannotSend { why: Unsent::TooLong(exchange) }.into();
             self.log_why(Level::Error, sa, "", &why);
             self.fail_task(task, &why);
@@ -67,14 +82,14 @@ impl Context<'_> {
             return;
         };
         if let Some(init) = sa.init_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {
-            init.request.clone_from(&bytes);
+            init.request = bytes.concat();
         }
         if let Some(c) = self.shared.counters.exchange(exchange) {
             c.out_req += 1;
         }
-        self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({} bytes)", bytes.len()));
+        self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({})", size(&bytes)));
         if !sa.is_blocked() {
-            self.transmit_of(sa, sa.local(), sa.remote(), &bytes);
+            self.transmit_all(sa, (sa.local(), sa.remote()), &bytes);
             let delay = self.until_retransmit(sa, 0);
             self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + delay);
         }
@@ -89,9 +104,9 @@ impl Context<'_> {
             sa.work().next_mid().map(|m| if sa.work().active().is_some() { m.saturating_add(1) } else { m });
         let Some(mid) = mid else { return };
         let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
-        if let Some(bytes) = sa.seal(&mut *self.shared.rng, &header, payloads) {
+        if let Some(bytes) = self.write(sa, header, payloads) {
             self.shared.counters.info.out_req += 1;
-            self.transmit_of(sa, sa.local(), sa.remote(), &bytes);
+            self.transmit_all(sa, (sa.local(), sa.remote()), &bytes);
         }
     }
 
@@ -105,12 +120,7 @@ impl Context<'_> {
     pub(crate) fn respond(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
         let Some(a) = sa.work_mut().take_answering() else { return };
         let header = sa.header(a.exchange, true, a.mid);
-        let bytes = if a.exchange == ExchangeType::IKE_SA_INIT {
-            Message { header, payloads: payloads.to_vec() }.emit().ok()
-        } else {
-            sa.seal(&mut *self.shared.rng, &header, payloads)
-        };
-        let Some(bytes) = bytes else {
+        let Some(bytes) = self.write(sa, header, payloads) else {
             let why = KeyExchange::CannotSend { why: Unsent::AnswerTooLong(a.exchange) };
             self.log_why(Level::Error, sa, "", &why.into());
             return;
@@ -118,9 +128,9 @@ impl Context<'_> {
         if let Some(c) = self.shared.counters.exchange(a.exchange) {
             c.out_rsp += 1;
         }
-        self.transmit_of(sa, a.local, a.remote, &bytes);
+        self.transmit_all(sa, (a.local, a.remote), &bytes);
         if let Some(init) = sa.init_mut().filter(|_| a.exchange == ExchangeType::IKE_SA_INIT) {
-            init.response.clone_from(&bytes);
+            init.response = bytes.concat();
         }
         sa.work_mut().responded(a.digest, bytes);
     }
@@ -143,5 +153,14 @@ impl Context<'_> {
     pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: KeId, exchange: impl Exchange + 'static) {
         let seed = Secret::filled(kex::SEED_LEN, |bytes| self.shared.rng.fill(bytes));
         self.wait_for(sa, Request::GenerateKey { ke, seed }, exchange);
+    }
+}
+
+/// The size of a message, for the log.
+fn size(message: &[Vec<u8>]) -> String {
+    let bytes: usize = message.iter().map(Vec::len).sum();
+    match message.len() {
+        1 => format!("{bytes} bytes"),
+        n => format!("{bytes} bytes in {n} fragments"),
     }
 }

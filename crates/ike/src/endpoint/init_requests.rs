@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, NotifyType, PayloadType};
-use ironswan_wire::ike::payload::Ke;
+use ironswan_wire::ike::payload::{Ke, find_notify};
 use ironswan_wire::ike::{HEADER_LEN, Header, Message, ParseError, Payload, walk};
 use ironswan_wire::proposal::{IkeSuite, Proposal};
 
@@ -39,7 +39,7 @@ use crate::timer::Timer;
 use crate::window::digest;
 use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, KeyExchange};
 use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
-use ironswan_keying::{Childless, Connection, Diagnosis, Fit};
+use ironswan_keying::{Childless, Connection, Diagnosis, Fit, Fragmentation};
 
 struct Request1<'a> {
     payloads: &'a [Payload],
@@ -118,6 +118,8 @@ fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>) -> Init {
         proposals: vec![Proposal { spi: Vec::new(), ..accepted.selected.answer.clone() }],
         natd: accepted.nat.supported,
         childless: accepted.conn.childless != Childless::Never,
+        fragments: accepted.conn.fragmentation != Fragmentation::No
+            && find_notify(accepted.request.payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
         verifies_ed25519: signature::announced(accepted.request.payloads),
         ..Init::default()
     }

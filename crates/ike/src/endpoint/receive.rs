@@ -56,7 +56,7 @@ impl Endpoint {
                 Some(response) if header.is_request() => {
                     let response = response.to_vec();
                     self.shared.counters.retransmits_in += 1;
-                    self.transmit(local, remote, &response);
+                    response.iter().for_each(|part| self.transmit(local, remote, part));
                 }
                 _ => self.shared.counters.invalid_spi += 1,
             }

@@ -24,6 +24,7 @@ impl Endpoint {
             }),
             Timer::OverTime(id) => self.work_on(now, id, |cx, sa| cx.over_time(sa)),
             Timer::Liveness(id) => self.work_on(now, id, liveness::check),
+            Timer::Fragments(id) => self.work_on(now, id, |_, sa| sa.drop_fragments()),
             Timer::Keepalive(id) => self.work_on(now, id, |cx, sa| liveness::keepalive(cx, sa)),
             Timer::Linger(id) => self.work_on(now, id, |cx, sa| cx.close(sa, Close::Replaced)),
             Timer::Rival(id) => self.with_sa(now, id, |ep, sa| ep.rival_due(now, sa)),

@@ -4,14 +4,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use crate::window::{Window, digest};
+use crate::window::{Sealed, Window, digest};
 use ironswan_keying::limits::{LAST_ANSWER_KEPT, LAST_ANSWERS};
 
 /// The answers, by our SPI. The table is never iterated.
 #[derive(Default)]
 pub(crate) struct Tombs {
     /// Digest of the request, and the response.
-    by_spi: HashMap<u64, (u64, Vec<u8>)>,
+    by_spi: HashMap<u64, (u64, Sealed)>,
     /// When each is forgotten, in order.
     order: VecDeque<(Instant, u64)>,
 }
@@ -35,7 +35,7 @@ impl Tombs {
     }
 
     /// The answer to this request, if it is the last one that had an answer under this SPI.
-    pub(crate) fn answer(&self, spi: u64, request: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn answer(&self, spi: u64, request: &[u8]) -> Option<&[Vec<u8>]> {
         self.by_spi.get(&spi).filter(|(d, _)| *d == digest(request)).map(|(_, response)| response.as_slice())
     }
 

@@ -61,6 +61,7 @@ impl IkeSa {
         sa.state = IkeState::Connecting;
         sa.crypt.agree(spi_r, suite);
         sa.path.set_nat(nat);
+        sa.agree_fragments(init.fragments);
         sa.init = Some(Box::new(init));
         sa.half_open = Some((spi_i, request.remote));
         sa.work.begin_answer(request);
@@ -81,6 +82,7 @@ impl IkeSa {
         sa.crypt.set_keys(Some(keys));
         (sa.local_id, sa.remote_id) = (old.local_id.clone(), old.remote_id.clone());
         sa.path.set_nat(old.nat());
+        sa.agree_fragments(old.fragments.are_agreed());
         sa.established = Some(now);
         (sa.attempt.automatic, sa.asked) = (old.attempt.automatic, old.asked);
         sa

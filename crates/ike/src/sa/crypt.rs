@@ -1,22 +1,13 @@
 //! SPIs and keys of one IKE_SA: seals and opens its messages.
 
 use ironswan_crypto::rng::Rng;
-use ironswan_wire::iana::ExchangeType;
-use ironswan_wire::ike::{
-    Flags, Header, Message, ParseError, Payload, SealedDraft, Within, parse_chain, sealed,
-};
+use ironswan_wire::iana::{ExchangeType, PayloadType};
+use ironswan_wire::ike::{Flags, Fragment, HEADER_LEN, Header, Message, Payload, SealedDraft, emit_chain};
 use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::secret::Secret;
 
 use crate::keymat::IkeKeys;
-
-/// Why a message could not be read.
-pub(crate) enum OpenError {
-    /// Not authentic, or not even that: nothing may change because of it.
-    Junk,
-    /// Authentic, and not understood.
-    Syntax(ParseError),
-}
+use crate::window::Sealed;
 
 /// SPIs, suite and keys of one IKE_SA.
 pub(crate) struct Crypt {
@@ -70,11 +61,46 @@ impl Crypt {
         Header::new(self.spi_i, self.spi_r, exchange, Flags::new(initiator, response), mid)
     }
 
-    /// Seals payloads into a message. `None` only when something does not fit its field on the
-    /// wire, or without keys.
-    pub(super) fn seal(&mut self, rng: &mut dyn Rng, header: &Header, inner: &[Payload]) -> Option<Vec<u8>> {
+    /// Seals payloads into a message, which is cut into fragments when it would be longer than
+    /// `most` bytes. `None` only when something does not fit its field on the wire, or without
+    /// keys.
+    pub(super) fn seal(
+        &mut self,
+        rng: &mut dyn Rng,
+        header: &Header,
+        inner: &[Payload],
+        most: Option<usize>,
+    ) -> Option<Sealed> {
+        let geometry = self.keys.as_ref()?.geometry;
+        let (first, plain) = emit_chain(inner).ok()?;
+        let len = HEADER_LEN + 4 + geometry.iv + geometry.text_len(plain.len()) + geometry.icv;
+        let most = most.filter(|most| len > *most).and_then(|most| geometry.fragment_capacity(most));
+        let Some(capacity) = most else {
+            return Some(vec![self.seal_one(rng, header, first, &plain, None)?]);
+        };
+        let total = u16::try_from(plain.len().div_ceil(capacity)).ok()?;
+        let parts = (1..=total).zip(plain.chunks(capacity));
+        parts
+            .map(|(number, part)| {
+                // "this field MUST be set to the Next Payload of the original message" in the first
+                // fragment, and "to zero" in the others (RFC 7383 section 2.5).
+                let first = if number == 1 { first } else { PayloadType::NONE };
+                self.seal_one(rng, header, first, part, Some(Fragment { number, total }))
+            })
+            .collect()
+    }
+
+    fn seal_one(
+        &mut self,
+        rng: &mut dyn Rng,
+        header: &Header,
+        first: PayloadType,
+        plain: &[u8],
+        fragment: Option<Fragment>,
+    ) -> Option<Vec<u8>> {
         let keys = self.keys.as_ref()?;
-        let SealedDraft { mut bytes, ranges } = SealedDraft::emit(header, &[], inner, keys.geometry).ok()?;
+        let draft = SealedDraft::emit_plain(header, &[], first, plain, fragment, keys.geometry);
+        let SealedDraft { mut bytes, ranges } = draft.ok()?;
         let (aad, rest) = bytes.split_at_mut(ranges.iv.start);
         let (iv, rest) = rest.split_at_mut(ranges.iv.len());
         let (text, icv) = rest.split_at_mut(ranges.text.len());
@@ -89,19 +115,12 @@ impl Crypt {
         Some(bytes)
     }
 
-    /// Opens a message: authenticates it first, and reads the payloads inside then.
-    pub(super) fn open(&self, bytes: &[u8]) -> Result<Vec<Payload>, OpenError> {
-        let keys = self.keys.as_ref().ok_or(OpenError::Junk)?;
-        let message = Message::parse(bytes).map_err(|_| OpenError::Junk)?;
-        // Fragments are not announced; clear payloads before SK carry no meaning in any exchange
-        // here.
-        let Some(Payload::Sk(sk)) = message.payloads.last() else { return Err(OpenError::Junk) };
-        let ranges = message.sealed(keys.geometry).map_err(|_| OpenError::Junk)?;
+    /// Opens the encrypted payload of a message: the text with its padding. `None`: not authentic.
+    pub(super) fn open(&self, bytes: &[u8], message: &Message) -> Option<Vec<u8>> {
+        let keys = self.keys.as_ref()?;
+        let ranges = message.sealed(keys.geometry).ok()?;
         let mut text = bytes[ranges.text.clone()].to_vec();
-        keys.open
-            .open(&bytes[ranges.aad], &bytes[ranges.iv], &mut text, &bytes[ranges.icv])
-            .map_err(|_| OpenError::Junk)?;
-        let plain = sealed::unpad(&text).map_err(OpenError::Syntax)?;
-        parse_chain(sk.inner, plain, Within::Sk).map_err(OpenError::Syntax)
+        keys.open.open(&bytes[ranges.aad], &bytes[ranges.iv], &mut text, &bytes[ranges.icv]).ok()?;
+        Some(text)
     }
 }

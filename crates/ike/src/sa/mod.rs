@@ -8,12 +8,16 @@
 //! | `begin` | the ways in which an IKE_SA begins |
 //! | `children` | its children |
 //! | `crypt` | SPIs and keys |
+//! | `fragments` | fragments of messages |
+//! | `open` | seals and opens messages |
 //! | `path` | addresses, and the NAT between them |
 //! | `work` | tasks and messages |
 
 mod begin;
 mod children;
 mod crypt;
+mod fragments;
+mod open;
 mod path;
 mod work;
 
@@ -22,10 +26,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ironswan_crypto::rng::Rng;
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::id::Identity;
-use ironswan_wire::ike::{Header, Payload};
+use ironswan_wire::ike::Header;
 use ironswan_wire::proposal::IkeSuite;
 
 use crate::child::Child;
@@ -34,9 +37,12 @@ pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
 use crate::task::{Exchange, Task};
 pub(crate) use begin::Half;
-pub(crate) use crypt::{Crypt, OpenError};
+pub(crate) use crypt::Crypt;
+use fragments::Fragments;
+pub(crate) use fragments::Inner;
 use ironswan_keying::Connection;
 use ironswan_keying::tunnels::AttemptId;
+pub(crate) use open::Opened;
 pub(crate) use path::{NatState, Path};
 pub(crate) use work::{Active, Answering, Datagram, Work};
 
@@ -134,6 +140,7 @@ pub(crate) struct IkeSa {
     dead: bool,
     path: Path,
     crypt: Crypt,
+    fragments: Fragments,
     work: Work,
     /// The exchange that waits for work outside.
     wait: Option<Wait>,
@@ -174,6 +181,7 @@ impl IkeSa {
             dead: false,
             path: Path::new(local, remote),
             crypt: Crypt::new(spi_i, spi_r),
+            fragments: Fragments::default(),
             work: Work::default(),
             wait: None,
             children: BTreeMap::new(),
@@ -433,6 +441,7 @@ impl IkeSa {
     /// Begins anew with this SPI, as if no message had been sent: tasks and whoever waits stay.
     pub(crate) fn start_over(&mut self, spi_i: u64) {
         self.crypt = Crypt::new(spi_i, 0);
+        self.fragments = Fragments::default();
         self.init = Some(Box::default());
         self.work.start_over();
         self.path.set_nat(NatState::default());
@@ -517,17 +526,6 @@ impl IkeSa {
     /// The header of a message that we send.
     pub(crate) fn header(&self, exchange: ExchangeType, response: bool, mid: u32) -> Header {
         self.crypt.header(self.initiator, exchange, response, mid)
-    }
-
-    /// Seals payloads into a message. `None` only when something does not fit its field on the
-    /// wire, or without keys.
-    pub(crate) fn seal(&mut self, rng: &mut dyn Rng, header: &Header, inner: &[Payload]) -> Option<Vec<u8>> {
-        self.crypt.seal(rng, header, inner)
-    }
-
-    /// Opens a message: authenticates it first, and reads the payloads inside then.
-    pub(crate) fn open(&self, bytes: &[u8]) -> Result<Vec<Payload>, OpenError> {
-        self.crypt.open(bytes)
     }
 
     /// `192.0.2.1[g1.example]...192.0.2.2[g2.example]`.

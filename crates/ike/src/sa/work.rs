@@ -8,7 +8,7 @@ use ironswan_keying::Diagnosis;
 use ironswan_wire::iana::ExchangeType;
 
 use crate::task::Task;
-use crate::window::{Inbound, Window};
+use crate::window::{Inbound, Sealed, Window};
 
 /// A datagram that waits until the IKE_SA has an answer from outside.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Active {
     pub mid: u32,
     pub exchange: ExchangeType,
     /// The message as sent: "a retransmission MUST be bitwise identical" (RFC 7296 section 2.1).
-    pub bytes: Vec<u8>,
+    pub bytes: Sealed,
     /// Retransmissions so far.
     pub tries: u32,
     /// Reason why the operating system has not sent the last one.
@@ -154,7 +154,7 @@ impl Work {
     }
 
     /// The peer's request with this digest has been answered by these bytes.
-    pub(crate) fn responded(&mut self, digest: u64, bytes: Vec<u8>) {
+    pub(crate) fn responded(&mut self, digest: u64, bytes: Sealed) {
         self.window.answered(digest, bytes);
     }
 
@@ -164,7 +164,7 @@ impl Work {
     }
 
     /// The stored response to this request.
-    pub(crate) fn stored(&self, request: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn stored(&self, request: &[u8]) -> Option<&[Vec<u8>]> {
         self.window.stored(request)
     }
 

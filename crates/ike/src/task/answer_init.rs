@@ -83,6 +83,9 @@ pub(crate) fn response(
     if init.childless {
         payloads.push(Payload::Notify(Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, [])));
     }
+    if init.fragments {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, [])));
+    }
     // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use
     // for ours.
     if init.verifies_ed25519.is_some() {

@@ -85,7 +85,7 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
                 active.again();
                 let bytes = active.bytes.clone();
                 cx.counters().retransmits_out += 1;
-                cx.transmit_of(sa, sa.local(), sa.remote(), &bytes);
+                cx.transmit_all(sa, (sa.local(), sa.remote()), &bytes);
                 cx.set_timer(Timer::Retransmit(sa.id()), cx.now() + FORGED_REPEAT);
             }
             true

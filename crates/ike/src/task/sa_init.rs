@@ -14,8 +14,8 @@
 use std::net::SocketAddr;
 
 use ironswan_crypto::kex;
-use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{Forgery, KeyExchange, Uncomputed};
+use ironswan_keying::{Diagnosis, Fragmentation};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
 use ironswan_wire::ike::{Header, Message, Payload};
@@ -113,6 +113,9 @@ pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
     payloads.push(Payload::Ke(Ke { group: init.ke, data: init.public.clone() }));
     payloads.push(Payload::Nonce(Nonce(init.ni.clone())));
     payloads.extend(natd::payloads(sa.spi_i(), 0, sa.local(), sa.remote(), sa.conn().encap));
+    if sa.conn().fragmentation != Fragmentation::No {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, [])));
+    }
     if sa.conn().has_signatures() {
         payloads.push(signature::announcement());
     }
@@ -149,8 +152,11 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     init.response.clone_from(&d.bytes);
     init.peer_public.clone_from(&ke.data);
     init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
+    init.fragments = find_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
     init.verifies_ed25519 = signature::announced(payloads);
     let private = init.private.take().unwrap_or_default();
+    let fragments = init.fragments && sa.conn().fragmentation != Fragmentation::No;
+    sa.agree_fragments(fragments);
     sa.crypt().agree(header.responder_spi, suite);
     sa.work_mut().answered();
     cx.cancel_timer(Timer::Retransmit(sa.id()));

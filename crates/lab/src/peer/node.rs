@@ -270,6 +270,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         keyingtries: 1,
         unique: Unique::Replace,
         childless: ironswan_keying::Childless::Allow,
+        fragmentation: ironswan_keying::Fragmentation::Yes,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,

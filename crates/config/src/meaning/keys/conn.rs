@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ironswan_keying::diagnosis::{Configuration, ValueFault};
-use ironswan_keying::{AddrSpec, Childless, Unique};
+use ironswan_keying::{AddrSpec, Childless, Fragmentation, Unique};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -46,6 +46,8 @@ keys! {
         "after this much silence from the peer, ask whether it is alive; authenticated ESP is a sign of life. 0: never");
     CHILDLESS: Childless = text("childless", Kind::Word, Is("allow"), childless,
         "IKE_SAs that are made without a CHILD_SA (RFC 6023): `allow` offers and accepts them, and asks for one when only the IKE_SA is to come up; `prefer` asks for one whenever the peer offers them, and makes each child by an exchange of its own; `force` neither asks for nor accepts anything else; `never` none of it. A peer that does not offer them is never asked for one");
+    FRAGMENTATION: Fragmentation = text("fragmentation", Kind::Word, Is("yes"), fragmentation,
+        "IKE messages in fragments (RFC 7383), so that none needs fragments of IP: `yes` announces this, and sends messages that are longer than [`fragment_size`](#ironswanconf) so to a peer that announces it too; `accept` announces and takes fragments, and sends none; `no` does neither. `force` is `yes`: only IKEv1 can force it. IKE_SA_INIT is never cut");
     KEYINGTRIES: u32 = text("keyingtries", Kind::Number, Is("1"), keyingtries,
         "tries to bring a connection up, 0 or `%forever`: until it works, with growing pauses (`retry_initial` to `retry_max`). A try goes through all addresses of the peer. Without effect on what is started by itself for a child with `start_action = start` and `dpd_action = restart`: that never ends");
     UNIQUE: Unique = text("unique", Kind::Word, Is("no"), unique,
@@ -68,11 +70,6 @@ const CONN_UNUSED: &[Unused] = &[
     only("dscp", &["000000"], "DSCP of IKE packets is not built yet; remove this key"),
     only("mobike", NO, "MOBIKE is not built yet; set mobike = no or leave the key out"),
     no_effect("dpd_timeout", "IKEv1 only; with IKEv2 a peer is given up when the retransmissions end"),
-    only(
-        "fragmentation",
-        &["yes", "accept", "no"],
-        "IKE fragmentation cannot be forced yet; set fragmentation = yes",
-    ),
     only("send_certreq", &["yes", "no"], "write yes or no"),
     only("send_cert", &["ifasked", "always", "never"], "write ifasked, always or never"),
     only("ocsp", &["reply", "never"], CERTIFICATES),
@@ -202,6 +199,16 @@ fn childless(text: &str) -> Result<Childless, Wrong> {
         ("never", Childless::Never),
         ("prefer", Childless::Prefer),
         ("force", Childless::Force),
+    ];
+    word(text, &words)
+}
+
+fn fragmentation(text: &str) -> Result<Fragmentation, Wrong> {
+    let words = [
+        ("yes", Fragmentation::Yes),
+        ("accept", Fragmentation::Accept),
+        ("force", Fragmentation::Yes),
+        ("no", Fragmentation::No),
     ];
     word(text, &words)
 }

@@ -57,6 +57,8 @@ keys! {
         "no more half-open IKE_SAs than this from one address. Many peers may be behind one NAT; from the fourth on each must return a cookie, so that nobody else can use an address's share up");
     DELETE_REKEYED_DELAY: Duration = text("delete_rekeyed_delay", Kind::Duration, Is("5s"), value::fine_time,
         "how long an old inbound CHILD_SA is kept after a rekey, for packets still on their way");
+    FRAGMENT_SIZE: u64 = text("fragment_size", Kind::Number, Is("1280"), fragment_size,
+        "longest IP packet in bytes, 200 to 10000, in which part of an IKE message is sent when `fragmentation` cuts it; 0: 576 over IPv4, 1280 over IPv6");
     RETRY_INITIAL: Duration = text("retry_initial", Kind::Duration, Is("5s"), positive,
         "first pause between two tries: doubled each time up to `retry_max`, and half of each at random");
     RETRY_MAX: Duration = text("retry_max", Kind::Duration, Is("300s"), positive,
@@ -105,6 +107,15 @@ pub(in crate::meaning) const LOG_TABLE: Table = Table { read: LOG, unused: &[] }
 fn count(text: &str, min: u64, max: u64) -> Result<u64, Wrong> {
     match value::number(text, max)? {
         n if n < min => Err(wrong(text, ValueFault::Below(min.to_string()), "")),
+        n => Ok(n),
+    }
+}
+
+/// 0, or a length in bytes into which the headers and one byte of every cipher suite fit.
+fn fragment_size(text: &str) -> Result<u64, Wrong> {
+    match value::number(text, 10_000)? {
+        0 => Ok(0),
+        n if n < 200 => Err(wrong(text, ValueFault::Below("200".into()), "")),
         n => Ok(n),
     }
 }

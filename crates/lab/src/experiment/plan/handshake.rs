@@ -215,6 +215,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         keyingtries: 1,
         unique: Unique::No,
         childless: ironswan_keying::Childless::Allow,
+        fragmentation: ironswan_keying::Fragmentation::Yes,
         rekey_time: never,
         over_time: never,
         rand_time: never,

@@ -1,0 +1,102 @@
+//! Seals and opens the messages of one IKE_SA, whole or in fragments (RFC 7383).
+
+use ironswan_crypto::rng::Rng;
+use ironswan_keying::Fragmentation;
+use ironswan_wire::ike::{Header, Message, ParseError, Payload, Within, parse_chain, sealed};
+
+use super::IkeSa;
+use super::fragments::{self, Fragments, Inner};
+use crate::window::{Sealed, digest};
+
+/// A message of the peer, as far as it can be read.
+pub(crate) enum Opened {
+    /// Not authentic, or not even that: nothing may change because of it.
+    Junk,
+    /// A fragment that is known or not wanted. Whether it is authentic has not been asked.
+    Stale,
+    /// An authentic fragment of a message of which others are missing.
+    Part,
+    /// An authentic message.
+    Whole(Inner, Result<Vec<Payload>, ParseError>),
+}
+
+impl IkeSa {
+    /// Seals payloads into a message, in fragments if both sides take them and its IP packet would
+    /// be longer than `fragment_size` bytes. `None` only when something does not fit its field on
+    /// the wire, or without keys.
+    pub(crate) fn seal(
+        &mut self,
+        rng: &mut dyn Rng,
+        header: &Header,
+        inner: &[Payload],
+        fragment_size: usize,
+    ) -> Option<Sealed> {
+        let may = self.fragments.are_agreed() && self.conn.fragmentation == Fragmentation::Yes;
+        // IP and UDP headers, and the non-ESP marker.
+        let (smallest, headers) =
+            if self.remote().is_ipv4() { (576, 20 + 8 + 4) } else { (1_280, 40 + 8 + 4) };
+        let size = if fragment_size == 0 { smallest } else { fragment_size };
+        self.crypt.seal(rng, header, inner, may.then(|| size.saturating_sub(headers)))
+    }
+
+    /// Opens a message: authenticates it first, and reads the payloads inside then.
+    pub(crate) fn open(&mut self, bytes: &[u8]) -> Opened {
+        let Ok(message) = Message::parse(bytes) else { return Opened::Junk };
+        // Clear payloads before SK carry no meaning in any exchange here.
+        let inner = match message.payloads.last() {
+            Some(Payload::Sk(sk)) => {
+                let Some(text) = self.crypt.open(bytes, &message) else { return Opened::Junk };
+                sealed::unpad(&text).map(|plain| (sk.inner, plain.to_vec(), digest(bytes)))
+            }
+            Some(Payload::Skf(skf)) => {
+                if !self.fragments.wants(&message.header, skf.fragment) {
+                    return Opened::Stale;
+                }
+                let Some(text) = self.crypt.open(bytes, &message) else { return Opened::Junk };
+                match sealed::unpad(&text) {
+                    Ok(text) => {
+                        let (header, fragment, first) = (&message.header, skf.fragment, skf.inner);
+                        let opened = fragments::Opened { header, fragment, first, text, datagram: bytes };
+                        let Some(inner) = self.fragments.add(&opened) else { return Opened::Part };
+                        Ok((inner.first, inner.bytes, inner.digest))
+                    }
+                    Err(e) => Err(e),
+                }
+            }
+            _ => return Opened::Junk,
+        };
+        match inner {
+            Ok((first, plain, digest)) => {
+                let payloads = parse_chain(first, &plain, Within::Sk);
+                Opened::Whole(Inner { first, bytes: plain, digest }, payloads)
+            }
+            Err(e) => {
+                let (first, digest) = (ironswan_wire::iana::PayloadType::NONE, digest(bytes));
+                Opened::Whole(Inner { first, bytes: Vec::new(), digest }, Err(e))
+            }
+        }
+    }
+
+    /// True when this is an authentic first fragment. A peer that gets no answer may send its
+    /// request again in smaller fragments (RFC 7383 section 2.5.2).
+    pub(crate) fn is_first_fragment(&self, bytes: &[u8]) -> bool {
+        let Ok(message) = Message::parse(bytes) else { return false };
+        let first = matches!(message.payloads.last(), Some(Payload::Skf(skf)) if skf.fragment.number == 1);
+        first && self.fragments.are_agreed() && self.crypt.open(bytes, &message).is_some()
+    }
+
+    /// Both sides take fragments, or one of them does not.
+    pub(crate) fn agree_fragments(&mut self, agreed: bool) {
+        self.fragments = Fragments::new(agreed);
+    }
+
+    /// True when fragments of a message wait for others.
+    pub(crate) fn has_fragments(&self) -> bool {
+        self.fragments.wait()
+    }
+
+    /// Drops fragments whose others have not come.
+    pub(crate) fn drop_fragments(&mut self) {
+        self.fragments.clear();
+    }
+}
