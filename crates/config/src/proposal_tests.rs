@@ -103,8 +103,8 @@ fn what_is_wrong_is_named_with_the_remedy() {
         (ike("aes128-sha1-modp2048"), "the PRF that goes with sha1 is not built; add prfsha256"),
         (ike("aes128-sha256-prfsha1-modp2048"), "prfsha1 is not built; write prfsha256"),
         (
-            ike("aes128-sha256-modp1024"),
-            "modp1024 is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
+            ike("aes128-sha256-modp768"),
+            "modp768 is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
         ),
         (ike("aes128-sha256-x25519-esn"), "esn and noesn are for esp_proposals and ah_proposals"),
         (

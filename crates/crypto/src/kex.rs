@@ -18,9 +18,9 @@
 //!
 //! | | methods |
 //! |---|---|
-//! | negotiated ([`supported`]) | X25519, ECP-256, ECP-384, MODP-2048, MODP-3072 |
-//! | only computed so far | ECP-521, MODP-4096, -6144, -8192, ML-KEM-512, -768, -1024 |
+//! | negotiated ([`supported`]) | X25519, ECP-256, -384, -521, MODP-2048, -3072, -4096, -6144, -8192 |
 //! | the same, and weak ([`is_legacy`]) | MODP-1024, MODP-1536, and the groups of RFC 5114 |
+//! | only computed so far | ML-KEM-512, -768, -1024 |
 
 use ironswan_wire::iana::{KeId, PrfId};
 use ironswan_wire::secret::{Secret, ct_eq};
@@ -104,7 +104,7 @@ fn method(ke: KeId) -> Option<Method> {
 
 /// True when the protocol may negotiate the method. This crate computes more methods than that.
 pub fn supported(ke: KeId) -> bool {
-    matches!(ke, KeId::CURVE_25519 | KeId::ECP_256 | KeId::ECP_384 | KeId::MODP_2048 | KeId::MODP_3072)
+    matches!(method(ke), Some(Method::Curve(_) | Method::Modp(_)))
 }
 
 /// True for methods that only a configuration for an old peer should name: RFC 8247 section 2.4

@@ -76,6 +76,52 @@ fn with(seed: u64, ours: &[Proposal], theirs: &[Proposal]) -> World {
     })
 }
 
+/// Every method, with the length of its public value in bytes.
+const METHODS: &[(KeId, usize)] = &[
+    (KeId::CURVE_25519, 32),
+    (KeId::ECP_256, 64),
+    (KeId::ECP_384, 96),
+    (KeId::ECP_521, 132),
+    (KeId::MODP_1024, 128),
+    (KeId::MODP_1536, 192),
+    (KeId::MODP_2048, 256),
+    (KeId::MODP_3072, 384),
+    (KeId::MODP_4096, 512),
+    (KeId::MODP_6144, 768),
+    (KeId::MODP_8192, 1_024),
+    (KeId::MODP_1024_160, 128),
+    (KeId::MODP_2048_224, 256),
+    (KeId::MODP_2048_256, 256),
+];
+
+#[test]
+fn every_key_exchange_method_makes_an_ike_sa_and_rekeys_it_and_its_child() {
+    for &(ke, len) in METHODS {
+        let mut w = World::pair(7, |c| {
+            for c in c {
+                c.proposals = vec![config::ike_proposal(&[ke])];
+                c.children[0].proposals = vec![config::esp_proposal(&[ke])];
+            }
+        });
+        w.establish(0).unwrap();
+        for (_, p) in &w.net.log[..2] {
+            let message = Message::parse(&p.payload).unwrap();
+            let sent = message.payloads.iter().find_map(|p| match p {
+                Payload::Ke(ke) => Some((ke.group, ke.data.len())),
+                _ => None,
+            });
+            assert_eq!(sent, Some((ke, len)));
+        }
+        w.rekey_child(1);
+        w.run(60 * S);
+        w.rekey_ike(1);
+        w.run(60 * S);
+        w.assert_one();
+        assert_eq!(w.up(0)[0].suite.map(|s| s.ke), Some(ke));
+        assert_eq!(w.child(0).suite.ke, Some(ke));
+    }
+}
+
 fn inner(payload: &[u8]) -> &[u8] {
     payload.strip_prefix(&[0; 4]).unwrap_or(payload)
 }

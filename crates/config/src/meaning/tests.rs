@@ -102,7 +102,7 @@ fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
         ("aggressive = yes", "aggressive", "RFC 9395"),
         ("ppk_id = x", "ppk_id", "RFC 8784"),
         ("if_id_in = 7", "if_id_in", "remove this key"),
-        ("proposals = aes128gcm16-prfsha256-modp4096", "proposals", "modp4096 is not built; write x25519"),
+        ("proposals = aes128gcm16-prfsha256-ecp256bp", "proposals", "ecp256bp is not built; write x25519"),
         ("children { n { mode = beet } }", "children.n.mode", "BEET mode is not built; set mode = transport"),
         ("children { n { updown = /x } }", "children.n.updown", "/x: updown"),
         ("children { n { start_action = trap|start } }", "children.n.start_action", "combined actions"),
