@@ -143,3 +143,10 @@ pub fn ah_proposal(ke: &[KeId]) -> Proposal {
     transforms.push(Transform::Esn(EsnId::NO_ESN));
     Proposal { number: 1, protocol: ProtocolId::AH, spi: Vec::new(), transforms }
 }
+
+/// The same IKE proposal with additional key exchanges (RFC 9370): number and method.
+pub fn ike_proposal_with(ke: &[KeId], additional: &[(u8, KeId)]) -> Proposal {
+    let mut proposal = ike_proposal(ke);
+    proposal.transforms.extend(additional.iter().map(|(n, id)| Transform::AddKe(*n, *id)));
+    proposal
+}

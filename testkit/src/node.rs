@@ -180,7 +180,7 @@ impl Node {
                 let why = Uncomputed::NotStarted("no keys today".to_owned());
                 Completion::Failed { why: KeyExchange::NotComputed { why }.into() }
             }
-            Request::GenerateKey { .. } | Request::Agree { .. } => {
+            Request::GenerateKey { .. } | Request::Agree { .. } | Request::Respond { .. } => {
                 self.kex += 1;
                 request.compute().expect("a computation")
             }

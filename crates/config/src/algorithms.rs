@@ -35,7 +35,7 @@ const USE_AES: &str = "write aes128gcm16, aes256gcm16, chacha20poly1305, or aes1
 const USE_SHA2: &str = "write sha256, sha384 or sha512";
 const USE_PRF: &str = "write prfsha256, prfsha384 or prfsha512";
 pub(super) const USE_KE: &str = "write x25519, ecp256, ecp384, modp2048 or modp3072";
-const PQ: &str = "additional key exchanges (RFC 9370) are not built; remove it";
+pub(super) const PQ: &str = "as an additional key exchange write x25519-ke1_mlkem768";
 
 /// Every word. Of several for one transform the first is the one that messages and the manual use.
 pub(super) const WORDS: &[(&str, Token)] = &[
@@ -184,15 +184,24 @@ pub(super) const WORDS: &[(&str, Token)] = &[
     ("ecp384bp", Unbuilt(USE_KE)),
     ("ecp512bp", Unbuilt(USE_KE)),
     ("modpnone", Unbuilt("leave the key exchange out instead")),
-    ("mlkem512", Unbuilt(PQ)),
-    ("mlkem768", Unbuilt(PQ)),
-    ("mlkem1024", Unbuilt(PQ)),
+    ("mlkem512", Is(Transform::Ke(KeId::ML_KEM_512))),
+    ("mlkem768", Is(Transform::Ke(KeId::ML_KEM_768))),
+    ("mlkem1024", Is(Transform::Ke(KeId::ML_KEM_1024))),
     ("esn", Is(Transform::Esn(EsnId::ESN))),
     ("noesn", Is(Transform::Esn(EsnId::NO_ESN))),
 ];
 
-/// Remedy for `ke1_mlkem768` and the like.
-pub(super) const ADDITIONAL: &str = PQ;
+/// The transform for `ke1_mlkem768` and the like; `None` when the method is not known. `ke1_none`
+/// makes the exchange optional (RFC 9370 section 2.2.1).
+pub(super) fn additional(number: u8, method: &str) -> Option<Transform> {
+    if method == "none" {
+        return Some(Transform::AddKe(number, KeId::NONE));
+    }
+    WORDS.iter().find_map(|(word, token)| match token {
+        Is(Transform::Ke(id)) if *word == method => Some(Transform::AddKe(number, *id)),
+        _ => None,
+    })
+}
 
 /// The transform as this protocol has it: AES-GMAC is an encryption algorithm without encryption in
 /// ESP (RFC 4543 section 3), and an integrity algorithm in AH (section 4).
@@ -224,6 +233,7 @@ pub(super) fn carries(protocol: ProtocolId, transform: &Transform) -> bool {
         Transform::Integ(id) => esp(EncrId::NULL, 0, Some(id)),
         Transform::Prf(id) => ike && prf::get(id).is_some(),
         Transform::Ke(id) => kex::supported(id),
+        Transform::AddKe(_, id) => ike && (id == KeId::NONE || kex::public_len(id).is_some()),
         Transform::Esn(_) => !ike,
         Transform::Unknown { .. } => false,
     }
@@ -231,6 +241,10 @@ pub(super) fn carries(protocol: ProtocolId, transform: &Transform) -> bool {
 
 /// The word for a transform in proposals of this protocol.
 pub(super) fn word(transform: &Transform, protocol: ProtocolId) -> Option<&'static str> {
+    let transform = match *transform {
+        Transform::AddKe(_, id) => &Transform::Ke(id),
+        _ => transform,
+    };
     WORDS.iter().find_map(|(word, token)| match token {
         Is(t) if in_protocol(*t, protocol) == *transform => Some(*word),
         _ => None,
@@ -345,7 +359,7 @@ fn number(transform: &Transform) -> (u8, u16, u16) {
         Transform::Encr(id, bits) => (id.0, bits.unwrap_or(0)),
         Transform::Integ(id) => (id.0, 0),
         Transform::Prf(id) => (id.0, 0),
-        Transform::Ke(id) => (id.0, 0),
+        Transform::Ke(id) | Transform::AddKe(_, id) => (id.0, 0),
         Transform::Esn(id) => (id.0, 0),
         Transform::Unknown { id, .. } => (id, 0),
     };

@@ -9,10 +9,10 @@
 //! (`algorithms`).
 
 use ironswan_keying::diagnosis::{Configuration, ProposalFault};
-use ironswan_wire::iana::{EncrId, EsnId, IntegId, PrfId, ProtocolId, TransformType};
+use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{Proposal, Transform};
 
-use super::algorithms::{ADDITIONAL, Token, USE_KE, WORDS, carries, in_protocol, word};
+use super::algorithms::{PQ, Token, USE_KE, WORDS, additional, carries, in_protocol, word};
 use super::diag::nearest;
 use super::value::{Wrong, show};
 
@@ -136,9 +136,12 @@ fn parse_transform(token: &str, protocol: ProtocolId) -> Result<Transform, Propo
             Token::Unbuilt(write) => Err(ProposalFault::NotBuilt { name: token.to_owned(), write }),
         };
     }
-    let additional = token.strip_prefix("ke").and_then(|r| r.split_once('_'));
-    if additional.is_some_and(|(n, _)| matches!(n, "1" | "2" | "3" | "4" | "5" | "6" | "7")) {
-        return Err(ProposalFault::NotBuilt { name: show(token), write: ADDITIONAL });
+    let numbered = token.strip_prefix("ke").and_then(|r| r.split_once('_'));
+    let numbered = numbered.and_then(|(n, method)| Some((n.parse().ok()?, method)));
+    if let Some((n @ 1..=7u8, method)) = numbered
+        && let Some(t) = additional(n, method)
+    {
+        return if carries(protocol, &t) { Ok(t) } else { Err(misplaced(token, &t, protocol)) };
     }
     if let Some(explicit) = token.strip_suffix("iiv").map(|t| t.trim_end_matches('_'))
         && WORDS.iter().any(|(name, _)| *name == explicit)
@@ -166,6 +169,13 @@ fn misplaced(token: &str, t: &Transform, protocol: ProtocolId) -> ProposalFault 
         }
         (Transform::Integ(_), _) => ProposalFault::NotForIke { name, write: "write sha256" },
         (Transform::Prf(_), _) => ProposalFault::NotBuilt { name, write: "write prfsha256" },
+        (Transform::AddKe(..), _) => ProposalFault::NotBuilt {
+            name,
+            write: "additional key exchanges are for IKE proposals; remove it",
+        },
+        (Transform::Ke(KeId::ML_KEM_512 | KeId::ML_KEM_768 | KeId::ML_KEM_1024), _) => {
+            ProposalFault::NotBuilt { name, write: PQ }
+        }
         _ => ProposalFault::NotBuilt { name, write: USE_KE },
     }
 }
@@ -226,7 +236,8 @@ fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform
         TransformType::INTEG => 1,
         TransformType::PRF => 2,
         TransformType::KE => 3,
-        _ => 4,
+        TransformType::ESN => 4,
+        kind => kind.0,
     };
     t.sort_by_key(rank);
     Ok(t)

@@ -85,8 +85,12 @@ fn what_is_wrong_is_named_with_the_remedy() {
              section 3.3); write two proposals with a comma between them",
         ),
         (
-            ike("aes128gcm16-ke1_mlkem768-prfsha256-x25519"),
-            "ke1_mlkem768 is not built; additional key exchanges (RFC 9370) are not built; remove it",
+            ike("aes128gcm16-prfsha256-mlkem768"),
+            "mlkem768 is not built; as an additional key exchange write x25519-ke1_mlkem768",
+        ),
+        (
+            esp("aes128gcm16-x25519-ke1_mlkem768"),
+            "ke1_mlkem768 is not built; additional key exchanges are for IKE proposals; remove it",
         ),
         (
             ike("null-sha256-x25519"),

@@ -20,7 +20,7 @@
 //! |---|---|
 //! | negotiated ([`supported`]) | X25519, ECP-256, -384, -521, MODP-2048, -3072, -4096, -6144, -8192 |
 //! | the same, and weak ([`is_legacy`]) | MODP-1024, MODP-1536, and the groups of RFC 5114 |
-//! | only computed so far | ML-KEM-512, -768, -1024 |
+//! | negotiated as additional exchanges (RFC 9370) | ML-KEM-512, -768, -1024 |
 
 use ironswan_wire::iana::{KeId, PrfId};
 use ironswan_wire::secret::{Secret, ct_eq};
@@ -102,7 +102,8 @@ fn method(ke: KeId) -> Option<Method> {
     })
 }
 
-/// True when the protocol may negotiate the method. This crate computes more methods than that.
+/// True when IKE_SA_INIT and CREATE_CHILD_SA may negotiate the method. Additional key exchanges may
+/// use every method of this crate.
 pub fn supported(ke: KeId) -> bool {
     matches!(method(ke), Some(Method::Curve(_) | Method::Modp(_)))
 }

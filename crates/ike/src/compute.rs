@@ -11,7 +11,11 @@ impl Request {
     /// True when [`Self::compute`] answers this request.
     pub fn is_computation(&self) -> bool {
         match self {
-            Self::GenerateKey { .. } | Self::Agree { .. } | Self::Sign { .. } | Self::Verify { .. } => true,
+            Self::GenerateKey { .. }
+            | Self::Agree { .. }
+            | Self::Respond { .. }
+            | Self::Sign { .. }
+            | Self::Verify { .. } => true,
             Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => false,
         }
     }
@@ -28,6 +32,9 @@ impl Request {
             },
             Self::Agree { ke, private, peer_public } => {
                 Completion::SharedSecret(kex::agree(*ke, private, peer_public).ok())
+            }
+            Self::Respond { ke, seed, peer_public } => {
+                Completion::Response(kex::respond(*ke, seed.expose(), peer_public).ok())
             }
             Self::Sign { secret, message } => Completion::Signature(sign::sign(secret, message)),
             Self::Verify { keys, messages, signature } => {

@@ -102,6 +102,10 @@ impl Counters {
         match request {
             Request::GenerateKey { .. } => self.kex_generated += 1,
             Request::Agree { .. } => self.kex_agreed += 1,
+            Request::Respond { .. } => {
+                self.kex_generated += 1;
+                self.kex_agreed += 1;
+            }
             Request::Sign { .. }
             | Request::Verify { .. }
             | Request::Usage { .. }

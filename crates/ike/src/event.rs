@@ -57,6 +57,15 @@ pub enum Request {
         /// The peer's public value, as on the wire.
         peer_public: Vec<u8>,
     },
+    /// Do the responder's part of a key exchange. Completed by [`Completion::Response`].
+    Respond {
+        /// Group.
+        ke: KeId,
+        /// 32 bytes from the endpoint's random source, as in [`Request::GenerateKey`].
+        seed: Secret,
+        /// The initiator's public value, as on the wire.
+        peer_public: Vec<u8>,
+    },
     /// Sign a message. Completed by [`Completion::Signature`].
     Sign {
         /// Our private key: the seed of Ed25519.
@@ -105,6 +114,9 @@ pub enum Completion {
     },
     /// The shared secret; `None` when the peer's value is not acceptable (RFC 6989, RFC 8031).
     SharedSecret(Option<Secret>),
+    /// Our value as on the wire and the shared secret; `None` when the initiator's value is not
+    /// acceptable.
+    Response(Option<(Vec<u8>, Secret)>),
     /// The signature; `None` when the private key is none.
     Signature(Option<Vec<u8>>),
     /// True when one of the keys has signed one of the messages.
@@ -139,6 +151,17 @@ impl Completion {
     pub(crate) fn key_pair(self) -> KeyPair {
         match self {
             Self::KeyPair { private, public } => Ok((private, public)),
+            Self::Failed { why } => Err(why),
+            _ => Err(KeyExchange::no_key_pair().into()),
+        }
+    }
+
+    /// Our value and the shared secret by this method, if this is both and the peer's value was
+    /// acceptable.
+    pub(crate) fn response(self, method: KeId) -> Result<(Vec<u8>, Secret), Diagnosis> {
+        match self {
+            Self::Response(Some(both)) => Ok(both),
+            Self::Response(None) => Err(KeyExchange::BadValue { method }.into()),
             Self::Failed { why } => Err(why),
             _ => Err(KeyExchange::no_key_pair().into()),
         }

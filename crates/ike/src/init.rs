@@ -4,6 +4,7 @@ use ironswan_keying::Diagnosis;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use crate::auth::int_auth::IntAuth;
 use ironswan_wire::iana::KeId;
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
@@ -42,6 +43,10 @@ pub(crate) struct Init {
     /// Both sides have announced that they take fragments (RFC 7383 section 2.3). Responder: from
     /// the request on.
     pub fragments: bool,
+    /// Number of IKE_INTERMEDIATE exchanges that are done.
+    pub intermediate: usize,
+    /// What AUTH covers of them.
+    pub int_auth: IntAuth,
     /// True when the peer says that it verifies Ed25519 signatures, false when it verifies others
     /// only; `None` when its IKE_SA_INIT message has no SIGNATURE_HASH_ALGORITHMS (RFC 7427 section
     /// 4).

@@ -3,6 +3,7 @@
 //! ```text
 //! SKEYSEED = prf(Ni | Nr, g^ir)                       first IKE_SA     SkeySeed::initial
 //! SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr)    rekeyed          SkeySeed::rekeyed
+//!            with | SK(1) | .. | SK(n) behind         of additional key exchanges (RFC 9370)
 //! {SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr)
 //! KEYMAT = prf+(SK_d, [ g^ir (new) | ] Ni | Nr)       IkeKeys::child
 //! ```
@@ -28,9 +29,12 @@ impl SkeySeed {
     }
 
     /// Of a rekeyed IKE_SA: "the old IKE SA's PRF MUST be used" (RFC 7296 section 2.18), which
-    /// `old` knows.
-    pub(crate) fn rekeyed(old: &IkeKeys, ni: &[u8], nr: &[u8], shared: &Secret) -> Self {
-        Self(old.prf.mac(old.sk_d.expose(), &[shared.expose(), ni, nr]))
+    /// `old` knows. `more`: secrets of additional key exchanges, in their order (RFC 9370 section
+    /// 2.2.4).
+    pub(crate) fn rekeyed(old: &IkeKeys, ni: &[u8], nr: &[u8], shared: &Secret, more: &[Secret]) -> Self {
+        let parts: Vec<&[u8]> =
+            [shared.expose(), ni, nr].into_iter().chain(more.iter().map(Secret::expose)).collect();
+        Self(old.prf.mac(old.sk_d.expose(), &parts))
     }
 
     /// All keys of the IKE_SA.
@@ -140,6 +144,7 @@ fn split<const N: usize>(mut bytes: &[u8], lens: [usize; N]) -> Option<[Secret; 
 #[cfg(test)]
 mod tests {
     use ironswan_wire::iana::{EncrId, IntegId, KeId, PrfId};
+    use ironswan_wire::proposal::Additional;
 
     use super::*;
 
@@ -149,6 +154,7 @@ mod tests {
         integ: Some(IntegId::HMAC_SHA2_256_128),
         prf: PrfId::HMAC_SHA2_256,
         ke: KeId::CURVE_25519,
+        additional: Additional::NONE,
     };
 
     fn keys(initiator: bool) -> IkeKeys {
@@ -213,7 +219,7 @@ mod tests {
         let old = keys(true);
         let suite = IkeSuite { prf: PrfId::HMAC_SHA2_512, ..IKE };
         let shared = Secret::from(&[8; 32][..]);
-        let new = SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared);
+        let new = SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared, &[]);
         let new = new.expand(&suite, &[1; 32], &[2; 32], 6, 7, true).unwrap();
         let (sha256, sha512) =
             (prf::get(PrfId::HMAC_SHA2_256).unwrap(), prf::get(PrfId::HMAC_SHA2_512).unwrap());
@@ -227,8 +233,8 @@ mod tests {
     fn a_rekeyed_ike_sa_depends_on_the_old_one() {
         let old = keys(true);
         let shared = Secret::from(&[8; 32][..]);
-        let a =
-            SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared).expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);
+        let a = SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared, &[])
+            .expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);
         let b = SkeySeed::initial(&IKE, &[1; 32], &[2; 32], &shared)
             .unwrap()
             .expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);

@@ -7,7 +7,7 @@
 //!
 //! | protocol | types of transforms (RFC 7296 section 3.3.3) |
 //! |---|---|
-//! | IKE | ENCR, INTEG unless combined mode, PRF, KE |
+//! | IKE | ENCR, INTEG unless combined mode, PRF, KE, ADDKE1 to 7 |
 //! | ESP | ENCR, INTEG unless combined mode, ESN, KE for PFS |
 //! | AH | INTEG, ESN, KE for PFS |
 
@@ -15,7 +15,7 @@ use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_keying::diagnosis::{Difference, KeyExchange, Nearest};
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
-use ironswan_wire::proposal::{EspSuite, IkeSuite, Proposal, Transform};
+use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite, Proposal, Transform};
 
 /// The agreement of two proposals.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,13 +38,46 @@ pub(crate) enum KeRule {
 
 /// Numbers that stand for "none of this type".
 fn is_none(t: &Transform) -> bool {
-    matches!(t, Transform::Integ(IntegId::NONE) | Transform::Ke(KeId::NONE))
+    matches!(t, Transform::Integ(IntegId::NONE) | Transform::Ke(KeId::NONE) | Transform::AddKe(_, KeId::NONE))
 }
+
+/// The key exchange method of a transform.
+fn method(t: &Transform) -> Option<KeId> {
+    match t {
+        Transform::Ke(id) | Transform::AddKe(_, id) if *id != KeId::NONE => Some(*id),
+        _ => None,
+    }
+}
+
+/// True for a transform of an additional key exchange with a method that is chosen already: all
+/// have to be different (RFC 9370 section 2.2.1).
+fn is_taken<'a>(mut chosen: impl Iterator<Item = &'a Transform>, t: &Transform) -> bool {
+    matches!(t, Transform::AddKe(..)) && method(t).is_some_and(|id| chosen.any(|c| method(c) == Some(id)))
+}
+
+/// True for the types of key exchange.
+fn is_of_ke(kind: TransformType) -> bool {
+    kind == TransformType::KE || (TransformType::ADDKE1.0..=TransformType::ADDKE7.0).contains(&kind.0)
+}
+
+/// Types of which [`kinds`] has the most.
+const KINDS: usize = 11;
 
 /// The types that a proposal of this protocol can have.
 fn kinds(protocol: ProtocolId) -> &'static [TransformType] {
-    const IKE: &[TransformType] =
-        &[TransformType::ENCR, TransformType::INTEG, TransformType::PRF, TransformType::KE];
+    const IKE: &[TransformType; KINDS] = &[
+        TransformType::ENCR,
+        TransformType::INTEG,
+        TransformType::PRF,
+        TransformType::KE,
+        TransformType::ADDKE1,
+        TransformType::ADDKE2,
+        TransformType::ADDKE3,
+        TransformType::ADDKE4,
+        TransformType::ADDKE5,
+        TransformType::ADDKE6,
+        TransformType::ADDKE7,
+    ];
     const ESP: &[TransformType] =
         &[TransformType::ENCR, TransformType::INTEG, TransformType::KE, TransformType::ESN];
     const AH: &[TransformType] = &[TransformType::INTEG, TransformType::KE, TransformType::ESN];
@@ -71,7 +104,7 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
     let mut differ = Vec::new();
     let mut aead = false;
     for &kind in kinds(theirs.protocol) {
-        if kind == TransformType::KE && ke == KeRule::Ignore {
+        if is_of_ke(kind) && ke == KeRule::Ignore {
             continue;
         }
         let (mut mine, mut offered) = (alternatives(ours, kind), alternatives(theirs, kind));
@@ -100,6 +133,7 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
             KeRule::Prefer(Some(id)) if kind == TransformType::KE => Some(Transform::Ke(id)),
             _ => None,
         };
+        mine.retain(|t| !is_taken(chosen.iter(), t));
         let pick = preferred
             .filter(|t| mine.contains(t) && offered.contains(t))
             .or_else(|| mine.iter().copied().find(|t| offered.contains(t)));
@@ -114,9 +148,7 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
     // "If the responder receives a proposal that contains a Transform Type it does not understand
     // ... it MUST consider this proposal unacceptable" (RFC 7296 section 3.3.6).
     for t in &theirs.transforms {
-        let unknown = matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0);
-        // AH that promises to encrypt would be believed by somebody.
-        if unknown || theirs.protocol == ProtocolId::AH && t.kind() == TransformType::ENCR {
+        if is_odd(theirs, t, ke) {
             differ.push(Difference { kind: t.kind(), received: vec![*t], configured: Vec::new() });
         }
     }
@@ -125,11 +157,11 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
 
 /// The transforms that [`agree`] agrees on, in the order of the types; none when it does not.
 /// Strangers' proposals are compared with this one, which allocates nothing.
-fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Transform>; 4]> {
-    let mut chosen = [None; 4];
+fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Transform>; KINDS]> {
+    let mut chosen = [None; KINDS];
     let mut aead = false;
-    for (slot, &kind) in chosen.iter_mut().zip(kinds(theirs.protocol)) {
-        if kind == TransformType::KE && ke == KeRule::Ignore {
+    for (at, &kind) in kinds(theirs.protocol).iter().enumerate() {
+        if is_of_ke(kind) && ke == KeRule::Ignore {
             continue;
         }
         let integ = kind == TransformType::INTEG;
@@ -143,7 +175,7 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
         let offered = |t: &Transform| if theirs_none { *t == none } else { has(theirs, kind, t) };
         let mine = |t: &Transform| {
             let is_mine = if ours_none { *t == none } else { has(ours, kind, t) };
-            is_mine && !(integ && !aead && is_none(t))
+            is_mine && !(integ && !aead && is_none(t)) && !is_taken(chosen.iter().flatten(), t)
         };
         let preferred = match ke {
             KeRule::Prefer(Some(id)) if kind == TransformType::KE => Some(Transform::Ke(id)),
@@ -156,13 +188,9 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
             .or_else(|| default(kind).filter(fits));
         let pick = pick?;
         aead |= is_aead(&pick);
-        *slot = Some(pick);
+        chosen[at] = Some(pick);
     }
-    let odd = |t: &Transform| {
-        let unknown = matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0);
-        unknown || theirs.protocol == ProtocolId::AH && t.kind() == TransformType::ENCR
-    };
-    (!theirs.transforms.iter().any(odd)).then_some(chosen)
+    (!theirs.transforms.iter().any(|t| is_odd(theirs, t, ke))).then_some(chosen)
 }
 
 /// True when the proposal has this transform, or means it by having none of its type.
@@ -178,8 +206,29 @@ fn default(kind: TransformType) -> Option<Transform> {
         // ESP and AH proposals MUST have one; what was meant by leaving it out is the old
         // behaviour.
         TransformType::ESN => Some(Transform::Esn(EsnId::NO_ESN)),
+        kind if is_of_ke(kind) => Some(Transform::AddKe(kind.0 - TransformType::ADDKE1.0 + 1, KeId::NONE)),
         _ => None,
     }
+}
+
+/// True for a transform for which its whole proposal is refused.
+fn is_odd(theirs: &Proposal, t: &Transform, ke: KeRule) -> bool {
+    let kind = t.kind();
+    match *t {
+        Transform::Unknown { .. } => !is_known(kind),
+        // A CHILD_SA has no additional key exchanges here; the peer may do without.
+        Transform::AddKe(n, id) if !kinds(theirs.protocol).contains(&kind) => {
+            id != KeId::NONE && ke != KeRule::Ignore && !has(theirs, kind, &Transform::AddKe(n, KeId::NONE))
+        }
+        // AH that promises to encrypt would be believed by somebody.
+        Transform::Encr(..) => theirs.protocol == ProtocolId::AH,
+        _ => false,
+    }
+}
+
+/// True for the types that have a name.
+fn is_known(kind: TransformType) -> bool {
+    (TransformType::ENCR.0..=TransformType::ADDKE7.0).contains(&kind.0)
 }
 
 fn is_aead(t: &Transform) -> bool {
@@ -269,7 +318,8 @@ fn ike_suite(chosen: &[Transform]) -> Option<IkeSuite> {
         }
     }
     let (encr, key_bits) = encr?;
-    let suite = IkeSuite { encr, key_bits, integ, prf: prf_id?, ke: ke? };
+    let additional = Additional::of(chosen);
+    let suite = IkeSuite { encr, key_bits, integ, prf: prf_id?, ke: ke?, additional };
     ike_supported(&suite).then_some(suite)
 }
 
@@ -279,6 +329,7 @@ fn ike_supported(s: &IkeSuite) -> bool {
         && s.integ.is_none_or(|i| message::integ_key_len(i).is_some())
         && prf::get(s.prf).is_some()
         && kex::supported(s.ke)
+        && s.additional.iter().all(|(_, id)| kex::public_len(id).is_some())
 }
 
 /// Lengths of the keying material of a CHILD_SA's direction, in bytes: for encryption with salt,
@@ -407,7 +458,7 @@ pub(crate) fn offer<'a>(
     for p in configured {
         let mut transforms = p.transforms.clone();
         match ke {
-            KeRule::Ignore => transforms.retain(|t| t.kind() != TransformType::KE),
+            KeRule::Ignore => transforms.retain(|t| !is_of_ke(t.kind())),
             KeRule::Prefer(Some(first)) => {
                 let first = Transform::Ke(first);
                 if let (Some(at), Some(head)) = (
@@ -449,6 +500,11 @@ pub(crate) fn first_ke(proposals: &[Proposal]) -> Option<KeId> {
 /// True when some proposal has this method.
 pub(crate) fn has_ke(proposals: &[Proposal], ke: KeId) -> bool {
     all_ke(proposals).any(|k| k == ke)
+}
+
+/// True when some proposal has additional key exchanges.
+pub(crate) fn has_additional(proposals: &[Proposal]) -> bool {
+    proposals.iter().any(|p| p.transforms.iter().any(|t| matches!(t, Transform::AddKe(..)) && !is_none(t)))
 }
 
 fn all_ke(proposals: &[Proposal]) -> impl Iterator<Item = KeId> {

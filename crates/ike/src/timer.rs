@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Liveness(IkeId),
     /// Fragments of a message of the peer have waited long enough for the others.
     Fragments(IkeId),
+    /// The peer has not gone on with additional key exchanges of its rekeying.
+    FollowUp(IkeId),
     /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
     Keepalive(IkeId),
     /// There is no IKE_SA with the peer at this address yet, whether it has answered or not: ask
@@ -47,7 +49,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 10] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 11] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
@@ -55,6 +57,7 @@ impl Timer {
             Self::OverTime(id),
             Self::Liveness(id),
             Self::Fragments(id),
+            Self::FollowUp(id),
             Self::Keepalive(id),
             Self::Linger(id),
             Self::Twin(id),

@@ -16,6 +16,8 @@ pub enum Transform {
     Ke(KeId),
     /// Sequence number size.
     Esn(EsnId),
+    /// Additional key exchange 1 to 7 (RFC 9370).
+    AddKe(u8, KeId),
     /// A transform type, or an attribute, that is not known: makes its proposal unacceptable (RFC
     /// 7296 section 3.3.6).
     Unknown {
@@ -35,6 +37,7 @@ impl Transform {
             Self::Integ(_) => TransformType::INTEG,
             Self::Ke(_) => TransformType::KE,
             Self::Esn(_) => TransformType::ESN,
+            Self::AddKe(n, _) => TransformType(TransformType::ADDKE1.0.wrapping_add(n.wrapping_sub(1))),
             Self::Unknown { kind, .. } => TransformType(*kind),
         }
     }
@@ -50,6 +53,7 @@ impl std::fmt::Display for Transform {
             Self::Integ(id) => write!(f, "{id}"),
             Self::Ke(id) => write!(f, "{id}"),
             Self::Esn(id) => write!(f, "{id}"),
+            Self::AddKe(n, id) => write!(f, "KE{n}_{id}"),
             Self::Unknown { kind, id } => write!(f, "({kind}:{id})"),
         }
     }
@@ -89,6 +93,44 @@ impl std::fmt::Display for Proposal {
     }
 }
 
+/// Additional key exchange methods that both sides have agreed on, by their number from 1 to 7 (RFC
+/// 9370 section 2.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Additional([KeId; 7]);
+
+impl Additional {
+    /// None at all.
+    pub const NONE: Self = Self([KeId::NONE; 7]);
+
+    /// The methods among these transforms, of which each number has one at most.
+    pub fn of(transforms: &[Transform]) -> Self {
+        let mut out = Self::NONE;
+        for t in transforms {
+            if let Transform::AddKe(n, id) = *t
+                && let Some(slot) = out.0.get_mut(usize::from(n).wrapping_sub(1))
+            {
+                *slot = id;
+            }
+        }
+        out
+    }
+
+    /// Number and method of each exchange that takes place, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, KeId)> {
+        (1..).zip(self.0).filter(|(_, id)| *id != KeId::NONE)
+    }
+
+    /// The method of the exchange that follows after `done` of them.
+    pub fn after(&self, done: usize) -> Option<KeId> {
+        self.iter().nth(done).map(|(_, id)| id)
+    }
+
+    /// True without any.
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+}
+
 /// The algorithms that an IKE_SA has agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IkeSuite {
@@ -102,6 +144,8 @@ pub struct IkeSuite {
     pub prf: PrfId,
     /// Key exchange.
     pub ke: KeId,
+    /// Additional key exchanges.
+    pub additional: Additional,
 }
 
 impl std::fmt::Display for IkeSuite {
@@ -111,7 +155,8 @@ impl std::fmt::Display for IkeSuite {
         if let Some(integ) = self.integ {
             write!(f, "/{integ}")?;
         }
-        write!(f, "/{}/{}", self.prf, self.ke)
+        write!(f, "/{}/{}", self.prf, self.ke)?;
+        self.additional.iter().try_for_each(|(n, id)| write!(f, "/{}", Transform::AddKe(n, id)))
     }
 }
 

@@ -165,10 +165,11 @@ pub fn requirement(protocol: ProtocolId, transform: &Transform) -> Option<Requir
         (Transform::Encr(id, _), true) => (IKE_ENCR_ROWS, IKE_ENCR, id.0),
         (Transform::Encr(id, _), false) if protocol == ProtocolId::ESP => (ESP_ENCR_ROWS, ESP_ENCR, id.0),
         (Transform::Prf(id), true) => (IKE_PRF_ROWS, IKE_PRF, id.0),
-        (Transform::Integ(IntegId::NONE), _) | (Transform::Ke(KeId::NONE), _) => return None,
+        (Transform::Integ(IntegId::NONE), _)
+        | (Transform::Ke(KeId::NONE) | Transform::AddKe(_, KeId::NONE), _) => return None,
         (Transform::Integ(id), true) => (IKE_INTEG_ROWS, IKE_INTEG, id.0),
         (Transform::Integ(id), false) => (ESP_INTEG_ROWS, ESP_INTEG, id.0),
-        (Transform::Ke(id), _) => (KE_ROWS, IKE_KE, id.0),
+        (Transform::Ke(id) | Transform::AddKe(_, id), _) => (KE_ROWS, IKE_KE, id.0),
         _ => return None,
     };
     let row = rows.iter().find(|(row, ..)| *row == id);

@@ -4,6 +4,7 @@
 //! All stories are one program, because each program holds a whole copy of the protocol. The
 //! stories of one module: `cargo test -p ironswan-testkit --test ike roam::`.
 
+mod additional;
 mod basic;
 mod caps;
 mod collision;

@@ -314,7 +314,10 @@ impl Driver {
             Request::GenerateKey { .. } => self.compute(now, id, KEY_PAIRS_WAITING_PER_SITE, request),
             // A stranger that has come so far has been answered, and there are no more of them than
             // half-open IKE_SAs: what one of these waits for is cancelled when it ends.
-            Request::Agree { .. } | Request::Sign { .. } | Request::Verify { .. } => {
+            Request::Agree { .. }
+            | Request::Respond { .. }
+            | Request::Sign { .. }
+            | Request::Verify { .. } => {
                 self.compute(now, id, usize::MAX, request);
             }
             Request::Usage { spis } => {

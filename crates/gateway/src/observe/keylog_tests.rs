@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{KeId, PrfId};
-use ironswan_wire::proposal::{EspSuite, IkeSuite};
+use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite};
 use ironswan_wire::sadb::Spi;
 
 use super::*;
@@ -118,6 +118,7 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
             integ: Some(IntegId::HMAC_SHA2_256_128),
             prf: PrfId::HMAC_SHA2_256,
             ke: KeId::CURVE_25519,
+            additional: Additional::NONE,
         },
         keys: Box::new([0, 1, 2, 3, 4, 5, 6].map(|b| secret(b, 2))),
     };

@@ -8,9 +8,11 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `int_auth` | the part of the octets that covers IKE_INTERMEDIATE |
 //! | `psk` | AUTH with a pre-shared key |
 //! | `signature` | AUTH with an Ed25519 signature and a raw public key |
 
+pub(crate) mod int_auth;
 pub(crate) mod psk;
 pub(crate) mod signature;
 

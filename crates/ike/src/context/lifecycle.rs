@@ -5,7 +5,10 @@ use crate::endpoint::todo::Todo;
 use crate::endpoint::view;
 use crate::event::{Event, IkeId, IkeState, Level, Ticket};
 use crate::sa::IkeSa;
-use crate::task::{NewChild, RekeyIke, Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::task::{
+    NewChild, RekeyIke, Task, auth, create_child, delete, follow_up, intermediate, liveness, rekey_ike,
+    sa_init,
+};
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::{ChildConfig, Report};
@@ -16,7 +19,7 @@ impl Context<'_> {
     pub(crate) fn fail_task(&mut self, task: Task, why: &Diagnosis) {
         let err = Err(why.clone());
         match task {
-            Task::Init | Task::Liveness => {}
+            Task::Init | Task::Intermediate(_) | Task::Liveness => {}
             Task::Auth(child) => {
                 if let Some(child) = child {
                     self.abandon(&child);
@@ -31,6 +34,7 @@ impl Context<'_> {
                 self.shared.spis.free_ike(task.spi);
                 self.done(task.ticket, err);
             }
+            Task::FollowUp(follow) => self.fail_task(Task::RekeyIke(follow.into_task()), why),
             Task::DeleteChild(task) => self.done(task.ticket, Ok(())),
             Task::DeleteIke(task) => self.done(task.ticket, Ok(())),
         }
@@ -46,6 +50,7 @@ impl Context<'_> {
         let Some(task) = sa.work_mut().pop() else { return false };
         match task {
             Task::Init => sa_init::build(self, sa),
+            Task::Intermediate(_) => intermediate::build(self, sa),
             Task::Auth(_) => auth::build(self, sa),
             // Until IKE_AUTH takes it.
             Task::Child(new) if !sa.is_up() => {
@@ -54,6 +59,7 @@ impl Context<'_> {
             }
             Task::Child(new) => create_child::build(self, sa, new),
             Task::RekeyIke(task) => rekey_ike::build(self, sa, task),
+            Task::FollowUp(follow) => follow_up::build(self, sa, follow),
             Task::DeleteChild(task) => delete::build_child(self, sa, task),
             Task::DeleteIke(task) => delete::build_ike(self, sa, task),
             Task::Liveness => liveness::build(self, sa),
@@ -134,7 +140,7 @@ fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
 
 /// A rekeying of the IKE_SA that is queued or runs.
 pub(crate) fn rekeys_ike(sa: &IkeSa) -> bool {
-    let task = |t: &Task| matches!(t, Task::RekeyIke(_));
+    let task = |t: &Task| matches!(t, Task::RekeyIke(_) | Task::FollowUp(_));
     sa.work().queued().any(task)
         || sa.work().active().is_some_and(|a| task(&a.task))
         || sa.waiting().is_some_and(|w| w.exchange.rekeys_ike())

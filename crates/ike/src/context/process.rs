@@ -14,7 +14,8 @@ use crate::endpoint::About;
 use crate::event::{IkeState, Level};
 use crate::sa::{Active, Answering, Datagram, IkeSa, Inner, Opened};
 use crate::task::{
-    Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
+    Task, answer_child, answer_init, auth, create_child, delete, follow_up, intermediate, liveness,
+    rekey_ike, sa_init,
 };
 use crate::timer::Timer;
 use crate::window::{Inbound, Sealed};
@@ -43,9 +44,10 @@ impl Context<'_> {
             return sa_init::process(self, sa, &header, &d);
         }
         if sa.keys().is_none() {
-            let first_auth = header.exchange == ExchangeType::IKE_AUTH
-                && header.is_request()
-                && sa.work().judge(header.message_id) == Inbound::New;
+            let first_sealed =
+                matches!(header.exchange, ExchangeType::IKE_AUTH | ExchangeType::IKE_INTERMEDIATE);
+            let first_auth =
+                first_sealed && header.is_request() && sa.work().judge(header.message_id) == Inbound::New;
             if sa.is_initiator() || !first_auth || !answer_init::agree(self, sa) {
                 self.shared.counters.out_of_order += 1;
                 return;
@@ -75,7 +77,7 @@ impl Context<'_> {
                 .active()
                 .is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange);
             if expected {
-                self.response(sa, &d);
+                self.response(sa, &header, &d);
             } else {
                 self.shared.counters.out_of_order += 1;
             }
@@ -155,10 +157,12 @@ impl Context<'_> {
         if !may_come(sa, header.exchange) {
             return self.out_of_place(sa, header, (d, inner.digest));
         }
-        self.alive(sa, d, header.exchange == ExchangeType::IKE_AUTH);
+        self.alive(sa, d, !sa.is_up());
         self.begin_answer(sa, header, (d, inner.digest));
         match header.exchange {
+            ExchangeType::IKE_INTERMEDIATE => intermediate::answer(self, sa, (header, &inner), &payloads),
             ExchangeType::IKE_AUTH => auth::answer(self, sa, &payloads),
+            ExchangeType::IKE_FOLLOWUP_KE => follow_up::answer(self, sa, &payloads),
             ExchangeType::CREATE_CHILD_SA => {
                 let for_ike = payloads.iter().any(
                     |p| matches!(p, Payload::Sa(list) if list.iter().any(|p| p.protocol == ProtocolId::IKE)),
@@ -211,9 +215,10 @@ impl Context<'_> {
         if e.notify() == NotifyType::INVALID_SYNTAX {
             return self.refuse_syntax(sa, why);
         }
-        // An unknown critical payload is fatal in IKE_AUTH only (RFC 7296 section 2.21.2).
+        // An unknown critical payload is fatal before the peer is authenticated only (RFC 7296
+        // section 2.21.2).
         self.respond_why(sa, &why);
-        if header.exchange == ExchangeType::IKE_AUTH {
+        if !sa.is_up() {
             self.bury(sa);
             self.close(sa, Close::Failed(why));
         }
@@ -260,8 +265,8 @@ impl Context<'_> {
         self.close(sa, how);
     }
 
-    fn response(&mut self, sa: &mut IkeSa, d: &Datagram) {
-        let Some((_, opened)) = self.open(sa, d) else { return };
+    fn response(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+        let Some((inner, opened)) = self.open(sa, d) else { return };
         self.alive(sa, d, false);
         self.shared.timers.cancel(Timer::Retransmit(sa.id()));
         let opened = match (opened, sa.work().active()) {
@@ -296,8 +301,12 @@ impl Context<'_> {
         }
         match active.task {
             Task::Init | Task::Auth(_) => {}
+            Task::Intermediate(private) => {
+                intermediate::process(self, sa, private, (header, &inner), &payloads);
+            }
             Task::Child(new) => create_child::process(self, sa, new, &payloads),
             Task::RekeyIke(task) => rekey_ike::process(self, sa, task, &payloads),
+            Task::FollowUp(follow) => follow_up::process(self, sa, follow, &payloads),
             Task::DeleteChild(task) => delete::process_child(self, sa, task, &payloads),
             Task::DeleteIke(task) => delete::process_ike(self, sa, task),
             Task::Liveness => liveness::rearm(self, sa),
@@ -323,13 +332,17 @@ fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
     now.saturating_duration_since(since) >= BUSY_PEER
 }
 
-/// Exchanges and states: IKE_AUTH once, to a responder whose peer is not authenticated; everything
-/// else only when it is. In particular an IKE_SA that is not established cannot be rekeyed
+/// Exchanges and states: IKE_INTERMEDIATE for each additional key exchange and then IKE_AUTH once,
+/// to a responder whose peer is not authenticated; everything else only when it is. In particular an IKE_SA that is not established cannot be rekeyed
 /// (CVE-2014-2338).
 fn may_come(sa: &IkeSa, exchange: ExchangeType) -> bool {
+    let new = !sa.is_initiator() && sa.state() == IkeState::Connecting && !sa.is_up();
     match exchange {
-        ExchangeType::IKE_AUTH => !sa.is_initiator() && sa.state() == IkeState::Connecting && !sa.is_up(),
-        ExchangeType::CREATE_CHILD_SA | ExchangeType::INFORMATIONAL => sa.is_up(),
+        ExchangeType::IKE_INTERMEDIATE => new && intermediate::next_method(sa).is_some(),
+        ExchangeType::IKE_AUTH => new && intermediate::next_method(sa).is_none(),
+        ExchangeType::CREATE_CHILD_SA | ExchangeType::IKE_FOLLOWUP_KE | ExchangeType::INFORMATIONAL => {
+            sa.is_up()
+        }
         _ => false,
     }
 }

@@ -149,6 +149,18 @@ impl Context<'_> {
         sa.wait_for(Wait { id, exchange: Box::new(exchange) });
     }
 
+    /// Asks for our part of a key exchange that the peer has begun with this value.
+    pub(crate) fn wait_for_response(
+        &mut self,
+        sa: &mut IkeSa,
+        ke: KeId,
+        peer_public: Vec<u8>,
+        exchange: impl Exchange + 'static,
+    ) {
+        let seed = Secret::filled(kex::SEED_LEN, |bytes| self.shared.rng.fill(bytes));
+        self.wait_for(sa, Request::Respond { ke, seed, peer_public }, exchange);
+    }
+
     /// Asks for a key pair of this method.
     pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: KeId, exchange: impl Exchange + 'static) {
         let seed = Secret::filled(kex::SEED_LEN, |bytes| self.shared.rng.fill(bytes));

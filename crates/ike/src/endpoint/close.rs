@@ -83,6 +83,9 @@ impl Endpoint {
             self.shared.timers.cancel(timer);
         }
         self.shared.spis.free_ike(sa.our_spi());
+        if let Some(awaited) = sa.set_follow_up(None) {
+            self.shared.spis.free_ike(awaited.spi());
+        }
         remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
         self.forget_identities(sa);
     }

@@ -225,6 +225,13 @@ impl Endpoint {
             self.shared.counters.invalid += 1;
             return None;
         };
+        // "the initiator MUST include" it with such a proposal (RFC 9370 section 2.2.1).
+        if !suite.additional.is_none()
+            && find_notify(request.payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_none()
+        {
+            self.shared.counters.invalid += 1;
+            return None;
+        }
         let nat = natd::detect(request.payloads, from.header.initiator_spi, 0, from.local, from.remote);
         Some(Accepted { request, conn, selected, public_len, nat })
     }

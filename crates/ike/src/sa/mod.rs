@@ -35,6 +35,7 @@ use crate::child::Child;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
 pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
+use crate::task::follow_up::Awaited;
 use crate::task::{Exchange, Task};
 pub(crate) use begin::Half;
 pub(crate) use crypt::Crypt;
@@ -152,6 +153,8 @@ pub(crate) struct IkeSa {
     asked: Option<Asked>,
     roam: Roam,
     signs: Signs,
+    /// The peer's rekeying of it that waits for additional key exchanges.
+    follow_up: Option<Box<Awaited>>,
     /// The IKE_SA that replaced this one.
     successor: Option<IkeId>,
     /// The IKE_SA that this one replaced.
@@ -191,6 +194,7 @@ impl IkeSa {
             asked: None,
             roam: Roam::default(),
             signs: Signs { last_in: now, usage_asked: false, busy_peer: None, told_full: false },
+            follow_up: None,
             successor: None,
             predecessor: None,
             conn,
@@ -296,6 +300,22 @@ impl IkeSa {
         self.announced = true;
         self.children = children;
         tasks.into_iter().for_each(|task| self.work.push(task));
+    }
+
+    /// The peer's rekeying that waits for additional key exchanges.
+    pub(crate) fn follow_up(&self) -> Option<&Awaited> {
+        self.follow_up.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn follow_up_mut(&mut self) -> Option<&mut Awaited> {
+        self.follow_up.as_deref_mut()
+    }
+
+    /// A rekeying of the peer waits for additional key exchanges, or none does any more. Returns
+    /// the one before; its SPI is reserved.
+    pub(crate) fn set_follow_up(&mut self, awaited: Option<Awaited>) -> Option<Box<Awaited>> {
+        std::mem::replace(&mut self.follow_up, awaited.map(Box::new))
     }
 
     /// The IKE_SA that replaced this one.

@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::endpoint::Close;
 use crate::event::{Completion, KeyPair, Level, Request};
 use crate::natd;
+use crate::negotiate;
 use crate::sa::{IkeSa, Init};
 
 /// IKE_SA_INIT of a responder, while something is computed for it. The rest of its state is in
@@ -85,6 +86,9 @@ pub(crate) fn response(
     }
     if init.fragments {
         payloads.push(Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, [])));
+    }
+    if negotiate::has_additional(&init.proposals) {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, [])));
     }
     // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use
     // for ours.

@@ -13,6 +13,8 @@
 //! | `create_child` | CREATE_CHILD_SA for children, as initiator |
 //! | `delete` | DELETE, and other INFORMATIONAL requests |
 //! | `exchange` | an exchange while it waits for work outside |
+//! | `follow_up` | IKE_FOLLOWUP_KE, which completes a rekeying of the IKE_SA |
+//! | `intermediate` | IKE_INTERMEDIATE, with additional key exchanges |
 //! | `liveness` | an empty INFORMATIONAL to a silent peer |
 //! | `rekey_child` | rekeying a CHILD_SA |
 //! | `rekey_ike` | rekeying the IKE_SA |
@@ -28,6 +30,8 @@ mod child_payloads;
 pub(crate) mod create_child;
 pub(crate) mod delete;
 mod exchange;
+pub(crate) mod follow_up;
+pub(crate) mod intermediate;
 pub(crate) mod liveness;
 pub(crate) mod rekey_child;
 pub(crate) mod rekey_ike;

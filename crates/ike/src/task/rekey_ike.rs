@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! HDR, SK {SA (with a new SPIi), Ni, KEi}  -->
-//!                      <--  HDR, SK {SA (with a new SPIr), Nr, KEr}
+//!                      <--  HDR, SK {SA (with a new SPIr), Nr, KEr, [N(ADDITIONAL_KEY_EXCHANGE)]}
 //! ```
 //!
 //! The new IKE_SA inherits every child; the initiator of the rekeying deletes the old one. Both at
 //! once: "the new IKE SA containing the lowest nonce SHOULD be deleted by the node that created it,
 //! and the other surviving new IKE SA MUST inherit all the Child SAs". Until it is known which
-//! survives, neither has them.
+//! survives, neither has them. With additional key exchanges (`follow_up`), the successor is made
+//! after the last of them.
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
@@ -18,6 +19,7 @@ use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
+use super::follow_up;
 use super::rekey_child::has_lowest;
 use super::sa_init::log_keys;
 use super::state::{DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
@@ -32,10 +34,12 @@ use ironswan_keying::diagnosis::{KeyExchange, NotDone, Uncomputed};
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
 
 /// What a good response says.
-struct Answered {
-    suite: IkeSuite,
-    spi: u64,
-    nonce: Vec<u8>,
+pub(super) struct Answered {
+    pub suite: IkeSuite,
+    pub spi: u64,
+    pub nonce: Vec<u8>,
+    /// N(ADDITIONAL_KEY_EXCHANGE), with which the first additional key exchange is to come.
+    pub link: Option<Vec<u8>>,
 }
 
 /// The peer's rekeying, as far as it has been agreed on.
@@ -133,12 +137,12 @@ fn successor(cx: &mut Context<'_>, old: &IkeSa, new: Made) -> Box<IkeSa> {
 fn derive(
     old: &IkeSa,
     suite: &IkeSuite,
-    shared: &Secret,
+    (shared, more): (&Secret, &[Secret]),
     (ni, nr): (&[u8], &[u8]),
     (spi_i, spi_r): (u64, u64),
     initiator: bool,
 ) -> Result<IkeKeys, Diagnosis> {
-    let seed = old.keys().map(|keys| SkeySeed::rekeyed(keys, ni, nr, shared));
+    let seed = old.keys().map(|keys| SkeySeed::rekeyed(keys, ni, nr, shared, more));
     let keys = seed.and_then(|seed| seed.expand(suite, ni, nr, spi_i, spi_r, initiator));
     keys.ok_or_else(|| KeyExchange::NotComputed { why: Uncomputed::Suite }.into())
 }
@@ -147,6 +151,12 @@ fn derive(
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>) {
     if sa.state() != IkeState::Established {
+        return cx.done(task.ticket, Err(NotDone::Replacing.into()));
+    }
+    if sa.follow_up().is_some() {
+        // The peer is about to rekey it.
+        let pause = cx.soon();
+        cx.set_timer(Timer::RekeyIke(sa.id()), cx.now() + pause);
         return cx.done(task.ticket, Err(NotDone::Replacing.into()));
     }
     sa.set_state(IkeState::Rekeying);
@@ -224,7 +234,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
-            let answered = Answered { suite, spi, nonce: nonce.clone() };
+            let link = find_notify(payloads, NotifyType::ADDITIONAL_KEY_EXCHANGE).map(|n| n.data.clone());
+            let answered = Answered { suite, spi, nonce: nonce.clone(), link };
             cx.wait_for(
                 sa,
                 Request::Agree { ke: suite.ke, private, peer_public },
@@ -242,9 +253,26 @@ fn have_shared(
     answered: Answered,
     shared: SharedSecret,
 ) {
+    match shared {
+        Ok(shared) if answered.suite.additional.is_none() => {
+            finish(cx, sa, task, &answered, (&shared, &[]));
+        }
+        Ok(shared) => follow_up::begin(cx, sa, task, answered, shared),
+        Err(why) => unusable(cx, sa, task, &why),
+    }
+}
+
+/// All secrets are there: makes the successor.
+pub(super) fn finish(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    task: RekeyIke,
+    answered: &Answered,
+    secrets: (&Secret, &[Secret]),
+) {
     let spis = (task.spi, answered.spi);
     let nonces = (task.nonce.as_slice(), answered.nonce.as_slice());
-    let keys = match shared.and_then(|s| derive(sa, &answered.suite, &s, nonces, spis, true)) {
+    let keys = match derive(sa, &answered.suite, secrets, nonces, spis, true) {
         Ok(keys) => keys,
         Err(why) => return unusable(cx, sa, task, &why),
     };
@@ -292,13 +320,13 @@ fn renew(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke, why: &str) {
 
 /// The peer has rekeyed, and we have no keys of the successor. The old IKE_SA does not last: the
 /// peer takes it for replaced.
-fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
+pub(super) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
     renew(cx, sa, &task, "the peer has rekeyed, and we have no keys");
     failed(cx, sa, task, why);
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
-fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
+pub(super) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
     cx.free_ike_spi(task.spi);
     let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| cx.others().stands(*id));
     if let Some(theirs) = theirs {
@@ -350,6 +378,10 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     if cx.others().predecessors(sa, PREDECESSORS) == PREDECESSORS {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
+    // Two series of additional key exchanges would cross each other: both sides try again later.
+    if !suite.additional.is_none() && sa.state() == IkeState::Rekeying {
+        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    }
     let offered = OfferedIke {
         suite,
         answer: selected.answer,
@@ -363,7 +395,7 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
 }
 
 /// Whether the peer is to ask again later.
-fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
+pub(super) fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
     // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
     // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
     // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
@@ -376,7 +408,11 @@ fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
         cx.counters().kex_put_off += 1;
         return true;
     }
-    matches!(sa.work().active(), Some(Active { task: Task::RekeyIke(ours), .. }) if ours.collision.is_some())
+    match sa.work().active() {
+        Some(Active { task: Task::RekeyIke(ours), .. }) => ours.collision.is_some(),
+        // Ours has been agreed on, and only its keys are missing.
+        _ => sa.state() == IkeState::Rekeying,
+    }
 }
 
 /// Chooses a proposal that nonce and KE fit, or refuses the request.
@@ -427,12 +463,48 @@ fn answer_have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<OfferedIke>,
 }
 
 fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, shared: SharedSecret) {
+    let shared = match shared {
+        Ok(shared) => shared,
+        Err(why) => return cx.refuse_uncomputed(sa, why),
+    };
     let (id, spi) = cx.new_ike();
-    let spis = (o.spi, spi);
-    let keys = match shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false)) {
+    let answer = Proposal { spi: spi.to_be_bytes().to_vec(), ..o.answer };
+    let mut payloads = vec![
+        Payload::Sa(vec![answer]),
+        Payload::Nonce(Nonce(o.nr.clone())),
+        Payload::Ke(Ke { group: o.suite.ke, data: o.public }),
+    ];
+    let agreed = Agreed { id, suite: o.suite, spis: (o.spi, spi), ni: o.ni, nr: o.nr, shared };
+    if o.suite.additional.is_none() {
+        return conclude(cx, sa, &agreed, &[], &payloads);
+    }
+    payloads.push(follow_up::await_first(cx, sa, agreed));
+    cx.respond(sa, &payloads);
+}
+
+/// The peer's rekeying that is agreed on, and whose first secret is there.
+pub(crate) struct Agreed {
+    pub id: IkeId,
+    pub suite: IkeSuite,
+    pub spis: (u64, u64),
+    pub ni: Vec<u8>,
+    pub nr: Vec<u8>,
+    pub shared: Secret,
+}
+
+/// All secrets are there: makes the successor, and responds.
+pub(super) fn conclude(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    o: &Agreed,
+    more: &[Secret],
+    payloads: &[Payload],
+) {
+    let (id, spis) = (o.id, o.spis);
+    let keys = match derive(sa, &o.suite, (&o.shared, more), (&o.ni, &o.nr), spis, false) {
         Ok(keys) => keys,
         Err(why) => {
-            cx.free_ike_spi(spi);
+            cx.free_ike_spi(spis.1);
             return cx.refuse_uncomputed(sa, why);
         }
     };
@@ -440,15 +512,7 @@ fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, share
     log_keys(cx, &mut new);
     cx.effect(Effect::Adopt(new));
     cx.counters().ike_rekey_resp += 1;
-    let answer = Proposal { spi: spi.to_be_bytes().to_vec(), ..o.answer.clone() };
-    cx.respond(
-        sa,
-        &[
-            Payload::Sa(vec![answer]),
-            Payload::Nonce(Nonce(o.nr.clone())),
-            Payload::Ke(Ke { group: o.suite.ke, data: o.public.clone() }),
-        ],
-    );
+    cx.respond(sa, payloads);
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work_mut().active_mut() {
         ours.collision = Some(IkeCollision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
         // If the old one ends before it is settled which survives, nobody comes back to it.

@@ -56,6 +56,7 @@ fn in_a_hurry(sa: &IkeSa) -> bool {
 /// bytes are sent again by the usual schedule.
 pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     let in_init = matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Init));
+    let in_intermediate = matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Intermediate(_)));
     let in_auth = matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Auth(_)));
     let (hurry, restarts) = (in_a_hurry(sa), sa.attempt().restarts);
     let Some(init) = sa.init_mut() else { return false };
@@ -65,6 +66,11 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
         if let Some(Active { task: Task::Auth(child), .. }) = sa.work_mut().take_active() {
             start_again(cx, sa, child, Forgery::NoAnswer);
         }
+        return true;
+    }
+    if in_intermediate && init.contested && restarts < RESTARTS {
+        sa.work_mut().take_active();
+        start_again(cx, sa, None, Forgery::NoAnswer);
         return true;
     }
     if !in_init {
@@ -94,13 +100,14 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     }
 }
 
-/// IKE_AUTH has been sent. Where another response had come by then, the peer has less time than
+/// IKE_AUTH or IKE_INTERMEDIATE has been sent. Where another response had come by then, the peer has less time than
 /// usual to answer: the first response may be the forged one.
 pub(super) fn hurry_auth(cx: &mut Context<'_>, sa: &IkeSa) {
     let contested = sa.init().is_some_and(|init| init.contested);
     let timer = Timer::Retransmit(sa.id());
     // Without a way to the peer nothing has been sent, and no timer is set.
-    if contested && sa.may_be_up_there() && cx.has_timer(timer) {
+    let in_intermediate = matches!(sa.work().active(), Some(a) if matches!(a.task, Task::Intermediate(_)));
+    if contested && (in_intermediate || sa.may_be_up_there()) && cx.has_timer(timer) {
         cx.set_timer(timer, cx.now() + FORGED_REPEAT);
     }
 }

@@ -22,6 +22,7 @@ use ironswan_wire::ike::{Header, Message, Payload};
 use ironswan_wire::proposal::IkeSuite;
 
 use super::exchange::Exchange;
+use super::intermediate;
 use super::restart;
 use super::state::Task;
 use crate::auth::signature;
@@ -115,6 +116,9 @@ pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
     payloads.extend(natd::payloads(sa.spi_i(), 0, sa.local(), sa.remote(), sa.conn().encap));
     if sa.conn().fragmentation != Fragmentation::No {
         payloads.push(Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, [])));
+    }
+    if negotiate::has_additional(&init.proposals) {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, [])));
     }
     if sa.conn().has_signatures() {
         payloads.push(signature::announcement());
@@ -258,7 +262,10 @@ fn read_answer<'a>(
     };
     // Of several requests with different methods, any may be the one that is answered.
     let expected = suite.ke == init.ke || init.earlier.iter().any(|e| e.ke == suite.ke);
-    if !acceptable(header, &suite, ke, nonce) || !expected {
+    // Additional key exchanges take place in IKE_INTERMEDIATE, and that only where both announce it.
+    let possible = suite.additional.is_none()
+        || find_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
+    if !acceptable(header, &suite, ke, nonce) || !expected || !possible {
         cx.counters().invalid += 1;
         return None;
     }
@@ -346,7 +353,10 @@ fn another(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: &Datagram) 
 
 fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
     match derive(cx, sa, completion) {
-        Ok(()) => sa.work_mut().push_first(Task::Auth(None)),
+        Ok(()) => {
+            let next = intermediate::next_task(sa);
+            sa.work_mut().push_first(next);
+        }
         Err(_) if restart::unusable(cx, sa) => {}
         Err(why) => cx.close(sa, Close::Failed(why)),
     }

@@ -9,11 +9,14 @@ use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
+use super::follow_up::FollowUp;
 use crate::event::{ChildId, IkeId, Ticket};
 use ironswan_keying::ChildConfig;
 
 /// Name of IKE_AUTH in VICI's `tasks-*` lists.
 pub(super) const AUTH_NAME: &str = "IKE_AUTH";
+/// Name of IKE_INTERMEDIATE in VICI's `tasks-*` lists.
+pub(super) const INTERMEDIATE_NAME: &str = "IKE_INTERMEDIATE";
 /// Name of the rekeying of an IKE_SA in VICI's `tasks-*` lists.
 pub(super) const REKEY_IKE_NAME: &str = "IKE_REKEY";
 
@@ -21,12 +24,16 @@ pub(super) const REKEY_IKE_NAME: &str = "IKE_REKEY";
 pub(crate) enum Task {
     /// IKE_SA_INIT.
     Init,
+    /// IKE_INTERMEDIATE with a key exchange, and our private key once it is sent.
+    Intermediate(Secret),
     /// IKE_AUTH, with the first child.
     Auth(Option<Box<NewChild>>),
     /// CREATE_CHILD_SA: a new child, or the successor of one.
     Child(Box<NewChild>),
     /// CREATE_CHILD_SA: the successor of the IKE_SA.
     RekeyIke(Box<RekeyIke>),
+    /// IKE_FOLLOWUP_KE: an additional key exchange of our rekeying of the IKE_SA.
+    FollowUp(Box<FollowUp>),
     /// INFORMATIONAL with DELETE for children.
     DeleteChild(DeleteChild),
     /// INFORMATIONAL with DELETE for the IKE_SA.
@@ -45,9 +52,10 @@ impl Task {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Init => "IKE_INIT",
+            Self::Intermediate(_) => INTERMEDIATE_NAME,
             Self::Auth(_) => AUTH_NAME,
             Self::Child(n) => child_name(n.rekey.is_some()),
-            Self::RekeyIke(_) => REKEY_IKE_NAME,
+            Self::RekeyIke(_) | Self::FollowUp(_) => REKEY_IKE_NAME,
             Self::DeleteChild(_) => "CHILD_DELETE",
             Self::DeleteIke(_) => "IKE_DELETE",
             Self::Liveness => "IKE_DPD",

@@ -177,7 +177,9 @@ fn an_attribute_that_is_not_understood_spoils_its_transform_only() {
 
 #[test]
 fn unknown_transform_types_and_ids_are_values() {
-    assert_eq!(only_transform(6, 36, &[]), Transform::Unknown { kind: 6, id: 36 });
+    assert_eq!(only_transform(13, 36, &[]), Transform::Unknown { kind: 13, id: 36 });
+    assert_eq!(only_transform(6, 36, &[]), Transform::AddKe(1, KeId::ML_KEM_768));
+    assert_eq!(only_transform(12, 999, &[]), Transform::AddKe(7, KeId(999)));
     assert_eq!(only_transform(0, 1, &[]), Transform::Unknown { kind: 0, id: 1 });
     assert_eq!(only_transform(2, 999, &[]), Transform::Prf(PrfId(999)));
     assert_eq!(only_transform(3, 0, &[]), Transform::Integ(IntegId::NONE));

@@ -27,7 +27,8 @@ fn transform() -> impl Strategy<Value = Transform> {
         any::<u16>().prop_map(|id| Transform::Integ(IntegId(id))),
         any::<u16>().prop_map(|id| Transform::Ke(KeId(id))),
         any::<u16>().prop_map(|id| Transform::Esn(EsnId(id))),
-        (6..=255u8, any::<u16>()).prop_map(|(kind, id)| Transform::Unknown { kind, id }),
+        (1..=7u8, any::<u16>()).prop_map(|(n, id)| Transform::AddKe(n, KeId(id))),
+        (13..=255u8, any::<u16>()).prop_map(|(kind, id)| Transform::Unknown { kind, id }),
     ]
 }
 

@@ -38,7 +38,7 @@ use crate::auth::signature::{Keys, Signer};
 use crate::auth::{Prover, Step, Verifier, signed_octets};
 use crate::context::Context;
 use crate::event::Completion;
-use crate::sa::IkeSa;
+use crate::sa::{IkeSa, Init};
 use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};
 use ironswan_keying::{Auth, Diagnosis, SharedKey, tried};
 
@@ -131,7 +131,9 @@ fn our_octets(sa: &IkeSa, id: &Id) -> Option<Vec<u8>> {
     let (keys, init) = (sa.keys()?, sa.init()?);
     let (message, nonce) =
         if sa.is_initiator() { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
-    Some(signed_octets(keys.prf, message, nonce, &keys.p_ours, &id.body()))
+    let mut octets = signed_octets(keys.prf, message, nonce, &keys.p_ours, &id.body());
+    octets.extend(intermediate_octets(init));
+    Some(octets)
 }
 
 /// The octets that AUTH of the peer may cover.
@@ -142,8 +144,18 @@ fn their_octets(sa: &IkeSa, id: &Id) -> Vec<Vec<u8>> {
     [message, &init.twin]
         .into_iter()
         .filter(|message| !message.is_empty())
-        .map(|message| signed_octets(keys.prf, message, nonce, &keys.p_theirs, &id.body()))
+        .map(|message| {
+            let mut octets = signed_octets(keys.prf, message, nonce, &keys.p_theirs, &id.body());
+            octets.extend(intermediate_octets(init));
+            octets
+        })
         .collect()
+}
+
+/// The part of both sides' octets that covers IKE_INTERMEDIATE. The message ID of IKE_AUTH follows
+/// theirs, the first of which is 1.
+fn intermediate_octets(init: &Init) -> Vec<u8> {
+    init.int_auth.octets(u32::try_from(init.intermediate).map_or(u32::MAX, |n| n + 1))
 }
 
 /// The peer has not proved who it is.

@@ -121,6 +121,9 @@ fn parse_transform(mut r: Reader<'_>) -> Result<Transform, Fault> {
         TransformType::INTEG => Transform::Integ(IntegId(id)),
         TransformType::KE => Transform::Ke(KeId(id)),
         TransformType::ESN => Transform::Esn(EsnId(id)),
+        kind if (TransformType::ADDKE1.0..=TransformType::ADDKE7.0).contains(&kind.0) => {
+            Transform::AddKe(kind.0 - TransformType::ADDKE1.0 + 1, KeId(id))
+        }
         _ => Transform::Unknown { kind, id },
     })
 }
@@ -154,6 +157,7 @@ fn emit_transform(transform: &Transform, last: bool, w: &mut Writer<'_>) -> Resu
         Transform::Integ(id) => (id.0, None),
         Transform::Ke(id) => (id.0, None),
         Transform::Esn(id) => (id.0, None),
+        Transform::AddKe(_, id) => (id.0, None),
         Transform::Unknown { id, .. } => (id, None),
     };
     let start = w.len();
