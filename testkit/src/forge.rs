@@ -28,29 +28,27 @@ impl Forger {
 
     /// Of the IKE_SA with this initiator's SPI, or the newest.
     pub fn of(node: &Node, spi: Option<u64>) -> Self {
-        node.keys
-            .iter()
-            .rev()
-            .find_map(|k| match k {
-                KeyLog::Ike { spi_i, spi_r, suite, keys } if spi.is_none_or(|s| s == *spi_i) => {
-                    let [_, ai, ar, ei, er, ..] = &**keys;
-                    let key = |e: &ironswan_wire::secret::Secret, a: &ironswan_wire::secret::Secret| {
-                        MessageKey::new(suite.encr, suite.key_bits, suite.integ, e.expose(), a.expose())
-                            .expect("keys of a supported suite")
-                    };
-                    let (initiator, responder) = (key(ei, ai), key(er, ar));
-                    let geometry = Geometry {
-                        iv: initiator.iv_len(),
-                        icv: initiator.icv_len(),
-                        block: initiator.block_len(),
-                    };
-                    // IVs that no honest message has.
-                    let iv = 1 << 63;
-                    Some(Self { spi_i: *spi_i, spi_r: *spi_r, initiator, responder, geometry, iv })
-                }
-                _ => None,
-            })
-            .expect("an IKE_SA in the key log")
+        let keys = node.keys.iter().rev().find(|k| match k {
+            KeyLog::Ike { spi_i, .. } => spi.is_none_or(|s| s == *spi_i),
+            KeyLog::Child { .. } => false,
+        });
+        keys.and_then(Self::with).expect("an IKE_SA in the key log")
+    }
+
+    /// With these keys, which need not be the last ones of their IKE_SA.
+    pub fn with(keys: &KeyLog) -> Option<Self> {
+        let KeyLog::Ike { spi_i, spi_r, suite, keys } = keys else { return None };
+        let [_, ai, ar, ei, er, ..] = &**keys;
+        let key = |e: &ironswan_wire::secret::Secret, a: &ironswan_wire::secret::Secret| {
+            MessageKey::new(suite.encr, suite.key_bits, suite.integ, e.expose(), a.expose())
+                .expect("keys of a supported suite")
+        };
+        let (initiator, responder) = (key(ei, ai), key(er, ar));
+        let geometry =
+            Geometry { iv: initiator.iv_len(), icv: initiator.icv_len(), block: initiator.block_len() };
+        // IVs that no honest message has.
+        let iv = 1 << 63;
+        Some(Self { spi_i: *spi_i, spi_r: *spi_r, initiator, responder, geometry, iv })
     }
 
     /// A message from the initiator (or the responder) of the IKE_SA.
@@ -120,14 +118,19 @@ impl Forger {
         Some((header, parse_chain(first, &plain, Within::Sk).ok()?))
     }
 
-    /// The same in bytes: the type of the first payload, and the payloads without padding.
+    /// The same in bytes: the type of the first payload, and the payloads without padding; of a
+    /// fragment its part.
     pub fn plain(&self, bytes: &[u8]) -> Option<(Header, ironswan_wire::iana::PayloadType, Vec<u8>)> {
         let message = Message::parse(bytes).ok()?;
-        let Some(Payload::Sk(sk)) = message.payloads.last() else { return None };
+        let first = match message.payloads.last() {
+            Some(Payload::Sk(sk)) => sk.inner,
+            Some(Payload::Skf(skf)) => skf.inner,
+            _ => return None,
+        };
         let ranges = message.sealed(self.geometry).ok()?;
         let mut text = bytes[ranges.text.clone()].to_vec();
         let key = if message.header.flags.initiator() { &self.initiator } else { &self.responder };
         key.open(&bytes[ranges.aad], &bytes[ranges.iv], &mut text, &bytes[ranges.icv]).ok()?;
-        Some((message.header, sk.inner, sealed::unpad(&text).ok()?.to_vec()))
+        Some((message.header, first, sealed::unpad(&text).ok()?.to_vec()))
     }
 }

@@ -12,6 +12,8 @@ use ironswan_ike::event::{
 use ironswan_ike::{Endpoint, Options};
 use ironswan_keying::{Connection, Diagnosis, Joined, Limits};
 
+use ironswan_wire::secret::Secret;
+
 use crate::engine::Engine;
 
 /// One gateway.
@@ -36,6 +38,8 @@ pub struct Node {
     pub work: Duration,
     /// Answers under way.
     pub answers: VecDeque<(Instant, RequestId, Completion)>,
+    /// Shared secrets of key exchanges, in order.
+    pub secrets: Vec<Secret>,
     /// Key pairs and shared secrets computed.
     pub kex: usize,
     /// Signatures made and verified.
@@ -85,6 +89,7 @@ impl Node {
             failures: Vec::new(),
             events: Vec::new(),
             keys: Vec::new(),
+            secrets: Vec::new(),
             done: BTreeMap::new(),
             work: Duration::ZERO,
             answers: VecDeque::new(),
@@ -182,7 +187,13 @@ impl Node {
             }
             Request::GenerateKey { .. } | Request::Agree { .. } | Request::Respond { .. } => {
                 self.kex += 1;
-                request.compute().expect("a computation")
+                let answer = request.compute().expect("a computation");
+                if let Completion::SharedSecret(Some(secret)) | Completion::Response(Some((_, secret))) =
+                    &answer
+                {
+                    self.secrets.push(secret.clone());
+                }
+                answer
             }
             Request::Sign { .. } | Request::Verify { .. } => {
                 self.signatures += 1;

@@ -10,7 +10,7 @@ import time
 
 import keys
 import rawkeys
-from gateway import REFERENCE, Charon, Ours, tunnel
+from gateway import REFERENCE, Charon, IronSwan, Ours, tunnel
 from lab import Failed, check, halves, main, need, say, until
 from traffic import Iperf, Numbered, check_no_loss, full_sockets, own_losses, ping
 
@@ -411,12 +411,38 @@ def wrong_raw_key_is_refused(lab, full):
     refused(us, us, 'received AUTHENTICATION_FAILED', r"did not accept 'g1\.example'")
 
 
+def fragments_both_ways(lab, full):
+    """IKE messages in fragments of 200 bytes an IP packet, from both ends, in both roles: rekeyed, and nothing but fragments."""
+    need('ip', 'swanctl', 'charon-systemd', 'ping')
+    lab.line()
+    us = IronSwan(lab, 'g1').start(tunnel('g1', esp='aes128gcm16-x25519'), 'fragment_size = 200\nlog {\n  level = debug\n}\n')
+    them = Charon(lab, 'g2').start(tunnel('g2', esp='aes128gcm16-x25519', conn='fragmentation = yes'),
+                                   log='default = 1, ike = 2, cfg = 2, enc = 1, net = 1', options='fragment_size = 200')
+    for first, second in ((us, them), (them, us)):
+        first.initiate()
+        ping(lab)
+        for gateway in (first, second):
+            gateway.rekey('ike')
+            gateway.rekey('child')
+        ping(lab)
+        first.swanctl('--terminate', '--ike', 'net')
+        until('both are empty', lambda: not us.sas() and not them.sas())
+    ours, theirs = us.log(), them.log()
+    check(len(re.findall(r'sending IKE_AUTH request 1 \(\d+ bytes in [2-9] fragments\)', ours)) == 1, 'we have sent IKE_AUTH in fragments')
+    check(len(re.findall(r'sending CREATE_CHILD_SA request \d+ \(\d+ bytes in [2-9] fragments\)', ours)) >= 4,
+          'and each rekeying')
+    check('splitting IKE message' in theirs, 'charon has sent fragments')
+    check(len(re.findall(r'received fragment #\d+ of \d+, reassembled fragmented IKE message', theirs)) >= 6,
+          'and put ours together, requests and responses')
+    check(not re.findall(r'retransmit \d', ours + theirs), 'nothing had to be sent again')
+
+
 TESTS = {f.__name__: f for f in (
     rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
     deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
     refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
     raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,
-    raw_key_is_exchanged_while_the_tunnel_is_up, wrong_raw_key_is_refused)}
+    raw_key_is_exchanged_while_the_tunnel_is_up, wrong_raw_key_is_refused, fragments_both_ways)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')

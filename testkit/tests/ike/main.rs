@@ -26,6 +26,7 @@ mod misbehaving;
 mod names;
 mod nat;
 mod options;
+mod oracle;
 mod overlap;
 mod race;
 mod reload;

@@ -1,0 +1,178 @@
+//! The keys of IKE_SAs and the octets of AUTH, derived a second time by another program from the
+//! text of the RFCs (`testkit/oracle/ike.py`).
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ironswan_crypto::prf;
+use ironswan_ike::event::KeyLog;
+use ironswan_keying::Limits;
+use ironswan_testkit::{Forger, Packet, Seen, World, config};
+use ironswan_wire::iana::{ExchangeType, KeId, PrfId};
+use ironswan_wire::ike::{Message, Payload, Within, parse_chain};
+use serde_json::{Value, json};
+
+/// The oracle's answer to one question.
+fn ask(question: &Value) -> Value {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/oracle/ike.py");
+    let mut child = Command::new("python3")
+        .args(["-B", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    writeln!(child.stdin.take().unwrap(), "{question}").unwrap();
+    serde_json::from_slice(&child.wait_with_output().unwrap().stdout).expect("an answer")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect()
+}
+
+/// Keys of each step of node 0, with its SPIs.
+fn logged(w: &World) -> Vec<(u64, u64, Vec<String>)> {
+    let of = |k: &KeyLog| match k {
+        KeyLog::Ike { spi_i, spi_r, keys, .. } => {
+            Some((*spi_i, *spi_r, keys.iter().map(|k| hex(k.expose())).collect()))
+        }
+        KeyLog::Child { .. } => None,
+    };
+    w.nodes[0].keys.iter().filter_map(of).collect()
+}
+
+fn lens(keys: &[String]) -> Vec<usize> {
+    keys.iter().map(|k| k.len() / 2).collect()
+}
+
+fn sent(w: &World, exchange: ExchangeType, response: bool) -> Vec<&(Seen, Packet)> {
+    w.net.log.iter().filter(|(s, _)| s.exchange == exchange && s.response == response).collect()
+}
+
+fn nonce(payloads: &[Payload]) -> Vec<u8> {
+    payloads.iter().find_map(|p| if let Payload::Nonce(n) = p { Some(n.0.clone()) } else { None }).unwrap()
+}
+
+const ADD: &[(u8, KeId)] = &[(1, KeId::ML_KEM_768), (2, KeId::ECP_256), (5, KeId::ML_KEM_1024)];
+
+/// A world with three additional key exchanges; a set-up by node 0 has been done.
+fn world(prf: PrfId, fragment_size: usize) -> World {
+    let limits = Limits { fragment_size, ..Limits::default() };
+    let mut w = World::pair_at(7, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |c| {
+        for c in c {
+            let mut proposal = config::ike_proposal_with(&[KeId::CURVE_25519], ADD);
+            proposal.transforms[1] = ironswan_wire::proposal::Transform::Prf(prf);
+            c.proposals = vec![proposal];
+        }
+    });
+    w.establish(0).unwrap();
+    w
+}
+
+/// Nonces and messages of IKE_SA_INIT.
+fn init(w: &World) -> [(Vec<u8>, Vec<u8>); 2] {
+    [false, true].map(|response| {
+        let bytes = sent(w, ExchangeType::IKE_SA_INIT, response)[0].1.payload.clone();
+        (nonce(&Message::parse(&bytes).unwrap().payloads), bytes)
+    })
+}
+
+#[test]
+fn keys_of_each_step_and_of_a_rekeying_are_those_of_the_oracle() {
+    for (prf, bits) in [(PrfId::HMAC_SHA2_256, 256), (PrfId::HMAC_SHA2_384, 384), (PrfId::HMAC_SHA2_512, 512)]
+    {
+        let mut w = world(prf, 1_280);
+        let rows = logged(&w);
+        assert_eq!(rows.len(), 1 + ADD.len());
+        let secrets =
+            |w: &World| -> Vec<String> { w.nodes[0].secrets.iter().map(|s| hex(s.expose())).collect() };
+        let [(ni, _), (nr, _)] = init(&w);
+        let (spi_i, spi_r, first) = &rows[0];
+        let answer = ask(&json!({
+            "op": "keys", "bits": bits, "lens": lens(first), "ni": hex(&ni), "nr": hex(&nr),
+            "spi_i": hex(&spi_i.to_be_bytes()), "spi_r": hex(&spi_r.to_be_bytes()), "shared": secrets(&w),
+        }));
+        let ours: Vec<_> = rows.iter().map(|(_, _, keys)| keys.clone()).collect();
+        assert_eq!(answer["keys"], json!(ours));
+
+        let (f, before) = (Forger::newest(&w.nodes[0]), secrets(&w).len());
+        w.rekey_ike(0);
+        w.run(Duration::from_secs(60));
+        w.assert_one();
+        let opened = |response| {
+            let p = sent(&w, ExchangeType::CREATE_CHILD_SA, response).last().unwrap().1.payload.clone();
+            nonce(&f.open(&p).unwrap().1)
+        };
+        let (spi_i, spi_r, keys) = logged(&w).pop().unwrap();
+        let answer = ask(&json!({
+            "op": "rekey", "bits": bits, "lens": lens(&keys), "ni": hex(&opened(false)), "nr": hex(&opened(true)),
+            "spi_i": hex(&spi_i.to_be_bytes()), "spi_r": hex(&spi_r.to_be_bytes()),
+            "sk_d": rows.last().unwrap().2[0], "shared": secrets(&w)[before..],
+        }));
+        assert_eq!(answer["keys"], json!([keys]));
+    }
+}
+
+#[test]
+fn auth_covers_what_the_oracle_says_whole_and_in_fragments() {
+    for fragment_size in [10_000, 1_280, 300] {
+        let w = world(PrfId::HMAC_SHA2_256, fragment_size);
+        let logs: Vec<&KeyLog> = w.nodes[0].keys.iter().filter(|k| matches!(k, KeyLog::Ike { .. })).collect();
+        let keys = |step: usize| match logs[step] {
+            KeyLog::Ike { keys, .. } => keys,
+            KeyLog::Child { .. } => unreachable!(),
+        };
+        let mut messages = Vec::new();
+        for step in 0..ADD.len() {
+            let f = Forger::with(logs[step]).unwrap();
+            for response in [false, true] {
+                let mid = u32::try_from(step).unwrap() + 1;
+                let parts: Vec<_> = sent(&w, ExchangeType::IKE_INTERMEDIATE, response)
+                    .into_iter()
+                    .filter(|(s, _)| s.mid == mid)
+                    .map(|(_, p)| (p.payload.clone(), f.plain(&p.payload).expect("of this step")))
+                    .collect();
+                assert!(fragment_size != 300 || step == 1 || parts.len() > 1);
+                let inner: Vec<u8> = parts.iter().flat_map(|(_, (_, _, plain))| plain.clone()).collect();
+                messages.push(json!({
+                    "header": hex(&parts[0].0[..28]), "first": parts[0].1.1.0, "inner": hex(&inner),
+                    "sk_p": hex(keys(step)[if response { 6 } else { 5 }].expose()),
+                }));
+            }
+        }
+        let mid = 1 + ADD.len();
+        let answer = ask(&json!({"op": "int_auth", "bits": 256, "messages": messages, "mid": mid}));
+        let int_auth = unhex(answer["int_auth"].as_str().unwrap());
+        assert_eq!(int_auth.len(), 32 + 32 + 4);
+
+        let mac = |key: &[u8], data: &[u8]| {
+            prf::get(PrfId::HMAC_SHA2_256).unwrap().mac(key, &[data]).expose().to_vec()
+        };
+        let f = Forger::newest(&w.nodes[0]);
+        let [(ni, request), (nr, response)] = init(&w);
+        for (is_response, message, nonce, sk_p) in [(false, request, nr, 5), (true, response, ni, 6)] {
+            let parts: Vec<_> = sent(&w, ExchangeType::IKE_AUTH, is_response)
+                .into_iter()
+                .map(|(_, p)| f.plain(&p.payload).unwrap())
+                .collect();
+            let inner: Vec<u8> = parts.iter().flat_map(|(_, _, plain)| plain.clone()).collect();
+            let payloads = parse_chain(parts[0].1, &inner, Within::Sk).unwrap();
+            let id = payloads.iter().find_map(|p| match p {
+                Payload::IdI(id) if !is_response => Some(id.body()),
+                Payload::IdR(id) if is_response => Some(id.body()),
+                _ => None,
+            });
+            let auth = payloads
+                .iter()
+                .find_map(|p| if let Payload::Auth(a) = p { Some(a.data.clone()) } else { None });
+            let maced = mac(keys(ADD.len())[sk_p].expose(), &id.unwrap());
+            let octets = [message, nonce, maced, int_auth.clone()].concat();
+            let key = mac(b"a secret of both", b"Key Pad for IKEv2");
+            assert_eq!(auth, Some(mac(&key, &octets)), "response: {is_response}, {fragment_size} bytes");
+        }
+    }
+}
