@@ -35,7 +35,7 @@ const USE_AES: &str = "write aes128gcm16, aes256gcm16, chacha20poly1305, or aes1
 const USE_SHA2: &str = "write sha256, sha384 or sha512";
 const USE_PRF: &str = "write prfsha256, prfsha384 or prfsha512";
 pub(super) const USE_KE: &str = "write x25519, ecp256, ecp384, modp2048 or modp3072";
-pub(super) const PQ: &str = "as an additional key exchange write x25519-ke1_mlkem768";
+pub(super) const PQ: &str = "write x25519-ke1_mlkem768, which has both";
 
 /// Every word. Of several for one transform the first is the one that messages and the manual use.
 pub(super) const WORDS: &[(&str, Token)] = &[

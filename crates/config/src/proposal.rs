@@ -170,10 +170,11 @@ fn misplaced(token: &str, t: &Transform, protocol: ProtocolId) -> ProposalFault 
         (Transform::Integ(_), _) => ProposalFault::NotForIke { name, write: "write sha256" },
         (Transform::Prf(_), _) => ProposalFault::NotBuilt { name, write: "write prfsha256" },
         (Transform::AddKe(..), _) => ProposalFault::NotBuilt {
-            name,
-            write: "additional key exchanges are for IKE proposals; remove it",
+            name: format!("{name} for a CHILD_SA"),
+            write: "write it in proposals: keys of CHILD_SAs come from those",
         },
         (Transform::Ke(KeId::ML_KEM_512 | KeId::ML_KEM_768 | KeId::ML_KEM_1024), _) => {
+            let name = format!("{name} as the first key exchange");
             ProposalFault::NotBuilt { name, write: PQ }
         }
         _ => ProposalFault::NotBuilt { name, write: USE_KE },

@@ -86,11 +86,11 @@ fn what_is_wrong_is_named_with_the_remedy() {
         ),
         (
             ike("aes128gcm16-prfsha256-mlkem768"),
-            "mlkem768 is not built; as an additional key exchange write x25519-ke1_mlkem768",
+            "mlkem768 as the first key exchange is not built; write x25519-ke1_mlkem768, which has both",
         ),
         (
             esp("aes128gcm16-x25519-ke1_mlkem768"),
-            "ke1_mlkem768 is not built; additional key exchanges are for IKE proposals; remove it",
+            "ke1_mlkem768 for a CHILD_SA is not built; write it in proposals: keys of CHILD_SAs come from those",
         ),
         (
             ike("null-sha256-x25519"),
@@ -213,4 +213,16 @@ fn what_can_be_read_on_the_way_is_known() {
         let p = one(text, protocol);
         assert_eq!((is_readable(&p), is_secret(&p)), (readable, secret), "{text}");
     }
+}
+
+#[test]
+fn additional_key_exchanges_are_read_in_the_order_of_their_numbers() {
+    let read = ike("aes256gcm16-ke2_mlkem1024-prfsha384-ke1_ecp256-ke1_none-x25519-ke7_modp2048").unwrap();
+    assert!(read.ends_with("/CURVE_25519/KE1_ECP_256/KE1_NONE/KE2_ML_KEM_1024/KE7_MODP_2048"), "{read}");
+    for wrong in ["ke0_mlkem768", "ke8_mlkem768", "ke1_", "ke1_aes128", "ke1_mlkem769", "ke_mlkem768"] {
+        let text = format!("aes256gcm16-prfsha384-x25519-{wrong}");
+        assert!(ike(&text).is_err(), "{text}");
+    }
+    let esp = esp("aes128gcm16-x25519-ke1_none");
+    assert!(esp.is_err(), "{esp:?}");
 }

@@ -18,7 +18,7 @@
 //!
 //! | | methods |
 //! |---|---|
-//! | negotiated ([`supported`]) | X25519, ECP-256, -384, -521, MODP-2048, -3072, -4096, -6144, -8192 |
+//! | negotiated ([`supported`]) | X25519, ECP-256, -384, -521, MODP-2048 to -8192 |
 //! | the same, and weak ([`is_legacy`]) | MODP-1024, MODP-1536, and the groups of RFC 5114 |
 //! | negotiated as additional exchanges (RFC 9370) | ML-KEM-512, -768, -1024 |
 

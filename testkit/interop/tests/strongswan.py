@@ -437,12 +437,29 @@ def fragments_both_ways(lab, full):
     check(not re.findall(r'retransmit \d', ours + theirs), 'nothing had to be sent again')
 
 
+def additional_exchanges_are_passed_over(lab, full):
+    """charon 5.9 has no additional key exchanges: of two proposals it takes the one without, in both roles, and IKE_SAs are rekeyed."""
+    ours = {'ike': 'aes256gcm16-prfsha384-x25519-ke1_mlkem768, aes128gcm16-prfsha256-x25519'}
+    us, them = pair(lab, ours_conf=ours, ike='aes128gcm16-prfsha256-x25519')
+    for first in (us, them):
+        first.initiate()
+        ping(lab)
+        for gateway in (us, them):
+            gateway.rekey('ike')
+        ping(lab)
+        first.swanctl('--terminate', '--ike', 'net')
+        until('both are empty', lambda: not us.sas() and not them.sas())
+    us.load(tunnel('g1', ike='aes256gcm16-prfsha384-x25519-ke1_mlkem768'))
+    refused(us, us, 'NO_PROPOSAL_CHOSEN')
+
+
 TESTS = {f.__name__: f for f in (
     rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
     deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
     refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
     raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,
-    raw_key_is_exchanged_while_the_tunnel_is_up, wrong_raw_key_is_refused, fragments_both_ways)}
+    raw_key_is_exchanged_while_the_tunnel_is_up, wrong_raw_key_is_refused, fragments_both_ways,
+    additional_exchanges_are_passed_over)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')

@@ -333,8 +333,8 @@ fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
 }
 
 /// Exchanges and states: IKE_INTERMEDIATE for each additional key exchange and then IKE_AUTH once,
-/// to a responder whose peer is not authenticated; everything else only when it is. In particular an IKE_SA that is not established cannot be rekeyed
-/// (CVE-2014-2338).
+/// to a responder whose peer is not authenticated; everything else only when it is. In particular
+/// an IKE_SA that is not established cannot be rekeyed (CVE-2014-2338).
 fn may_come(sa: &IkeSa, exchange: ExchangeType) -> bool {
     let new = !sa.is_initiator() && sa.state() == IkeState::Connecting && !sa.is_up();
     match exchange {

@@ -20,8 +20,8 @@ use ironswan_wire::ike::payload::{Ke, Notify, find_notify, notifies};
 use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
-use super::rekey_ike::{self, Agreed, Answered};
-use super::state::{REKEY_IKE_NAME, RekeyIke, Task};
+use super::rekey_ike;
+use super::state::{AgreedIke, AnsweredIke, Awaited, FollowUp, REKEY_IKE_NAME, RekeyIke, Task};
 use crate::context::Context;
 use crate::event::{Completion, KeyPair, Level, Request, SharedSecret};
 use crate::sa::IkeSa;
@@ -31,29 +31,6 @@ use ironswan_keying::diagnosis::{KeyExchange, NotDone};
 
 /// Bytes of a link.
 const LINK_LEN: usize = 8;
-
-/// Our rekeying after its CREATE_CHILD_SA.
-pub(crate) struct FollowUp {
-    task: Box<RekeyIke>,
-    answered: Answered,
-    /// Secret of CREATE_CHILD_SA.
-    shared: Secret,
-    /// Secrets of the exchanges that are done.
-    more: Vec<Secret>,
-    /// Our private key for the exchange in flight.
-    private: Secret,
-}
-
-impl FollowUp {
-    /// The rekeying.
-    pub(crate) fn into_task(self) -> Box<RekeyIke> {
-        self.task
-    }
-
-    fn method(&self) -> Option<KeId> {
-        self.answered.suite.additional.after(self.more.len())
-    }
-}
 
 /// Our exchange, while something is computed for it.
 enum Following {
@@ -94,7 +71,7 @@ pub(super) fn begin(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     task: RekeyIke,
-    answered: Answered,
+    answered: AnsweredIke,
     shared: Secret,
 ) {
     let (task, more, private) = (Box::new(task), Vec::new(), Secret::default());
@@ -161,7 +138,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut follow: Box<Foll
         (None, Some(_)) => KeyExchange::BadValue { method }.into(),
         (None, None) => KeyExchange::MissingPayload { message: "response", needs: "KE" }.into(),
     };
-    unusable(cx, sa, follow, &why);
+    unusable(cx, sa, *follow, &why);
 }
 
 fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, mut follow: Box<FollowUp>, shared: SharedSecret) {
@@ -170,12 +147,12 @@ fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, mut follow: Box<FollowUp>, 
             follow.more.push(shared);
             go_on(cx, sa, follow);
         }
-        Err(why) => unusable(cx, sa, follow, &why),
+        Err(why) => unusable(cx, sa, *follow, &why),
     }
 }
 
 /// The response is of no use. After the last one the peer takes the IKE_SA for replaced.
-fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, follow: Box<FollowUp>, why: &Diagnosis) {
+fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, follow: FollowUp, why: &Diagnosis) {
     let last = follow.answered.suite.additional.after(follow.more.len() + 1).is_none();
     if last {
         rekey_ike::unusable(cx, sa, *follow.task, why);
@@ -189,25 +166,6 @@ fn key_exchange(payloads: &[Payload]) -> Option<&Ke> {
 }
 
 // ---- responder ----
-
-/// The peer's rekeying that waits for additional key exchanges. The SPI of the successor is
-/// reserved.
-pub(crate) struct Awaited {
-    agreed: Agreed,
-    more: Vec<Secret>,
-    link: Vec<u8>,
-}
-
-impl Awaited {
-    /// The SPI of ours that is reserved.
-    pub(crate) fn spi(&self) -> u64 {
-        self.agreed.spis.1
-    }
-
-    fn method(&self) -> Option<KeId> {
-        self.agreed.suite.additional.after(self.more.len())
-    }
-}
 
 /// The peer's exchange by this method, while our part is computed.
 struct Responding(KeId);
@@ -228,7 +186,7 @@ impl Exchange for Responding {
 
 /// Keeps the peer's rekeying, in the place of one before, until its first additional key exchange
 /// comes. Returns the payload with the link.
-pub(super) fn await_first(cx: &mut Context<'_>, sa: &mut IkeSa, agreed: Agreed) -> Payload {
+pub(super) fn await_first(cx: &mut Context<'_>, sa: &mut IkeSa, agreed: AgreedIke) -> Payload {
     let link = cx.random(LINK_LEN);
     let payload = Payload::Notify(Notify::new(NotifyType::ADDITIONAL_KEY_EXCHANGE, link.clone()));
     if let Some(before) = sa.set_follow_up(Some(Awaited { agreed, more: Vec::new(), link })) {

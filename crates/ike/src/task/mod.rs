@@ -40,4 +40,4 @@ pub(crate) mod sa_init;
 mod state;
 
 pub(crate) use exchange::Exchange;
-pub(crate) use state::{DeleteChild, DeleteIke, NewChild, RekeyIke, Task};
+pub(crate) use state::{Awaited, DeleteChild, DeleteIke, NewChild, RekeyIke, Task};

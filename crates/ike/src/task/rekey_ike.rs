@@ -22,7 +22,7 @@ use super::exchange::Exchange;
 use super::follow_up;
 use super::rekey_child::has_lowest;
 use super::sa_init::log_keys;
-use super::state::{DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
+use super::state::{AgreedIke, AnsweredIke, DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
 use crate::context::{Context, Effect};
 use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request, SharedSecret};
 use crate::keymat::{IkeKeys, SkeySeed};
@@ -32,15 +32,6 @@ use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{KeyExchange, NotDone, Uncomputed};
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
-
-/// What a good response says.
-pub(super) struct Answered {
-    pub suite: IkeSuite,
-    pub spi: u64,
-    pub nonce: Vec<u8>,
-    /// N(ADDITIONAL_KEY_EXCHANGE), with which the first additional key exchange is to come.
-    pub link: Option<Vec<u8>>,
-}
 
 /// The peer's rekeying, as far as it has been agreed on.
 struct OfferedIke {
@@ -59,7 +50,7 @@ enum Rekeying {
     /// The request needs a key pair.
     NeedsKeyPair(Box<RekeyIke>),
     /// The response is here.
-    NeedsSharedSecret(Box<RekeyIke>, Answered),
+    NeedsSharedSecret(Box<RekeyIke>, AnsweredIke),
 }
 
 impl Exchange for Rekeying {
@@ -235,7 +226,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
             let link = find_notify(payloads, NotifyType::ADDITIONAL_KEY_EXCHANGE).map(|n| n.data.clone());
-            let answered = Answered { suite, spi, nonce: nonce.clone(), link };
+            let answered = AnsweredIke { suite, spi, nonce: nonce.clone(), link };
             cx.wait_for(
                 sa,
                 Request::Agree { ke: suite.ke, private, peer_public },
@@ -250,7 +241,7 @@ fn have_shared(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     task: RekeyIke,
-    answered: Answered,
+    answered: AnsweredIke,
     shared: SharedSecret,
 ) {
     match shared {
@@ -267,7 +258,7 @@ pub(super) fn finish(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     task: RekeyIke,
-    answered: &Answered,
+    answered: &AnsweredIke,
     secrets: (&Secret, &[Secret]),
 ) {
     let spis = (task.spi, answered.spi);
@@ -474,7 +465,7 @@ fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, share
         Payload::Nonce(Nonce(o.nr.clone())),
         Payload::Ke(Ke { group: o.suite.ke, data: o.public }),
     ];
-    let agreed = Agreed { id, suite: o.suite, spis: (o.spi, spi), ni: o.ni, nr: o.nr, shared };
+    let agreed = AgreedIke { id, suite: o.suite, spis: (o.spi, spi), ni: o.ni, nr: o.nr, shared };
     if o.suite.additional.is_none() {
         return conclude(cx, sa, &agreed, &[], &payloads);
     }
@@ -482,21 +473,11 @@ fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, share
     cx.respond(sa, &payloads);
 }
 
-/// The peer's rekeying that is agreed on, and whose first secret is there.
-pub(crate) struct Agreed {
-    pub id: IkeId,
-    pub suite: IkeSuite,
-    pub spis: (u64, u64),
-    pub ni: Vec<u8>,
-    pub nr: Vec<u8>,
-    pub shared: Secret,
-}
-
 /// All secrets are there: makes the successor, and responds.
 pub(super) fn conclude(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
-    o: &Agreed,
+    o: &AgreedIke,
     more: &[Secret],
     payloads: &[Payload],
 ) {

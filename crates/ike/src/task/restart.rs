@@ -100,8 +100,8 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
     }
 }
 
-/// IKE_AUTH or IKE_INTERMEDIATE has been sent. Where another response had come by then, the peer has less time than
-/// usual to answer: the first response may be the forged one.
+/// IKE_AUTH or IKE_INTERMEDIATE has been sent. Where another response had come by then, the peer
+/// has less time than usual to answer: the first response may be the forged one.
 pub(super) fn hurry_auth(cx: &mut Context<'_>, sa: &IkeSa) {
     let contested = sa.init().is_some_and(|init| init.contested);
     let timer = Timer::Retransmit(sa.id());

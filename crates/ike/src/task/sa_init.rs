@@ -262,7 +262,8 @@ fn read_answer<'a>(
     };
     // Of several requests with different methods, any may be the one that is answered.
     let expected = suite.ke == init.ke || init.earlier.iter().any(|e| e.ke == suite.ke);
-    // Additional key exchanges take place in IKE_INTERMEDIATE, and that only where both announce it.
+    // Additional key exchanges take place in IKE_INTERMEDIATE, and that only where both announce
+    // it.
     let possible = suite.additional.is_none()
         || find_notify(payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
     if !acceptable(header, &suite, ke, nonce) || !expected || !possible {

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use ironswan_wire::iana::{KeId, ProtocolId};
-use ironswan_wire::proposal::Proposal;
+use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
-use super::follow_up::FollowUp;
 use crate::event::{ChildId, IkeId, Ticket};
 use ironswan_keying::ChildConfig;
 
@@ -162,6 +161,69 @@ impl RekeyIke {
             proposals: Vec::new(),
             collision: None,
         }
+    }
+}
+
+/// What a good response to our rekeying of the IKE_SA says.
+pub(crate) struct AnsweredIke {
+    pub suite: IkeSuite,
+    pub spi: u64,
+    pub nonce: Vec<u8>,
+    /// N(ADDITIONAL_KEY_EXCHANGE), with which the first additional key exchange is to come.
+    pub link: Option<Vec<u8>>,
+}
+
+/// Our rekeying after its CREATE_CHILD_SA.
+pub(crate) struct FollowUp {
+    pub task: Box<RekeyIke>,
+    pub answered: AnsweredIke,
+    /// Secret of CREATE_CHILD_SA.
+    pub shared: Secret,
+    /// Secrets of the exchanges that are done.
+    pub more: Vec<Secret>,
+    /// Our private key for the exchange in flight.
+    pub private: Secret,
+}
+
+impl FollowUp {
+    /// The rekeying.
+    pub(crate) fn into_task(self) -> Box<RekeyIke> {
+        self.task
+    }
+
+    /// The method of the next exchange.
+    pub(super) fn method(&self) -> Option<KeId> {
+        self.answered.suite.additional.after(self.more.len())
+    }
+}
+
+/// The peer's rekeying that is agreed on, and whose first secret is there.
+pub(crate) struct AgreedIke {
+    pub id: IkeId,
+    pub suite: IkeSuite,
+    pub spis: (u64, u64),
+    pub ni: Vec<u8>,
+    pub nr: Vec<u8>,
+    pub shared: Secret,
+}
+
+/// The peer's rekeying that waits for additional key exchanges. The SPI of the successor is
+/// reserved.
+pub(crate) struct Awaited {
+    pub agreed: AgreedIke,
+    pub more: Vec<Secret>,
+    pub link: Vec<u8>,
+}
+
+impl Awaited {
+    /// The SPI of ours that is reserved.
+    pub(crate) fn spi(&self) -> u64 {
+        self.agreed.spis.1
+    }
+
+    /// The method of the next exchange.
+    pub(super) fn method(&self) -> Option<KeId> {
+        self.agreed.suite.additional.after(self.more.len())
     }
 }
 
