@@ -358,9 +358,9 @@ fn rekeying(seed: u64) -> (World, Forger, Vec<u8>) {
     }));
     w.rekey_ike(0);
     w.run(S);
-    let answers =
+    let mut answers =
         w.net.log.iter().filter(|(s, _)| s.node == 1 && s.exchange == ExchangeType::CREATE_CHILD_SA);
-    let (_, p) = answers.last().unwrap();
+    let (_, p) = answers.next_back().unwrap();
     let (_, payloads) = f.open(&p.payload).unwrap();
     let link = find_notify(&payloads, NotifyType::ADDITIONAL_KEY_EXCHANGE).unwrap().data.clone();
     assert!(!link.is_empty());

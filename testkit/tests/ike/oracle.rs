@@ -127,8 +127,8 @@ fn auth_covers_what_the_oracle_says_whole_and_in_fragments() {
             KeyLog::Child { .. } => unreachable!(),
         };
         let mut messages = Vec::new();
-        for step in 0..ADD.len() {
-            let f = Forger::with(logs[step]).unwrap();
+        for (step, log) in logs.iter().enumerate().take(ADD.len()) {
+            let f = Forger::with(log).unwrap();
             for response in [false, true] {
                 let mid = u32::try_from(step).unwrap() + 1;
                 let parts: Vec<_> = sent(&w, ExchangeType::IKE_INTERMEDIATE, response)
