@@ -5,7 +5,7 @@
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## the programs: target/release/ironswan, and ironswan-lab beside it; SYMBOLS=1: debug information, too
+build: ## the programs: target/release/ironswan, with ironswan-lab and ironswan-pki beside it; SYMBOLS=1: debug information, too
 	@scripts/setup build
 	@scripts/build
 

@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gateway", &["wire", "crypto", "ipsec", "keying", "ike", "io", "config"]),
     ("lab", &["wire", "io", "crypto", "ipsec", "keying", "ike"]),
     ("cli", &["config", "gateway", "wire"]),
+    ("pki-tool", &["config", "crypto", "pki", "wire"]),
 ];
 
 /// Crates without I/O: their rules are stricter.

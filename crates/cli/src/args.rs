@@ -49,12 +49,13 @@ pub(crate) enum Command {
         also a warning), 2 when nothing could be read. Algorithms that RFC 8221 and RFC 8247 say SHOULD NOT or MUST NOT of are warned about."
     )]
     Check(Check),
-    /// Makes keys
+    /// Keys, certificates, requests and revocation lists: makes, shows and verifies them
     #[command(
-        after_help = "Example:\n  ironswan pki --psk\n\nPrints 32 random bytes as 0s and base64, for `secret =` in swanctl.conf \
-        and in ipsec.secrets. Write the same one on both gateways."
+        disable_help_flag = true,
+        after_help = "Examples:\n  ironswan pki psk\n  ironswan pki gen --out gw.key\n  ironswan pki print gw.crt\n\n`ironswan pki --help` \
+        lists the commands. They are those of the program ironswan-pki, beside this one or on PATH."
     )]
-    Pki(Pki),
+    Pki(Passed),
     /// Shows, or removes, what keeps protected traffic from leaving or entering in clear, with a
     /// daemon or without (root)
     #[command(
@@ -65,14 +66,14 @@ pub(crate) enum Command {
     /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a
     /// minute (root)
     #[command(disable_help_flag = true, after_help = "Example:\n  ironswan demo")]
-    Demo(Laboratory),
+    Demo(Passed),
     /// Experiments of the laboratory (root)
     #[command(
         disable_help_flag = true,
         after_help = "Example:\n  ironswan lab line --quick\n\n`ironswan lab --help` lists the experiments. The laboratory is the \
         program ironswan-lab, beside this one or on PATH."
     )]
-    Lab(Laboratory),
+    Lab(Passed),
     /// Plans capacity: the needs of a link and the rates that this machine carries, from a model
     /// fitted to measurements on this machine
     #[command(
@@ -80,7 +81,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ironswan plan --calibrate\n  ironswan plan --link 1G --mix imix --tunnels 500\n\n\
         `ironswan plan --help` lists the options."
     )]
-    Plan(Laboratory),
+    Plan(Passed),
 }
 
 /// The socket on which a command finds the daemon.
@@ -103,16 +104,6 @@ pub(crate) struct Run {
     /// or unix:///run/ironswan.vici]
     #[arg(long, value_name = "URI")]
     pub(crate) vici: Vec<String>,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct Pki {
-    /// Prints a random pre-shared key
-    #[arg(long, required = true)]
-    pub(crate) psk: bool,
-    /// Prints one JSON document instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -205,10 +196,10 @@ pub(crate) struct Guard {
     pub(crate) json: bool,
 }
 
-/// Arguments of a command that `ironswan-lab` carries out.
+/// Arguments of a command that another program carries out.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Laboratory {
-    /// Arguments for ironswan-lab
+pub(crate) struct Passed {
+    /// Arguments for that program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub(crate) arguments: Vec<OsString>,
 }

@@ -16,8 +16,7 @@
 //! | `algs` | `list algs` |
 //! | `check` | `check` |
 //! | `guard` | `guard` |
-//! | `pki` | `pki` |
-//! | `laboratory` | `lab`, `demo` and `plan`: starts the program `ironswan-lab` |
+//! | `companion` | starts `ironswan-lab` (`lab`, `demo`, `plan`) and `ironswan-pki` (`pki`) |
 //! | `failure` | why a command did not do what it was asked |
 //! | `vici` | a client of VICI |
 //! | `text` | tables for people |
@@ -29,12 +28,11 @@ mod text;
 mod algs;
 mod args;
 mod check;
+mod companion;
 mod failure;
 mod guard;
 mod json;
-mod laboratory;
 mod operate;
-mod pki;
 mod plane;
 mod status;
 mod vici;
@@ -63,11 +61,11 @@ fn main() -> ExitCode {
             What::Algs => ("list algs", algs::algs(&a)),
         },
         Command::Check(a) => ("check", check::check(&a)),
-        Command::Pki(a) => ("pki", pki::pki(&a)),
+        Command::Pki(a) => ("pki", Err(companion::PKI.start(None, &a))),
         Command::Guard(a) => ("guard", guard::guard(&a)),
-        Command::Demo(a) => ("demo", Err(laboratory::start(Some("demo"), &a))),
-        Command::Lab(a) => ("lab", Err(laboratory::start(None, &a))),
-        Command::Plan(a) => ("plan", Err(laboratory::start(Some("plan"), &a))),
+        Command::Demo(a) => ("demo", Err(companion::LABORATORY.start(Some("demo"), &a))),
+        Command::Lab(a) => ("lab", Err(companion::LABORATORY.start(None, &a))),
+        Command::Plan(a) => ("plan", Err(companion::LABORATORY.start(Some("plan"), &a))),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

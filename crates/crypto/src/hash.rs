@@ -3,11 +3,19 @@
 //! Not here: HMAC, and the PRFs that are made of it ([`crate::prf`]).
 
 use crate::engine::aws_lc;
+use crate::engine::aws_lc_sys::rsa::Digest;
 
 /// SHA-1 (FIPS 180-4) of `bytes`. Only where it protects nothing: NAT detection (RFC 7296 section
 /// 2.23), and names of public keys.
 pub fn sha1(bytes: &[u8]) -> [u8; 20] {
     aws_lc::sha1(bytes)
+}
+
+/// SHA2-256 (FIPS 180-4) of `bytes`.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(aws_lc::hash(Digest::Sha256, bytes).as_ref());
+    out
 }
 
 #[cfg(test)]
@@ -27,5 +35,11 @@ mod tests {
         ] {
             assert_eq!(sha1(text.as_bytes())[..], hex(digest));
         }
+    }
+
+    #[test]
+    fn sha256_gives_the_answer_of_fips_180() {
+        let digest = hex("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(sha256(b"abc")[..], digest);
     }
 }

@@ -62,7 +62,7 @@ pub mod name_text;
 pub mod ocsp;
 mod oid;
 mod path;
-mod pem;
+pub mod pem;
 mod policies;
 pub mod revocation;
 pub mod rules;

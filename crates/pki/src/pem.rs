@@ -15,16 +15,20 @@ const MAX_BLOCKS: usize = 100;
 const BEGIN: &str = "-----BEGIN ";
 
 /// One block.
-pub(crate) struct Block {
+pub struct Block {
     /// Label, such as `CERTIFICATE`. Empty when the file is DER.
-    pub(crate) label: String,
+    pub label: String,
     /// Decoded bytes. They may be a key, so they are wiped.
-    pub(crate) der: Zeroizing<Vec<u8>>,
+    pub der: Zeroizing<Vec<u8>>,
 }
 
 /// The blocks of a file. A file without the beginning of a block is DER, and one block without a
 /// label.
-pub(crate) fn blocks(bytes: &[u8]) -> Result<Vec<Block>, FileFault> {
+///
+/// # Errors
+/// The file has too many blocks, or one without its end or with headers, or with other characters
+/// than those of base64.
+pub fn blocks(bytes: &[u8]) -> Result<Vec<Block>, FileFault> {
     let text = std::str::from_utf8(bytes).ok().filter(|text| text.contains(BEGIN));
     let Some(mut rest) = text else {
         return Ok(vec![Block { label: String::new(), der: Zeroizing::new(bytes.to_vec()) }]);

@@ -289,11 +289,7 @@ impl PublicKey {
 
     /// SHA2-256 of the whole `SubjectPublicKeyInfo`.
     pub fn fingerprint(&self) -> [u8; 32] {
-        let mut out = [0; 32];
-        out.copy_from_slice(
-            aws_lc::hash(crate::engine::aws_lc_sys::rsa::Digest::Sha256, &self.spki).as_ref(),
-        );
-        out
+        crate::hash::sha256(&self.spki)
     }
 
     /// The hashes that the owner of this key may sign over by RFC 7427, the best one first: those

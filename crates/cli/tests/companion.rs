@@ -1,5 +1,5 @@
-//! `ironswan lab`, `demo` and `plan` start the program `ironswan-lab`. Needs no root: a shell
-//! script stands for it.
+//! `ironswan lab`, `demo` and `plan` start the program `ironswan-lab`, and `pki` starts
+//! `ironswan-pki`. Needs no root: a shell script stands for them.
 
 mod common;
 
@@ -10,11 +10,15 @@ use std::process::{Command, Output};
 
 use common::{IRONSWAN, Scratch, stderr, stdout};
 
-/// Puts a laboratory into a folder that prints its name, the gateway to measure and its arguments.
+/// Puts both programs into a folder. They print their name, the gateway to measure and their
+/// arguments.
 fn install(folder: &Path, name: &str) {
-    let path = folder.join("ironswan-lab");
-    fs::write(&path, format!("#!/bin/sh\necho {name} \"$IRONSWAN\" \"$@\"\nexit 7\n")).expect("a script");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
+    for program in ["ironswan-lab", "ironswan-pki"] {
+        let path = folder.join(program);
+        fs::write(&path, format!("#!/bin/sh\necho {name} ${{0##*/}} \"$IRONSWAN\" \"$@\"\nexit 7\n"))
+            .expect("a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
+    }
 }
 
 /// Runs a copy of `ironswan` that is alone in a folder, with that folder's neighbour `path` as
@@ -31,29 +35,39 @@ fn run(scratch: &Scratch, arguments: &str) -> Output {
 }
 
 #[test]
-fn the_laboratory_is_found_beside_the_program_or_on_the_path_and_takes_over() {
+fn a_companion_is_found_beside_the_program_or_on_the_path_and_takes_over() {
     let scratch = Scratch::new();
     let absent = run(&scratch, "lab line");
     let said = stderr(&absent);
     assert_eq!((absent.status.code(), stdout(&absent)), (Some(2), String::new()), "{said}");
     assert!(said.starts_with("ironswan lab: error: the laboratory is the program ironswan-lab"), "{said}");
     assert!(said.contains("PATH") && said.contains("install") && said.lines().count() == 1, "{said}");
+    let said = stderr(&run(&scratch, "pki psk"));
+    assert!(said.contains("the program ironswan-pki, which is neither beside"), "{said}");
 
     let own = scratch.path().join("alone").join("ironswan");
     let own = own.to_str().expect("a plain path");
     let lines = [
-        ("lab line --quick --out x", "line --quick --out x"),
-        ("lab --help", "--help"),
-        ("lab flood -- --json", "flood -- --json"),
-        ("demo --encap no", "demo --encap no"),
-        ("demo --help", "demo --help"),
-        ("plan --links", "plan --links"),
+        ("lab line --quick --out x", "ironswan-lab", "line --quick --out x"),
+        ("lab --help", "ironswan-lab", "--help"),
+        ("lab flood -- --json", "ironswan-lab", "flood -- --json"),
+        ("demo --encap no", "ironswan-lab", "demo --encap no"),
+        ("demo --help", "ironswan-lab", "demo --help"),
+        ("plan --links", "ironswan-lab", "plan --links"),
+        ("pki --gen --type rsa", "ironswan-pki", "--gen --type rsa"),
+        ("pki --help", "ironswan-pki", "--help"),
+        ("pki print gw.crt --json", "ironswan-pki", "print gw.crt --json"),
     ];
     for name in ["on-the-path", "beside"] {
         install(&scratch.path().join(if name == "beside" { "alone" } else { "path" }), name);
-        for (typed, given) in lines {
+        for (typed, program, given) in lines {
             let done = run(&scratch, typed);
-            assert_eq!(stdout(&done).trim_end(), format!("{name} {own} {given}"), "{}", stderr(&done));
+            assert_eq!(
+                stdout(&done).trim_end(),
+                format!("{name} {program} {own} {given}"),
+                "{}",
+                stderr(&done)
+            );
             assert_eq!(done.status.code(), Some(7), "its exit status is ours");
         }
     }
