@@ -28,7 +28,7 @@ pub(crate) fn joined(s: &Section, key: &str) -> String {
     items.iter().map(|i| String::from_utf8_lossy(i).into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519`, as swanctl prints it.
+/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as swanctl prints it.
 pub(crate) fn suite(s: &Section) -> String {
     let mut parts = Vec::new();
     if let Some(encr) = s.get_str("encr-alg") {
@@ -38,6 +38,8 @@ pub(crate) fn suite(s: &Section) -> String {
         });
     }
     parts.extend(["integ-alg", "prf-alg", "dh-group"].iter().filter_map(|k| s.get_str(k)).map(str::to_owned));
+    let additional = (1..=7).filter_map(|n| Some(format!("KE{n}_{}", s.get_str(&format!("ake{n}"))?)));
+    parts.extend(additional);
     parts.join("/")
 }
 

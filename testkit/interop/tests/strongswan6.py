@@ -4,10 +4,11 @@
 usage: testkit/interop/run strongswan6[.TEST]
 INTEROP_REFERENCE=1 puts strongSwan 5 in IronSwan's place: what fails then is the test's fault.
 """
+import itertools
 import time
 
 from gateway import Ours, tunnel
-from lab import check, main, need
+from lab import check, main, need, until
 from peers import Charon6
 from traffic import Numbered, check_no_loss, ping
 
@@ -41,5 +42,54 @@ def rekeys_both_ways(lab, full):
         check(not us.sas() and not them.sas(), f'{initiator.kind} deleted it: both ends are clean')
 
 
+def methods(sa):
+    """The key exchange methods of an IKE_SA or CHILD_SA, as strongSwan 6 names them in VICI."""
+    return [sa[key] for key in ('dh-group', *(f'ake{n}' for n in range(1, 8))) if key in sa]
+
+
+def lives(lab, us, them, wanted):
+    """Each side initiates, then each side rekeys the IKE_SA and the CHILD_SA; the IKE_SA has these methods all the time, at both ends."""
+    for initiator in (us, them):
+        initiator.initiate()
+        ping(lab)
+        for gateway, what in itertools.product((us, them), ('ike', 'child')):
+            gateway.rekey(what)
+            ping(lab)
+            for end in (us, them):
+                check(methods(end.established()[0]) == wanted,
+                      f'{initiator.kind} initiated, {gateway.kind} rekeyed ({what}): {end.kind} has {"/".join(wanted)}')
+        initiator.swanctl('--terminate', '--ike', 'net')
+        until('both are empty', lambda: not us.sas() and not them.sas())
+
+
+def ml_kem(lab, full):
+    """ML-KEM-768 behind X25519 (RFC 9370), at set-up and in the rekeyings of both sides."""
+    us, them = pair(lab, ike='aes256gcm16-prfsha384-x25519-ke1_mlkem768')
+    lives(lab, us, them, ['CURVE_25519', 'ML_KEM_768'])
+
+
+def seven_exchanges(lab, full):
+    """All that RFC 9370 has room for, with each kind of method."""
+    more = ('mlkem512', 'ecp384', 'mlkem768', 'modp3072', 'mlkem1024', 'ecp521', 'ecp256')
+    us, them = pair(lab, ike='aes256-sha512-x25519-' + '-'.join(f'ke{n}_{m}' for n, m in enumerate(more, 1)))
+    lives(lab, us, them, ['CURVE_25519', 'ML_KEM_512', 'ECP_384', 'ML_KEM_768', 'MODP_3072', 'ML_KEM_1024', 'ECP_521', 'ECP_256'])
+
+
+def our_default_takes_ml_kem(lab, full):
+    """Our `default` against a peer that names ML-KEM, and one that does not."""
+    need('ip', 'ping')
+    lab.line()
+    us = Ours(lab, 'g1').start(tunnel('g1', ike='default'))
+    them = Charon6(lab, 'g2').start(tunnel('g2', ike='aes256-sha256-ecp256-ke1_mlkem768'))
+    lives(lab, us, them, ['ECP_256', 'ML_KEM_768'])
+    them.load(tunnel('g2', ike='default'))
+    for initiator in (us, them):
+        initiator.initiate()
+        check(methods(us.established()[0]) == methods(them.established()[0]),
+              f'default at both ends, {initiator.kind} initiated: {"/".join(methods(us.established()[0]))}')
+        initiator.swanctl('--terminate', '--ike', 'net')
+        until('both are empty', lambda: not us.sas() and not them.sas())
+
+
 if __name__ == '__main__':
-    main({f.__name__: f for f in (rekeys_both_ways,)}, 'strongswan6')
+    main({f.__name__: f for f in (rekeys_both_ways, ml_kem, seven_exchanges, our_default_takes_ml_kem)}, 'strongswan6')

@@ -88,6 +88,9 @@ pub(super) fn ike(sa: &IkeSaInfo) -> Section {
             s.put("integ-alg", integ.to_string());
         }
         s.put("prf-alg", suite.prf.to_string()).put("dh-group", suite.ke.to_string());
+        for (n, method) in suite.additional.iter() {
+            s.put(format!("ake{n}"), method.to_string());
+        }
     }
     if matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
         if let Some(age) = sa.established {
