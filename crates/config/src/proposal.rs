@@ -16,10 +16,14 @@ use super::algorithms::{PQ, Token, USE_KE, WORDS, additional, carries, in_protoc
 use super::diag::nearest;
 use super::value::{Wrong, show};
 
-/// IKE's `default`: AEADs first, then AES-CBC with HMAC-SHA2 for peers without them.
+/// IKE's `default`: with ML-KEM-768 before without, for peers that have additional key exchanges
+/// (RFC 9370). A peer without them refuses a whole proposal that names one, so the others are
+/// proposals of their own. In each half AEADs come first, then AES-CBC with HMAC-SHA2.
 const IKE_DEFAULT: &[&str] = &[
-    "aes128gcm16-aes256gcm16-chacha20poly1305-prfsha256-prfsha384-prfsha512-curve25519-ecp256-ecp384-modp3072-modp2048",
-    "aes128-aes256-sha256-sha384-sha512-prfsha256-prfsha384-prfsha512-curve25519-ecp256-ecp384-modp3072-modp2048",
+    "aes128gcm16-aes256gcm16-chacha20poly1305-prfsha256-prfsha384-prfsha512-x25519-ecp256-ecp384-ke1_mlkem768",
+    "aes128-aes256-sha256-sha384-sha512-prfsha256-prfsha384-prfsha512-x25519-ecp256-ecp384-ke1_mlkem768",
+    "aes128gcm16-aes256gcm16-chacha20poly1305-prfsha256-prfsha384-prfsha512-x25519-ecp256-ecp384-modp3072-modp2048",
+    "aes128-aes256-sha256-sha384-sha512-prfsha256-prfsha384-prfsha512-x25519-ecp256-ecp384-modp3072-modp2048",
 ];
 
 /// ESP's `default`. Extended sequence numbers are preferred: at 10 Gb/s of small packets 32 bits

@@ -54,7 +54,7 @@ fn strings_become_what_charon_logs() {
 
 #[test]
 fn the_defaults_are_complete_numbered_and_without_anything_that_is_advised_against() {
-    for (p, n) in [(ProtocolId::IKE, 2), (ProtocolId::ESP, 2), (ProtocolId::AH, 1)] {
+    for (p, n) in [(ProtocolId::IKE, 4), (ProtocolId::ESP, 2), (ProtocolId::AH, 1)] {
         let d = default_list(p);
         assert_eq!(d.iter().map(|p| usize::from(p.number)).collect::<Vec<_>>(), (1..=n).collect::<Vec<_>>());
         assert!(advice(&d).is_empty() && d.iter().all(|d| d.protocol == p));
@@ -64,6 +64,28 @@ fn the_defaults_are_complete_numbered_and_without_anything_that_is_advised_again
         both.iter().map(|p| (p.number, p.protocol)).collect::<Vec<_>>(),
         [(1, ProtocolId::ESP), (2, ProtocolId::ESP), (3, ProtocolId::AH)]
     );
+}
+
+#[test]
+fn the_default_of_the_ike_sa_has_ml_kem_first_and_every_peer_of_before_finds_its_proposal() {
+    let all = default_list(ProtocolId::IKE);
+    let ml_kem = Transform::AddKe(1, KeId::ML_KEM_768);
+    assert_eq!(
+        all.iter().map(|p| p.transforms.contains(&ml_kem)).collect::<Vec<_>>(),
+        [true, true, false, false]
+    );
+    for (with, without) in all[..2].iter().zip(&all[2..]) {
+        let of_both = |p: &Proposal| -> Vec<Transform> {
+            p.transforms
+                .iter()
+                .filter(|t| !matches!(t, Transform::Ke(_) | Transform::AddKe(..)))
+                .copied()
+                .collect()
+        };
+        assert_eq!(of_both(with), of_both(without));
+        assert_eq!(with.of_type(TransformType::KE).next(), Some(&Transform::Ke(KeId::CURVE_25519)));
+        assert!(with.of_type(TransformType::KE).all(|t| without.transforms.contains(t)));
+    }
 }
 
 #[test]

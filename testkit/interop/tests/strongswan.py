@@ -453,13 +453,29 @@ def additional_exchanges_are_passed_over(lab, full):
     refused(us, us, 'NO_PROPOSAL_CHOSEN')
 
 
+def defaults_agree_on_what_charon_has(lab, full):
+    """`default` at both ends: ours begins with ML-KEM, of which charon 5.9 knows nothing; in both roles the tunnel comes up and is rekeyed."""
+    us, them = pair(lab, ike='default', esp='default')
+    for first in (us, them):
+        first.initiate()
+        ping(lab)
+        for gateway in (us, them):
+            gateway.rekey('ike')
+            gateway.rekey('child')
+        ping(lab)
+        check(us.established()[0]['dh-group'] == 'CURVE_25519', f'{first.kind} initiated: X25519')
+        check(not re.search(r'INVALID_KE|requested', us.log()), 'and nobody was sent back for another method')
+        first.swanctl('--terminate', '--ike', 'net')
+        until('both are empty', lambda: not us.sas() and not them.sas())
+
+
 TESTS = {f.__name__: f for f in (
     rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
     deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
     refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
     raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,
     raw_key_is_exchanged_while_the_tunnel_is_up, wrong_raw_key_is_refused, fragments_both_ways,
-    additional_exchanges_are_passed_over)}
+    additional_exchanges_are_passed_over, defaults_agree_on_what_charon_has)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')

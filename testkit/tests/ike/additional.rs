@@ -7,10 +7,10 @@ use std::time::Duration;
 use ironswan_ike::event::KeyLog;
 use ironswan_keying::Limits;
 use ironswan_testkit::{Forger, Verdict, World, config};
-use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, TransformType};
 use ironswan_wire::ike::payload::{Ke, find_notify};
 use ironswan_wire::ike::{Message, Payload};
-use ironswan_wire::proposal::Proposal;
+use ironswan_wire::proposal::{Proposal, Transform};
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -278,6 +278,72 @@ fn a_ciphertext_for_another_key_authenticates_nobody() {
     w.net.rules.clear();
     assert!(w.up(0).is_empty() && w.up(1).is_empty());
     w.assert_empty();
+}
+
+/// `proposals = default` of the configuration.
+fn defaults() -> Vec<Proposal> {
+    let text = "connections {\n net {\n local {\n auth = psk\n}\n remote {\n auth = psk\n}\n }\n}\n";
+    let mut diags = ironswan_config::diag::Diagnostics::default();
+    let root = ironswan_config::parse_text("swanctl.conf", text.as_bytes(), &mut diags);
+    let config = ironswan_config::Config::from_tree(&root, &mut diags);
+    let conn = config.connections.first();
+    conn.unwrap_or_else(|| panic!("{:?}", diags.iter().map(ToString::to_string).collect::<Vec<_>>()))
+        .proposals
+        .clone()
+}
+
+#[test]
+fn the_defaults_agree_on_ml_kem_with_each_other_and_on_less_with_a_peer_without_it() {
+    let mut w = World::pair(90, |c| c.iter_mut().for_each(|c| c.proposals = defaults()));
+    w.establish(0).unwrap();
+    w.assert_one();
+    assert!(suite(&w).ends_with("/CURVE_25519/KE1_ML_KEM_768"), "{}", suite(&w));
+    // A peer of before, in both roles.
+    for initiator in 0..2 {
+        let mut w = World::pair(91, |c| {
+            (c[0].proposals, c[1].proposals) = (defaults(), defaults().split_off(2));
+        });
+        w.establish(initiator).unwrap();
+        w.assert_one();
+        assert!(suite(&w).ends_with("/CURVE_25519"), "{}", suite(&w));
+    }
+}
+
+#[test]
+fn ike_sa_init_of_the_defaults_fits_into_1280_bytes_and_is_never_answered_with_more() {
+    // 40 bytes of IPv6, 8 of UDP; with cookies, and sent back to the longest of our methods.
+    for (theirs, threshold) in [(vec![], 30), (vec![KeId::MODP_3072], 30), (vec![KeId::MODP_3072], 0)] {
+        let limits = Limits { cookie_threshold: threshold, ..Limits::default() };
+        let mut w = World::pair_at(92, a().ip(), b().ip(), limits, |c| {
+            c[0].proposals = defaults();
+            c[1].proposals = defaults();
+            for p in c[1].proposals.iter_mut().filter(|_| !theirs.is_empty()) {
+                p.transforms.retain(|t| match t {
+                    Transform::Ke(id) => theirs.contains(id),
+                    Transform::AddKe(..) => false,
+                    _ => true,
+                });
+            }
+            c[1].proposals.retain(|p| p.of_type(TransformType::KE).next().is_some());
+        });
+        w.establish(0).unwrap();
+        let of_init = |s: &&(ironswan_testkit::Seen, ironswan_testkit::Packet)| {
+            s.0.exchange == ExchangeType::IKE_SA_INIT
+        };
+        let (mut asked, mut with_cookie) = (0, 0);
+        for (s, p) in w.net.log.iter().filter(of_init) {
+            assert!(p.payload.len() + 48 <= 1_280, "{} bytes", p.payload.len());
+            let payloads = Message::parse(&p.payload).unwrap().payloads;
+            match s.response {
+                false => {
+                    asked = p.payload.len();
+                    with_cookie += usize::from(find_notify(&payloads, NotifyType::COOKIE).is_some());
+                }
+                true => assert!(p.payload.len() <= asked, "{} bytes for {asked}", p.payload.len()),
+            }
+        }
+        assert_eq!(with_cookie > 0, threshold == 0);
+    }
 }
 
 /// A life with rekeyings of the IKE_SA from both sides.

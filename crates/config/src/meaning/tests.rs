@@ -59,7 +59,7 @@ fn defaults_are_swanctl_s_and_the_replay_window_is_ours() {
     assert_eq!((n.rekey_time.as_secs(), n.life_time.as_secs(), n.rand_time.as_secs()), (3_600, 3_960, 360));
     assert_eq!((n.replay_window, n.kind, n.start_action), (4_096, ChildKind::Protect, ChildAction::None));
     assert_eq!(n.local_ts, [TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: 65_535 }]);
-    assert_eq!((c.proposals.len(), n.proposals.len()), (2, 2));
+    assert_eq!((c.proposals.len(), n.proposals.len()), (4, 2));
 }
 
 #[test]
