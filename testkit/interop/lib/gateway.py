@@ -177,12 +177,14 @@ charon-systemd {{
         return self
 
 
-def program():
-    """The ironswan binary under test: $IRONSWAN, else the release build."""
+def program(name='ironswan'):
+    """The ironswan binary under test: $IRONSWAN, else the release build. Other programs of ours stand beside it."""
     path = os.environ.get('IRONSWAN') or os.path.join(
         os.environ.get('CARGO_TARGET_DIR') or os.path.join(REPO, 'target'), 'release', 'ironswan')
+    if name != 'ironswan':
+        path = os.path.join(os.path.dirname(path), name)
     if not os.access(path, os.X_OK):
-        raise Failed(f'no program at {path}: run `cargo build --release`, or set IRONSWAN')
+        raise Failed(f'no program at {path}: run `cargo build --release`, or build it beside $IRONSWAN')
     return path
 
 

@@ -44,7 +44,8 @@ class Terminal:
         self.lab, self.box, self.said = lab, box, ''
         home = lab.path(f'{box}-home')
         os.makedirs(os.path.join(home, 'target/release'))
-        os.symlink(program(), os.path.join(home, 'target/release/ironswan'))
+        for name in ('ironswan', 'ironswan-pki'):
+            os.symlink(program(name), os.path.join(home, 'target/release', name))
         os.symlink(os.path.join(REPO, 'packaging'), os.path.join(home, 'packaging'))
         lab.write(f'{box}-home/bin/systemctl', SYSTEMCTL, 0o755)
         mounts = ['mount -t tmpfs tmpfs /run', f'cd {home}', f'export PATH={home}/bin:/usr/sbin:$PATH', 'mkdir layers',
