@@ -11,7 +11,7 @@ import sys
 import time
 
 from gateway import Charon, IronSwan, program
-from guest import Guest, plug
+from guest import StrongSwanGuest, plug
 from lab import Failed, call, check, main, until
 from wan import (HOST, Rest, Stream, Watch, conf, connection, inner, internet, net, pair_at_rest, pings, site,
                  uplink, v6_of)
@@ -174,7 +174,7 @@ def exact_with_a_linux_kernel(lab, full):
     """The kernel of a guest takes and sends packets of exactly the route's MTU, in UDP and raw."""
     internet_without_g2(lab)
     watch = Watch(lab, 'r', 'u1', 'g2')
-    guest = Guest(lab, end_conf('g2'), 'g2', f"{OUTER['g2'][0]}/24,{OUTER['g2'][1]}/64", gateway=('192.0.2.254',))
+    guest = StrongSwanGuest(lab, end_conf('g2'), 'g2', f"{OUTER['g2'][0]}/24,{OUTER['g2'][1]}/64", gateway=('192.0.2.254',))
     guest.do(f"ip -6 route add default via {v6_of('192.0.2')}::fe")
     us = IronSwan(lab, 'g1').start(end_conf('g1'))
     cases = [('aes128gcm16', True, False, False), ('aes128gcm16', False, False, False), ('aes128-sha256', False, True, True),

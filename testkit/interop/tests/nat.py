@@ -11,7 +11,7 @@ import sys
 import time
 
 from gateway import Charon, IronSwan
-from guest import Guest, plug, with_guest
+from guest import StrongSwanGuest, plug, with_guest
 from lab import HERE, Failed, check, main, need, say
 from wan import (Flow, Rest, Watch, answered, check_flow, conf, connection, drops, flows_again, inner, installed, internet,
                  mappings, nat, pair_at_rest, pings, remap, site, uplink)
@@ -241,7 +241,7 @@ def mapping_moves_before_a_linux_kernel(lab, full):
     uplink(lab, 'n1', 'out', 'r', 'u1', '203.0.113')
     nat(lab, 'n1', 'out')
     watch = Watch(lab, 'r', 'u1', 'g2')
-    guest = Guest(lab, responder_conf('g1'), 'g2', f'{G2}/24', ('10.2.0.1/24',), ('192.0.2.254',))
+    guest = StrongSwanGuest(lab, responder_conf('g1'), 'g2', f'{G2}/24', ('10.2.0.1/24',), ('192.0.2.254',))
     us = IronSwan(lab, 'g1').start(initiator_conf('g1'))
     us.initiate()
     rest = Rest(lab, us)
@@ -263,7 +263,7 @@ def mapping_of_a_linux_kernel_moves(lab, full):
     watch = Watch(lab, 'r', 'u1', 'g2')
     plug(lab, 'g1', 'eth0')
     us = IronSwan(lab, 'g2').start(responder_conf('g1'))
-    guest = Guest(lab, initiator_conf('g1'), 'g1', '10.9.0.2/24', ('10.1.0.1/24',), ('10.9.0.254',))
+    guest = StrongSwanGuest(lab, initiator_conf('g1'), 'g1', '10.9.0.2/24', ('10.1.0.1/24',), ('10.9.0.254',))
     guest.swanctl('--initiate', '--child', 'net')
     rest = Rest(lab, us)
     ranges = port_ranges()

@@ -11,7 +11,7 @@ import sys
 import time
 
 from gateway import Charon, IronSwan
-from guest import Guest, plug, with_guest
+from guest import StrongSwanGuest, plug, with_guest
 from lab import HERE, check, main, take_seed, until
 from wan import (Flow, Rest, Watch, check_flow, conf, connection, inner, installed, internet, nat, pair_at_rest, pings, site,
                  uplink, v6_of)
@@ -353,7 +353,7 @@ class KernelScene(Scene):
         self.host = 1
         self.watch = Watch(lab, 'r', 'u1', 'u2', 'g2')
         them = conf(connection('net', 'g2', 'g1', conn='dpd_delay = 5s'))
-        self.guest = Guest(lab, them, 'g2', f'{G2}/24', ('10.2.0.1/24',), ('192.0.2.254',))
+        self.guest = StrongSwanGuest(lab, them, 'g2', f'{G2}/24', ('10.2.0.1/24',), ('192.0.2.254',))
         ours = conf(connection('net', 'g1', 'g2', '%any', G2, conn=CONN, child=CHILD))
         self.us = IronSwan(lab, 'g1').start(ours, settings=SETTINGS)
         self.spis = until('the tunnel', self.pair)

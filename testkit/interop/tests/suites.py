@@ -14,7 +14,7 @@ import sys
 import time
 
 from gateway import SECRET, IronSwan, program
-from guest import Guest, plug
+from guest import Guest, StrongSwanGuest, plug
 from lab import HERE, Failed, call, check, main, say, until
 from vici import ViciError
 
@@ -131,7 +131,7 @@ class Pair:
         lab.ip('g1', 'route', 'add', 'default', 'via', PEER[0])
         lab.ip('g1', '-6', 'route', 'add', 'default', 'via', PEER[1])
         plug(lab, 'g2', 'eth0')
-        self.guest = Guest(lab, guest_text(), gateway=(OUR[0], OUR[1]))
+        self.guest = StrongSwanGuest(lab, guest_text(), gateway=(OUR[0], OUR[1]))
         self.guest.do(f'setsid python3 {HERE}/echo.py serve >/run/share/echo.out 2>&1 & sleep 0.5')
         self.us = IronSwan(lab, 'g1')
         self.talker = lab.spawn('g1', sys.executable, os.path.join(HERE, 'echo.py'), 'talk', name='talk',
@@ -358,7 +358,7 @@ def checksums_behind_our_nat(lab, full):
     """Transport mode, IronSwan behind a NAT: the checksums that the kernel's packets bring are for the NAT's address."""
     nat_box(lab, 'g1', '192.0.2.1')
     lab.ip('g1', 'route', 'add', 'default', 'via', '10.5.0.1')
-    guest = Guest(lab, nat_text('192.0.2.2', '%any', 'g2.nat', 'g1.nat', True), addrs='192.0.2.2/24')
+    guest = StrongSwanGuest(lab, nat_text('192.0.2.2', '%any', 'g2.nat', 'g1.nat', True), addrs='192.0.2.2/24')
     guest.do(f'setsid python3 {HERE}/echo.py serve >/run/share/echo.out 2>&1 & sleep 0.5')
     us = IronSwan(lab, 'g1').start(nat_text('10.5.0.2', '192.0.2.2', 'g1.nat', 'g2.nat', False))
     nat_case(lab, us, guest, us.initiate, 'g1', '192.0.2.2', '10.5.0.2')
@@ -367,7 +367,7 @@ def checksums_behind_our_nat(lab, full):
 def checksums_behind_the_nat_of_a_kernel(lab, full):
     """Transport mode, the kernel behind a NAT: its packets' checksums are for the address it has there."""
     nat_box(lab, 'g2', '192.0.2.254')
-    guest = Guest(lab, nat_text('10.5.0.2', '192.0.2.1', 'g2.nat', 'g1.nat', False), addrs='10.5.0.2/24', gateway=('10.5.0.1',))
+    guest = StrongSwanGuest(lab, nat_text('10.5.0.2', '192.0.2.1', 'g2.nat', 'g1.nat', False), addrs='10.5.0.2/24', gateway=('10.5.0.1',))
     us = IronSwan(lab, 'g1').start(nat_text('192.0.2.1', '%any', 'g1.nat', 'g2.nat', False))
     lab.spawn('g1', sys.executable, os.path.join(HERE, 'echo.py'), 'serve', name='echo')
     time.sleep(0.5)
