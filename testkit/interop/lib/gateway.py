@@ -103,6 +103,9 @@ class Gateway:
     def initiate(self, child='net', timeout=40):
         return self.swanctl('--initiate', '--child', child, '--timeout', timeout, timeout=timeout + 10)
 
+    def terminate(self, conn='net'):
+        return self.swanctl('--terminate', '--ike', conn)
+
     def answers(self):
         try:
             with self.vici(2) as v:
@@ -128,6 +131,10 @@ class Gateway:
         """(in, out) SPIs of the installed CHILD_SAs."""
         return {(c['spi-in'], c['spi-out']) for sa in self.sas() for c in sa.get('child-sas', {}).values()
                 if c['state'] == 'INSTALLED'}
+
+    def esp_spis(self):
+        """The SPIs of the installed CHILD_SAs, of both directions."""
+        return {spi for pair in self.child_spis() for spi in pair}
 
     def rekey(self, what, timeout=20):
         """Rekeys the child or the IKE_SA `net`, from this side, and waits until only the new one is up on this side."""

@@ -1,0 +1,35 @@
+"""One life of a tunnel between IronSwan in g1 and a peer in g2: up, traffic, rekeyings of both kinds from both sides, down.
+
+A peer has initiate(), rekey('child' or 'ike'), terminate() and esp_spis(); traffic goes between the host a and `peer.inner`.
+"""
+from lab import until
+
+
+def rekeyed(us, peer, who, what):
+    """One side rekeys the CHILD_SA or the IKE_SA; both ends then have the new one, and it alone."""
+    spis = us.ike_spis if what == 'ike' else us.child_spis
+    old = spis()
+    who.rekey(what)
+    until(f'we see the {what} rekeyed by {who.kind} (was {old})', lambda: len(now := spis()) == 1 and not now & old, 20)
+    agree(us, peer)
+
+
+def agree(us, peer):
+    """Waits until both ends have one CHILD_SA, with the same SPIs."""
+    until('both ends have the same CHILD_SA', lambda: len(ours := us.child_spis()) == 1 and set(*ours) == peer.esp_spis(), 20)
+
+
+def live(us, peer, initiator, traffic, rekeyings):
+    """A whole life. `traffic(change)` carries packets both ways while `change()` runs; its report is returned."""
+    initiator.initiate()
+    until('the IKE_SA is up', lambda: len(us.established()) == 1, 20)
+    agree(us, peer)
+
+    def change():
+        for who, what in rekeyings(us, peer):
+            rekeyed(us, peer, who, what)
+
+    report = traffic(change)
+    initiator.terminate()
+    until('both ends are clean', lambda: not us.sas() and not peer.esp_spis(), 20)
+    return report
