@@ -12,6 +12,7 @@ use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use crate::keys::PublicKey;
+use crate::signatures::Signatures;
 
 /// Where one end of a connection may be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -191,7 +192,19 @@ pub enum Auth {
     #[default]
     Psk,
     /// Signatures by one of these keys. Ours may be empty: then our identity names the key.
-    Pubkey(Vec<PublicKey>),
+    Pubkey {
+        /// Public keys of this end.
+        keys: Vec<PublicKey>,
+        /// Signatures that are allowed.
+        rules: Signatures,
+    },
+}
+
+impl Auth {
+    /// Signatures by one of these keys, by any algorithm that needs not be named.
+    pub fn pubkey(keys: Vec<PublicKey>) -> Self {
+        Self::Pubkey { keys, rules: Signatures::default() }
+    }
 }
 
 /// One `connections.<name>`.

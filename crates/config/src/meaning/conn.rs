@@ -2,7 +2,7 @@
 
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::limits::KEYS_TRIED;
-use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey};
+use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey, key_identity};
 use ironswan_wire::iana::{IdType, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -86,7 +86,7 @@ pub fn connection(
             r.written(&m::ROUND);
             let lack = Some(Configuration::NoPublicKey { ours: false });
             let auth = authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack, &mut of_keys);
-            if matches!(&auth, Auth::Pubkey(keys) if keys.len() > KEYS_TRIED) {
+            if matches!(&auth, Auth::Pubkey { keys, .. } if keys.len() > KEYS_TRIED) {
                 r.doubt(&m::PUBKEYS, Unwise::ManyKeys { tried: KEYS_TRIED });
             }
             let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
@@ -251,8 +251,13 @@ fn side<'a>(
 fn by_key(auth: &Auth) -> Option<Identity> {
     match auth {
         Auth::Psk => None,
-        Auth::Pubkey(keys) => keys.first().map(PublicKey::identity),
+        Auth::Pubkey { keys, .. } => keys.first().map(key_identity),
     }
+}
+
+/// A key that is shorter than `auth` requires.
+fn short(name: &str, key: &PublicKey) -> Configuration {
+    Configuration::ShortKey { file: name.to_owned(), kind: key.kind() }
 }
 
 /// The method of authentication of one side, with its public keys. `lack` is the fault of a side
@@ -270,9 +275,17 @@ fn authentication(
         r.error(pubkeys, Configuration::TooMany { max: MAX_PUBKEYS, of: "public keys", write: "" });
         return Auth::Psk;
     }
+    let method = if r.has(auth) { r.written(auth) } else { Some(auth.default()) };
+    let is_short = |key: &PublicKey| match &method {
+        Some(Method::Pubkey(rules)) => !rules.permits_key(key.kind()),
+        _ => false,
+    };
     let mut keys = Vec::new();
     for name in names {
-        match public.find(&name) {
+        match public
+            .find(&name)
+            .and_then(|key| if is_short(&key) { Err(short(&name, &key)) } else { Ok(key) })
+        {
             Ok(key) if keys.contains(&key) => {}
             Ok(key) => keys.push(key),
             Err(why) => {
@@ -281,13 +294,12 @@ fn authentication(
             }
         }
     }
-    let method = if r.has(auth) { r.written(auth) } else { Some(auth.default()) };
     match method {
-        Some(Method::Pubkey) => {
+        Some(Method::Pubkey(rules)) => {
             if let Some(lack) = lack.filter(|_| !r.has(pubkeys)) {
                 r.error(auth, lack);
             }
-            Auth::Pubkey(keys)
+            Auth::Pubkey { keys, rules }
         }
         Some(Method::Psk) if !keys.is_empty() => {
             r.note(pubkeys, Configuration::NoEffect { why: "auth = psk uses no public keys" });

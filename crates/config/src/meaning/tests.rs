@@ -193,7 +193,7 @@ fn a_public_key_or_another_method_must_be_written() {
     );
     let e = d.error_lines().join("\n");
     assert!(
-        e.contains("`eap-mschapv2` is not built yet")
+        e.contains("`eap-mschapv2` is no method that is built")
             && e.contains("remote.certs: a.pem")
             && e.contains("remote.cert1: cert"),
         "{e}"

@@ -225,7 +225,7 @@ impl Loaded {
         let new = Names {
             conns: config.connections.iter().map(|c| c.name.clone()).collect(),
             secrets: config.secrets.iter().map(|s| s.name.clone()).collect(),
-            private: config.private_keys.iter().map(|key| key.id).collect(),
+            private: config.private_keys.iter().map(|key| key.public().id()).collect(),
         };
         driver.loading(&config.connections);
         // One step to the driver, so that what steers packets sees the whole difference at once.

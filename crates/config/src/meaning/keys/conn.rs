@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ironswan_keying::diagnosis::{Configuration, ValueFault};
-use ironswan_keying::{AddrSpec, Childless, Fragmentation, Unique};
+use ironswan_keying::{AddrSpec, Childless, Fragmentation, Signatures, Unique};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -94,12 +94,12 @@ const ROUND: Key<u64> = text(
 );
 
 /// A method of authentication, without its keys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::meaning) enum Method {
     /// A pre-shared key.
     Psk,
-    /// Signatures.
-    Pubkey,
+    /// Signatures that obey these rules.
+    Pubkey(Signatures),
 }
 
 /// Files of public keys.
@@ -116,9 +116,9 @@ pub(in crate::meaning) mod local {
         LOCAL;
         ROUND: u64 = super::ROUND;
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
-            "how we prove who we are: `pubkey`, a signature of Ed25519 (RFC 7427, RFC 8420) with a [raw public key](#public-keys), also written `ike:ed25519`; or `psk`, a shared key of `secrets`. The two directions may differ");
+            "how we prove who we are: `psk`, a shared key of `secrets`; or `pubkey`, a signature with a [raw public key](#public-keys). Instead of `pubkey`, [rules](#signatures) may name keys and hashes. The two directions may differ");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends("the private key whose fingerprint is `id`"), files,
-            "files of our public keys, absolute or in the folder `pubkey`. We sign with the private key of the first of them that has one in `private` or `pkcs8`");
+            "files of our public keys, absolute or in the folder `pubkey`. We sign with the private key of the first of them that has one in `private`, `rsa`, `ecdsa` or `pkcs8`");
         ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address; with `pubkeys` the fingerprint of the first key"), own_identity,
             "our identity: a name (`gw.example`), `user@example`, an address, or `@#hex` for a key ID");
     }
@@ -143,7 +143,7 @@ pub(in crate::meaning) mod remote {
         REMOTE;
         ROUND: u64 = super::ROUND;
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
-            "how the peer proves who it is, written as ours");
+            "how the peer proves who it is, written as ours. It must obey these [rules](#signatures)");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends(""), files,
             "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them: of the one whose fingerprint is its identity, else of one of the first 8");
         ID: IdPattern = text("id", Kind::Identity, Depends("`%any`; with `pubkeys` the fingerprint of the first key"), pattern,
@@ -213,20 +213,16 @@ fn fragmentation(text: &str) -> Result<Fragmentation, Wrong> {
     word(text, &words)
 }
 
-/// strongSwan's words for signatures of Ed25519, whose hash is the identity.
+/// A shared key, or strongSwan's words for signatures.
 fn auth(text: &str) -> Result<Method, Wrong> {
-    let word = text.trim().to_ascii_lowercase();
-    if word == "psk" {
+    if text.trim().eq_ignore_ascii_case("psk") {
         return Ok(Method::Psk);
     }
-    match word.strip_suffix("-identity").unwrap_or(&word) {
-        "pubkey" | "ike:pubkey" | "ike:ed25519" => Ok(Method::Pubkey),
-        _ => {
-            let what = format!("`{}` is not built yet", show(text.trim()));
-            let write = "write auth = pubkey (signatures of Ed25519), or auth = psk";
-            Err(Configuration::NotBuilt { what, write })
-        }
-    }
+    Signatures::parse(text).map(Method::Pubkey).ok_or_else(|| {
+        let what = format!("`{}` is no method that is built", show(text.trim()));
+        let write = "write auth = pubkey, one of rsa, rsa/pss, ecdsa and ed25519 with least lengths and hashes (rsa-3072-sha512), or auth = psk";
+        Configuration::NotBuilt { what, write }
+    })
 }
 
 /// Our identity. `%any` is the outer address, as without the key.

@@ -127,13 +127,13 @@ fn unique(policy: Unique) -> &'static str {
 fn class(auth: &Auth) -> &'static str {
     match auth {
         Auth::Psk => "pre-shared key",
-        Auth::Pubkey(_) => "public key",
+        Auth::Pubkey { .. } => "public key",
     }
 }
 
 /// SHA-1 of each public key: `15:56:5d:...`.
 fn fingerprints(auth: &Auth) -> Value {
-    let keys = if let Auth::Pubkey(keys) = auth { keys.as_slice() } else { &[] };
+    let keys = if let Auth::Pubkey { keys, .. } = auth { keys.as_slice() } else { &[] };
     let text = |sha1: Fingerprint| sha1.map(|byte| format!("{byte:02x}")).join(":");
     keys.iter().map(|key| text(key.info())).collect::<Vec<_>>().into()
 }
