@@ -207,6 +207,23 @@ fn keys_of_every_kind_are_read_from_every_folder() {
 }
 
 #[test]
+fn sha_1_and_short_keys_of_rsa_are_warned_about_where_they_are_named() {
+    for (word, weak) in [
+        ("pubkey-sha1-identity", true),
+        ("rsa-1024-ed25519", true),
+        ("rsa-2048-ed25519", false),
+        ("pubkey-sha256-identity", false),
+    ] {
+        let dir = good();
+        dir.write("swanctl.conf", &CONF.replace("ike:ed25519", word));
+        let found = findings(&dir);
+        let says = "warning: connections.c.remote.auth: signatures over SHA-1 and by RSA below 2,048 bits";
+        let warned = found.iter().filter(|line| line.contains(says)).count();
+        assert_eq!((warned, found.len()), (usize::from(weak), usize::from(weak)), "{word}: {found:?}");
+    }
+}
+
+#[test]
 fn a_key_that_is_shorter_than_the_rules_is_named_and_taken_when_the_rules_say_so() {
     let key = PrivateKey::generate(KeyKind::Rsa(2048)).unwrap();
     for (word, fits) in

@@ -1,5 +1,6 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
+use ironswan_crypto::sign::Legacy;
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::limits::KEYS_TRIED;
 use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey, key_identity};
@@ -298,6 +299,9 @@ fn authentication(
         Some(Method::Pubkey(rules)) => {
             if let Some(lack) = lack.filter(|_| !r.has(pubkeys)) {
                 r.error(auth, lack);
+            }
+            if rules.legacy() != Legacy::default() {
+                r.doubt(auth, Unwise::WeakSignatures);
             }
             Auth::Pubkey { keys, rules }
         }

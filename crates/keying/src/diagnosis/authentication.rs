@@ -282,7 +282,7 @@ impl Authentication {
             ),
             Self::CannotSign { ours } => say(
                 format!("authentication of '{ours}' (myself) failed: our private key does not sign"),
-                "load the private key again",
+                "load the private key again; a short key of RSA needs a shorter hash in local.auth",
             ),
             Self::NotVerified { key, configured, ours, peer: Some(peer) } => say(
                 format!(
