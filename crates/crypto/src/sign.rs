@@ -23,7 +23,7 @@
 //! |---|---|
 //! | `der` | elements of DER, read strictly and written |
 //! | `ed25519` | Ed25519 by seed and point, and the files of its private keys |
-//! | `fault` | why a key or a signature is refused |
+//! | `fault` | why a key or a signature is refused, and limits of keys of RSA |
 //! | `private` | private keys, and the files that hold them |
 //! | `public` | public keys as `SubjectPublicKeyInfo` |
 //! | `scheme` | hashes and signature algorithms with their encodings |
@@ -37,7 +37,7 @@ mod scheme;
 #[cfg(test)]
 mod tests;
 
-pub use fault::{KeyFault, SignatureFault};
+pub use fault::{KeyFault, MAX_RSA_BITS, MIN_RSA_BITS, MIN_SHORT_RSA_BITS, SignatureFault};
 pub use private::PrivateKey;
-pub use public::{Curve, KeyKind, MAX_RSA_BITS, MIN_RSA_BITS, MIN_SHORT_RSA_BITS, PublicKey};
+pub use public::{Curve, KeyKind, PublicKey};
 pub use scheme::{Hash, Legacy, Scheme};

@@ -15,11 +15,8 @@ use ironswan_wire::secret::Secret;
 
 use super::der::{self, INTEGER, OCTET_STRING, SEQUENCE, element, only, unsigned, write};
 use super::ed25519;
-use super::fault::{KeyFault, SignatureFault};
-use super::public::{
-    Algorithm, Curve, KeyKind, MAX_RSA_BITS, MIN_RSA_BITS, PublicKey, allowed, check_rsa, fixed_to_der,
-    why_not,
-};
+use super::fault::{KeyFault, MAX_RSA_BITS, MIN_RSA_BITS, SignatureFault};
+use super::public::{Algorithm, Curve, KeyKind, PublicKey, allowed, check_rsa, fixed_to_der, why_not};
 use super::scheme::{Legacy, Scheme};
 use crate::engine::aws_lc;
 use crate::engine::aws_lc_sys::ecdsa::EcKey;

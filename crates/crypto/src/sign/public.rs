@@ -14,19 +14,12 @@ use ironswan_wire::iana::AuthMethod;
 
 use super::der::{self, SEQUENCE, bit_len, only, unsigned, whole_bits, write, write_unsigned};
 use super::ed25519::{self, ED25519_ALGORITHM};
-use super::fault::{KeyFault, SignatureFault};
+use super::fault::{KeyFault, MAX_RSA_BITS, MIN_RSA_BITS, MIN_SHORT_RSA_BITS, SignatureFault};
 use super::scheme::{Hash, Legacy, PSS_OID, Scheme};
 use crate::engine::aws_lc;
 use crate::engine::aws_lc_sys::ecdsa::{EcKey, Nist};
 use crate::engine::aws_lc_sys::rsa::RsaKey;
 
-/// The shortest modulus of RSA that is taken, in bits.
-pub const MIN_RSA_BITS: usize = 2048;
-/// The shortest modulus of RSA that is taken with [`Legacy::short_rsa`], in bits.
-pub const MIN_SHORT_RSA_BITS: usize = 1024;
-/// The longest modulus of RSA that is taken, in bits. With the longest exponent a verification
-/// takes about 2.5 ms.
-pub const MAX_RSA_BITS: usize = 16_384;
 /// The longest public exponent that is taken, in bits. The time of a verification grows with it.
 const MAX_EXPONENT_BITS: usize = 33;
 
