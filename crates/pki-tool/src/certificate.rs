@@ -158,7 +158,7 @@ fn make(content: &Content, owner: &Owner, issuer: Issuer, key: &PrivateKey) -> R
     Certificate::from_der(&der).map_err(|e| Failure::usage(format!("the certificate {e}: shorten its names")))
 }
 
-/// When a certificate is valid. Without an end on the command line it ends with its CA at the latest.
+/// When a certificate is valid. It ends with its CA at the latest, unless somebody wrote an end.
 fn validity(content: &Content, limit: Option<Time>) -> Result<Validity, Failure> {
     let from = match &content.not_before {
         Some(text) => dates::parse("--not-before", text)?,
