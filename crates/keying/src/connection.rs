@@ -245,9 +245,12 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// Rekey the IKE_SA after this; zero: never.
     pub rekey_time: Duration,
-    /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed.
+    /// Make the IKE_SA anew with IKE_AUTH after this; zero: never.
+    pub reauth_time: Duration,
+    /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed, and this long
+    /// after `reauth_time` if it has not been made anew.
     pub over_time: Duration,
-    /// Taken off `rekey_time`: a random part of this.
+    /// Taken off `rekey_time` and `reauth_time`: a random part of this.
     pub rand_time: Duration,
     /// Children.
     pub children: Vec<ChildConfig>,
@@ -310,6 +313,7 @@ impl Connection {
             keyingtries: other.keyingtries,
             unique: other.unique,
             rekey_time: other.rekey_time,
+            reauth_time: other.reauth_time,
             over_time: other.over_time,
             rand_time: other.rand_time,
             children: Vec::new(),

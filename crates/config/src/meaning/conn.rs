@@ -1,5 +1,7 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
+use std::time::Duration;
+
 use ironswan_crypto::sign::Legacy;
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::limits::KEYS_TRIED;
@@ -23,6 +25,8 @@ use super::keys::{self, Key, Table, join};
 const MAX_NAME: usize = 100;
 /// Addresses of one side: those of both sides are tried with each other.
 const MAX_ADDRS: usize = 255;
+/// `rekey_time` of a connection that names neither `rekey_time` nor `reauth_time`.
+const REKEY_TIME: Duration = Duration::from_secs(4 * 3_600);
 /// Public keys of one side: each of the peer's is tried with its signature.
 const MAX_PUBKEYS: usize = 100;
 /// Names of the sub-sections of a connection, each with or without a suffix.
@@ -120,13 +124,7 @@ pub fn connection(
     let remote_port = r.read(&k::REMOTE_PORT);
     let proposals = r.read(&k::PROPOSALS);
     algorithms::advice(&proposals).into_iter().for_each(|w| r.doubt(&k::PROPOSALS, w));
-    let rekey_time = r.read(&k::REKEY_TIME);
-    let over_time = r.written(&k::OVER_TIME).unwrap_or(rekey_time / 10);
-    let mut rand_time = r.written(&k::RAND_TIME).unwrap_or(over_time.min(rekey_time));
-    if rand_time > rekey_time {
-        r.doubt(&k::RAND_TIME, Unwise::RandTime);
-        rand_time = rekey_time;
-    }
+    let Times { rekey_time, reauth_time, over_time, rand_time } = times(&mut r);
     let keyingtries = r.read(&k::KEYINGTRIES);
     let unique = r.read(&k::UNIQUE);
     let childless = r.read(&k::CHILDLESS);
@@ -163,10 +161,37 @@ pub fn connection(
         childless,
         fragmentation,
         rekey_time,
+        reauth_time,
         over_time,
         rand_time,
         children: kids,
     })
+}
+
+/// Times of the IKE_SAs of a connection.
+struct Times {
+    rekey_time: Duration,
+    reauth_time: Duration,
+    over_time: Duration,
+    rand_time: Duration,
+}
+
+/// Rekeying is left to its default only where nothing else is written, as with charon.
+fn times(r: &mut Reader<'_>) -> Times {
+    let reauth_time = r.read(&k::REAUTH_TIME);
+    let unwritten = if reauth_time.is_zero() { REKEY_TIME } else { Duration::ZERO };
+    let rekey_time = r.written(&k::REKEY_TIME).unwrap_or(unwritten);
+    let over_time = r.written(&k::OVER_TIME).unwrap_or(rekey_time.max(reauth_time) / 10);
+    let shorter = match (rekey_time.is_zero(), reauth_time.is_zero()) {
+        (false, false) => rekey_time.min(reauth_time),
+        _ => rekey_time.max(reauth_time),
+    };
+    let mut rand_time = r.written(&k::RAND_TIME).unwrap_or(over_time.min(shorter));
+    if rand_time > shorter {
+        r.doubt(&k::RAND_TIME, Unwise::RandTime);
+        rand_time = shorter;
+    }
+    Times { rekey_time, reauth_time, over_time, rand_time }
 }
 
 /// Checks the name of a connection or a child. From a file it can only be too long.

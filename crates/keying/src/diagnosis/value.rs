@@ -511,7 +511,7 @@ pub enum Unwise {
 impl Unwise {
     pub(super) fn words(&self) -> Words {
         match self {
-            Self::RandTime => say("is longer than rekey_time, which is used instead", ""),
+            Self::RandTime => say("is longer than rekey_time or reauth_time, which is used instead", ""),
             Self::NoAddress => say(
                 "a child has a start_action, but there is no single address to initiate to",
                 "name the peer's address",

@@ -52,12 +52,14 @@ keys! {
         "tries to bring a connection up, 0 or `%forever`: until it works, with growing pauses (`retry_initial` to `retry_max`). A try goes through all addresses of the peer. Without effect on what is started by itself for a child with `start_action = start` and `dpd_action = restart`: that never ends");
     UNIQUE: Unique = text("unique", Kind::Word, Is("no"), unique,
         "the same pair of identities authenticates again: `no` keeps both unless the peer says INITIAL_CONTACT, `never` keeps both in any case, `keep` refuses the new one, `replace` closes the old one. What both sides have begun at once is settled first: with the same children, one of the two IKE_SAs is deleted (not with `never`). A peer that moves to another address has to make a new one: `keep` holds it off until the old one is given up");
-    REKEY_TIME: Duration = time("rekey_time", Is("4h"),
+    REKEY_TIME: Duration = time("rekey_time", Depends("4h, or 0 with `reauth_time`"),
         "rekey the IKE_SA after this; 0: never");
-    OVER_TIME: Duration = time("over_time", Depends("10 % of `rekey_time`"),
-        "close it this long after that if rekeying did not work");
+    REAUTH_TIME: Duration = time("reauth_time", Is("0s"),
+        "make the IKE_SA anew with IKE_AUTH after this, with all its children, before the old one is deleted; 0: never. An end that cannot initiate tells its peer to do so (AUTH_LIFETIME, RFC 4478), and a lifetime that the peer names is kept to, though never more often than every 10 s. It needs `unique` other than `keep` at the peer");
+    OVER_TIME: Duration = time("over_time", Depends("10 % of the longer of `rekey_time` and `reauth_time`"),
+        "close it this long after either of the two if nothing has taken over");
     RAND_TIME: Duration = time("rand_time", Depends("`over_time`"),
-        "a random part of this is taken off `rekey_time`, so that two ends do not rekey at once");
+        "a random part of this is taken off `rekey_time` and `reauth_time`, so that two ends do not begin at once");
 }
 
 /// `connections.<conn>`.
@@ -75,7 +77,6 @@ const CONN_UNUSED: &[Unused] = &[
     only("ocsp", &["reply", "never"], CERTIFICATES),
     only("ppk_id", UNSET, PPK),
     only("ppk_required", NO, PPK),
-    only("reauth_time", ZERO, "reauthentication is not built yet; use rekey_time and remove this key"),
     only("pools", UNSET, VIPS),
     only("if_id_in", ZERO, XFRM),
     only("if_id_out", ZERO, XFRM),

@@ -319,6 +319,7 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosi
     }
     let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
     cx.establish(sa);
+    cx.read_auth_lifetime(sa, payloads);
     if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
         new.nonce = ni;
         create_child::finish_first(cx, sa, new, payloads, &nr);

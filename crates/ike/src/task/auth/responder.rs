@@ -239,6 +239,7 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
     {
         return cx.refuse_syntax(sa, why);
     }
+    response.extend(cx.auth_lifetime(sa));
     cx.respond(sa, &response);
 }
 
