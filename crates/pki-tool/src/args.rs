@@ -120,6 +120,10 @@ pub(crate) struct Input {
     /// File to read [default: standard input]
     #[arg(long = "in", value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
+    /// Taken and not used, because strongSwan's `pki` needs it: the kind of a file is found by its
+    /// bytes
+    #[arg(long = "type", value_name = "KIND", hide = true)]
+    pub(crate) kind: Option<String>,
     /// File whose first line is the passphrase of an encrypted private key [default: ask on the
     /// terminal]
     #[arg(long, value_name = "FILE")]
@@ -422,9 +426,6 @@ pub(crate) struct Print {
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) input: Input,
-    /// Accepted for strongSwan's spelling: the kind of a file is found by its bytes
-    #[arg(long = "type", value_name = "KIND", hide = true)]
-    pub(crate) kind: Option<String>,
     /// Prints one JSON document instead of text
     #[arg(long)]
     pub(crate) json: bool,

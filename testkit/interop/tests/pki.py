@@ -167,6 +167,46 @@ def ours_reads_others(lab, full):
         check(True, f"{kind}: ours issues for openssl's CA, whose name has types that come twice")
 
 
+# What strongSwan's pages tell people to type.
+LINES = """
+pki --gen --type rsa --size 2048 --outform pem >ca.key
+pki --self --ca --lifetime 365 --in ca.key --type rsa --dn "C=CH, O=Example, CN=CA" --pathlen 1 --outform pem >ca.crt
+pki --gen --type ecdsa --size 384 --outform der >gw.key
+pki --pub --in gw.key --type priv --outform pem >gw.pub
+pki --pub --in gw.key --type ecdsa | pki --issue --lifetime 30 --cacert ca.crt --cakey ca.key --dn "CN=gw" --san gw.example --san @gw.example \
+  --flag serverAuth --flag ikeIntermediate --crl http://crl.example/ca.crl --digest sha384 --outform pem >gw.crt
+pki --req --in gw.key --type priv --dn "CN=gw" --san gw.example --outform pem >gw.req
+pki --issue --in gw.req --type pkcs10 --cacert ca.crt --cakey ca.key --serial 0f0e --not-after NEXT --outform der >gw2.crt
+pki --signcrl --cacert ca.crt --cakey ca.key --lifetime 30 --reason superseded --serial 0f0e >ca.crl
+pki --signcrl --cacert ca.crt --cakey ca.key --lastcrl ca.crl --reason key-compromise --cert gw.crt --outform pem >next.crl
+pki --keyid --in gw.key --type priv --id spk
+pki --print --in gw.crt
+pki --print --type crl --in next.crl
+pki --verify --in gw2.crt --cacert ca.crt
+"""
+
+
+def spelling(lab, full):
+    """What people type for strongSwan's pki works with ours in its place, and says the same about the same files."""
+    need('pki')
+    lines = LINES.replace('\\\n', '').strip().splitlines()
+    for tool in ('pki', f'{program()} pki'):
+        shell = Shell(lab, 'spelling-' + os.path.basename(tool.split()[0]))
+        # The two write dates in their own way.
+        year = time.gmtime().tm_year + 1
+        date = f'{year}-03-01' if 'ironswan' in tool else f'"01.03.{str(year)[2:]} 00:00:00"'
+        for line in lines:
+            shell.do(line.replace('pki --', f'{tool} --').replace('NEXT', date))
+        text = shell.do('openssl x509 -in gw.crt -noout -text -certopt no_pubkey,no_sigdump,no_serial,no_validity')
+        lost = missing(text, 'CN = gw', 'DNS:gw.example, DNS:gw.example', 'Server Authentication, 1.3.6.1.5.5.8.2.2', 'http://crl.example/ca.crl',
+                       'sha384WithRSAEncryption')
+        check(not lost, f'{len(lines)} lines with {os.path.basename(tool)} {lost or ""}')
+        until = shell.do('openssl x509 -inform der -in gw2.crt -noout -enddate -serial')
+        check(f'Mar  1 00:00:00 {year} GMT' in until and 'serial=0F0E' in until, f'{os.path.basename(tool)}: end and serial number')
+        text = shell.do('openssl crl -in next.crl -noout -text')
+        check(not missing(text, 'Superseded', 'Key Compromise'), f'{os.path.basename(tool)}: the second list has both entries')
+
+
 def typed(shell, line, answers):
     """Runs a line on a terminal of its own and types an answer at each question; what the terminal shows, and the status."""
     pid, terminal = pty.fork()
@@ -219,4 +259,4 @@ def documents(lab, full):
     check(said['valid'] and len(said['chain']) == 3, 'verify: the chain has three certificates')
 
 
-main({f.__name__: f for f in (others_read_ours, ours_reads_others, passphrases, documents)}, 'pki')
+main({f.__name__: f for f in (others_read_ours, ours_reads_others, spelling, passphrases, documents)}, 'pki')
