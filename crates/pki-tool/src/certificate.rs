@@ -18,7 +18,7 @@ use crate::kind::{self, Item};
 use crate::request::{self, Request};
 use crate::signed::{self, encoding};
 use crate::words::{self, hex};
-use crate::{extensions, keys, names, passphrase, remedy};
+use crate::{extensions, keys, names, remedy, wanted};
 
 /// Length of a serial number of ours in bytes. "CAs MUST NOT use serialNumber values longer than 20
 /// octets".
@@ -63,7 +63,7 @@ struct Issuer {
 /// Carries out `self`.
 pub(crate) fn self_signed(a: &SelfSigned) -> Result<(), Failure> {
     let source = files::read(a.input.path.as_deref())?;
-    let key = passphrase::private_key(&source, a.input.passphrase_file.as_deref())?;
+    let key = wanted::private_key(&source, a.input.passphrase_file.as_deref())?;
     let owner = owner(&a.content, key.public().clone(), None)?;
     let issuer = Issuer { name: owner.subject.clone(), key_id: key.public().id().to_vec(), until: None };
     let certificate = make(&a.content, &owner, issuer, &key)?;

@@ -325,6 +325,31 @@ fn no_cut_or_damaged_file_makes_more_than_one_line() {
 }
 
 #[test]
+fn a_file_of_another_kind_is_named() {
+    let shell = Shell::with_ca();
+    shell.good("signcrl --cacert ca.crt --cakey ca.key --out ca.crl");
+    for (line, part) in [
+        (
+            "verify --in gw.key --cacert ca.crt",
+            "gw.key holds a private key: name a file that holds a certificate",
+        ),
+        ("verify --in gw.crt --cacert ca.crl", "ca.crl holds a revocation list: name"),
+        (
+            "verify --in gw.crt --cacert ca.crt --crl ca.crt",
+            "ca.crt holds a certificate: name a file that holds a revocation list",
+        ),
+        ("req --in gw.crt --dn CN=x", "gw.crt holds a certificate: name a file that holds a private key"),
+        ("issue --cacert ca.key --cakey ca.key --in gw.key --dn CN=x", "ca.key holds a private key: name"),
+        ("pub --in ca.crl", "ca.crl holds no key"),
+    ] {
+        let said = shell.bad(2, line);
+        assert!(said.contains(part), "{line}: {said}");
+    }
+    // A CA by itself stands in its chain once.
+    assert_eq!(shell.good("verify --in ca.crt").matches("O=Example, CN=CA").count(), 1);
+}
+
+#[test]
 fn a_shared_key_is_printed_as_before() {
     let shell = Shell(Scratch::new());
     for line in ["psk", "--psk"] {
