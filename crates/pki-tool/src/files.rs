@@ -16,6 +16,8 @@ use crate::failure::Failure;
 
 /// Longest file that is read, in bytes: the longest revocation list, in PEM.
 const MAX_INPUT: usize = 2 * MAX_CRL;
+/// Memory that is taken for a file before it is read, in bytes.
+const FIRST_READ: usize = 64 << 10;
 /// Characters of one line of PEM.
 const PEM_LINE: usize = 64;
 
@@ -59,7 +61,8 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Source, Failure> {
 }
 
 fn read_all(name: String, from: impl Read) -> Result<Source, Failure> {
-    let mut bytes = Zeroizing::new(Vec::new());
+    // A file of a key fits: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(FIRST_READ));
     let limit = MAX_INPUT as u64 + 1;
     from.take(limit)
         .read_to_end(&mut bytes)

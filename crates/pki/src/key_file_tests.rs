@@ -181,3 +181,19 @@ fn no_byte_of_pkcs12_can_be_changed_without_notice() {
         assert!(result.is_err(), "byte {at}");
     }
 }
+
+#[test]
+fn pkcs12_that_we_make_holds_the_key_and_all_certificates() {
+    let (own, root) = (Make::own("CN=gw", 1, "CN=root", 2).der(), Make::root("CN=root", 2).der());
+    let secret = |text: &str| Secret::new(text.into());
+    let pkcs8 = key(1).to_pkcs8().unwrap();
+    let sealed = container::seal_pkcs12(&pkcs8, &own, &[&root], &secret("s3cret")).unwrap();
+    let contents = pkcs12(&sealed, &secret("s3cret"), Legacy::default()).unwrap();
+    assert_eq!(contents.key, Some(key(1)));
+    let read: Vec<&[u8]> = contents.certificates.iter().map(Certificate::der).collect();
+    assert_eq!(read, [&own[..], &root]);
+    assert!(matches!(pkcs12(&sealed, &secret("other"), Legacy::default()), Err(FileFault::Passphrase)));
+    // The key of somebody else's certificate, and a passphrase that the library would cut off.
+    assert_eq!(container::seal_pkcs12(&pkcs8, &root, &[], &secret("s3cret")), None);
+    assert_eq!(container::seal_pkcs12(&pkcs8, &own, &[], &secret("s3\0cret")), None);
+}
