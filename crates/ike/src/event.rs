@@ -6,8 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ironswan_crypto::sign::{Legacy, Scheme};
-use ironswan_keying::{Diagnosis, PrivateKey, PublicKey};
+use ironswan_keying::{Diagnosis, PublicKey};
 pub use ironswan_keying::{IkeId, Level, Ticket};
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
@@ -69,12 +68,8 @@ pub enum Request {
     },
     /// Sign a message. Completed by [`Completion::Signature`].
     Sign {
-        /// Our private key.
-        key: PrivateKey,
-        /// The algorithm.
-        scheme: Scheme,
-        /// Weak algorithms that the configuration names.
-        legacy: Legacy,
+        /// Our private key: the seed of Ed25519.
+        secret: Secret,
         /// The octets that the signature covers.
         message: Vec<u8>,
     },
@@ -82,10 +77,6 @@ pub enum Request {
     Verify {
         /// Public keys of which one may have signed.
         keys: Vec<PublicKey>,
-        /// The algorithm.
-        scheme: Scheme,
-        /// Weak algorithms that the configuration names.
-        legacy: Legacy,
         /// Messages of which one may have been signed.
         messages: Vec<Vec<u8>>,
         /// The signature.
@@ -126,7 +117,7 @@ pub enum Completion {
     /// Our value as on the wire and the shared secret; `None` when the initiator's value is not
     /// acceptable.
     Response(Option<(Vec<u8>, Secret)>),
-    /// The signature; `None` when the private key makes none by this algorithm.
+    /// The signature; `None` when the private key is none.
     Signature(Option<Vec<u8>>),
     /// True when one of the keys has signed one of the messages.
     Verified(bool),

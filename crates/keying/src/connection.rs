@@ -12,7 +12,6 @@ use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use crate::keys::PublicKey;
-use crate::signatures::Signatures;
 
 /// Where one end of a connection may be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -192,19 +191,7 @@ pub enum Auth {
     #[default]
     Psk,
     /// Signatures by one of these keys. Ours may be empty: then our identity names the key.
-    Pubkey {
-        /// Public keys of this end.
-        keys: Vec<PublicKey>,
-        /// Signatures that are allowed.
-        rules: Signatures,
-    },
-}
-
-impl Auth {
-    /// Signatures by one of these keys, by any algorithm that needs not be named.
-    pub fn pubkey(keys: Vec<PublicKey>) -> Self {
-        Self::Pubkey { keys, rules: Signatures::default() }
-    }
+    Pubkey(Vec<PublicKey>),
 }
 
 /// One `connections.<name>`.
@@ -245,12 +232,9 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// Rekey the IKE_SA after this; zero: never.
     pub rekey_time: Duration,
-    /// Make the IKE_SA anew with IKE_AUTH after this; zero: never.
-    pub reauth_time: Duration,
-    /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed, and this long
-    /// after `reauth_time` if it has not been made anew.
+    /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed.
     pub over_time: Duration,
-    /// Taken off `rekey_time` and `reauth_time`: a random part of this.
+    /// Taken off `rekey_time`: a random part of this.
     pub rand_time: Duration,
     /// Children.
     pub children: Vec<ChildConfig>,
@@ -313,7 +297,6 @@ impl Connection {
             keyingtries: other.keyingtries,
             unique: other.unique,
             rekey_time: other.rekey_time,
-            reauth_time: other.reauth_time,
             over_time: other.over_time,
             rand_time: other.rand_time,
             children: Vec::new(),

@@ -2,11 +2,12 @@
 
 use ironswan_crypto::sign::{Legacy, PrivateKey};
 use ironswan_pki::Certificate;
+use ironswan_pki::key_file;
 
 use crate::args::Authority as Files;
 use crate::dates;
 use crate::failure::Failure;
-use crate::{files, wanted};
+use crate::{files, passphrase};
 
 /// A CA.
 pub(crate) struct Authority {
@@ -26,7 +27,11 @@ impl Authority {
     /// not that of a CA that may sign now.
     pub(crate) fn open(paths: &Files) -> Result<Self, Failure> {
         let source = files::read(Some(&paths.cacert))?;
-        let certificate = wanted::certificate(&source)?;
+        let certificates = key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?;
+        let certificate = certificates.into_iter().next();
+        let certificate = certificate.ok_or_else(|| {
+            Failure::usage(format!("{} holds no certificate: name that of the CA", source.name))
+        })?;
         if !certificate.is_ca() {
             return Err(Failure::usage(format!(
                 "{} is not the certificate of a CA: make one with `ironswan pki self --ca`, or issue it with --ca",
@@ -41,7 +46,7 @@ impl Authority {
             )));
         }
         let key_source = files::read(Some(&paths.cakey))?;
-        let key = wanted::private_key(&key_source, paths.passphrase_file.as_deref())?;
+        let key = passphrase::private_key(&key_source, paths.passphrase_file.as_deref())?;
         let expected = certificate.key(Legacy { short_rsa: true, ..Legacy::default() });
         if expected.as_ref() != Ok(key.public()) {
             return Err(Failure::usage(format!(

@@ -5,17 +5,20 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use ironswan_pki::revocation::{self, Evidence, Policy};
-use ironswan_pki::{Certificate, Chain, ChainFault, Crl, Purpose, Rules, identity, validate};
+use ironswan_pki::{Certificate, Chain, ChainFault, Crl, Purpose, Rules, identity, key_file, validate};
 use serde_json::{Value, json};
 
 use crate::args::Verify;
 use crate::failure::Failure;
-use crate::{dates, files, remedy, wanted, words};
+use crate::{dates, files, remedy, words};
 
 /// Carries out `verify`.
 pub(crate) fn verify(a: &Verify) -> Result<(), Failure> {
     let source = files::read(a.path.as_deref())?;
-    let mut own = wanted::certificates(&source)?;
+    let mut own = key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?;
+    if own.is_empty() {
+        return Err(Failure::usage(format!("{} holds no certificate", source.name)));
+    }
     let certificate = own.remove(0);
     own.extend(certificates(&a.cert)?);
     let mut anchors = certificates(&a.cacert)?;
@@ -59,13 +62,17 @@ fn certificates(paths: &[PathBuf]) -> Result<Vec<Certificate>, Failure> {
     let mut list = Vec::new();
     for path in paths {
         let source = files::read(Some(path))?;
-        list.extend(wanted::certificates(&source)?);
+        list.extend(key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?);
     }
     Ok(list)
 }
 
 fn lists(paths: &[PathBuf]) -> Result<Vec<Crl>, Failure> {
-    paths.iter().map(|path| wanted::list(&files::read(Some(path))?)).collect()
+    let read = |path: &PathBuf| {
+        let source = files::read(Some(path))?;
+        key_file::list(&source.bytes).map_err(|e| source.unusable(&e))
+    };
+    paths.iter().map(read).collect()
 }
 
 /// Whether the certificate speaks for an identity.
@@ -107,12 +114,9 @@ fn no(a: &Verify, name: &str, reason: &str, at: Value, remedy: &str) -> Result<(
 fn text(name: &str, chain: &Chain, revocation_known: bool) -> String {
     let mut out = format!("{name}: valid\n");
     let now = dates::now();
-    let certificates = chain.certificates();
-    // A CA that was verified by itself stands there as its own issuer, too.
-    let own = usize::from(certificates.len() == 2 && certificates[0] == certificates[1]);
-    for (position, certificate) in certificates[own..].iter().enumerate() {
+    for (position, certificate) in chain.certificates().iter().enumerate() {
         let until = certificate.not_after();
-        let role = if position + own + 1 == certificates.len() { ", a trusted CA" } else { "" };
+        let role = if position + 1 == chain.certificates().len() { ", a trusted CA" } else { "" };
         let _ = writeln!(
             out,
             "  {position}  {}, until {until} ({}){role}",

@@ -29,7 +29,6 @@ mod options;
 mod oracle;
 mod overlap;
 mod race;
-mod reauth;
 mod reload;
 mod rfc7296_auth;
 mod rfc7296_exchanges;

@@ -30,7 +30,7 @@ pub mod apply;
 mod claim;
 pub mod ingress;
 pub mod keep;
-pub(crate) mod nft;
+mod nft;
 pub mod offline;
 pub mod passes;
 pub mod plan;

@@ -92,8 +92,8 @@ pub(crate) fn response(
     }
     // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use
     // for ours.
-    if init.peer_hashes.is_some() {
-        payloads.push(signature::announcement(&init.our_hashes));
+    if init.verifies_ed25519.is_some() {
+        payloads.push(signature::announcement());
     }
     payloads
 }

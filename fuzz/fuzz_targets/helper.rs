@@ -1,4 +1,0 @@
-#![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    ironswan_fuzz::targets::helper::run(data);
-});
