@@ -17,7 +17,7 @@ pub mod mutate;
 pub mod targets;
 
 use targets::{
-    certificate, chain, crl, engine_pair, esp_inbound, ike_message, ike_payloads, key_file, ocsp, pkcs12,
+    certificate, chain, crl, engine_pair, esp_inbound, helper, ike_message, ike_payloads, key_file, ocsp, pkcs12,
     planted, public_key, swanctl_conf, vici,
 };
 
@@ -64,6 +64,7 @@ pub const TARGETS: &[Target] = &[
     engines("engine_pair", engine_pair::run),
     // An engine with its flow tables, and what IPComp inflates to, for each input.
     Target { max_memory: 24 << 20, ..target("esp_inbound", esp_inbound::run, esp_inbound::DICTIONARY) },
+    target("helper", helper::run, helper::DICTIONARY),
     target("ike_message", ike_message::run, ike_message::DICTIONARY),
     target("ike_payloads", ike_payloads::run, ike_message::DICTIONARY),
     target("key_file", key_file::run, key_file::DICTIONARY),

@@ -5,6 +5,7 @@ pub mod chain;
 pub mod crl;
 pub mod engine_pair;
 pub mod esp_inbound;
+pub mod helper;
 pub mod ike_message;
 pub mod ike_payloads;
 pub mod key_file;

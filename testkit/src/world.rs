@@ -1,6 +1,6 @@
 //! Nodes, network and clock together, and what must hold when everything is quiet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,8 @@ pub struct World {
     /// When set, each node sends a packet through its tunnel this often, as long as it has an
     /// outbound SA.
     pub traffic: Option<Duration>,
+    /// Nodes that send no packets through their tunnels.
+    pub quiet: BTreeSet<usize>,
     /// Children have policies, so that one at rest has one.
     pub policies: bool,
     next_traffic: Instant,
@@ -92,6 +94,7 @@ impl World {
             net: Net::new(seed),
             nodes,
             traffic: None,
+            quiet: BTreeSet::new(),
             policies: true,
             next_traffic: clock.now(),
             esp: Vec::new(),
@@ -264,7 +267,8 @@ impl World {
             && self.next_traffic <= now
         {
             self.next_traffic = now + every;
-            for i in 0..self.nodes.len() {
+            let quiet = self.quiet.clone();
+            for i in (0..self.nodes.len()).filter(|i| !quiet.contains(i)) {
                 let Some(sa) = self.nodes[i].engine.sending() else {
                     self.acquire(now, i);
                     continue;

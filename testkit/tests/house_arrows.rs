@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("keying", &["crypto", "wire"]),
     ("ike", &["crypto", "keying", "wire"]),
     ("io", &["wire"]),
-    ("config", &["wire", "crypto", "keying"]),
+    ("config", &["wire", "crypto", "keying", "pki"]),
     ("gateway", &["wire", "crypto", "ipsec", "keying", "ike", "io", "config"]),
     ("lab", &["wire", "io", "crypto", "ipsec", "keying", "ike"]),
     ("cli", &["config", "gateway", "wire"]),

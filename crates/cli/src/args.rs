@@ -25,6 +25,12 @@ pub(crate) enum Command {
         the SAs and cleans up."
     )]
     Run(Run),
+    /// Keeps privileges for the daemon, which starts it
+    #[command(
+        hide = true,
+        after_help = "Example:\n  ironswan run\n\nstarts it, and it ends with the daemon."
+    )]
+    Helper(Helper),
     /// Brings a tunnel up and shows the negotiation
     #[command(
         after_help = "Example:\n  ironswan up net --timeout 10\n\nThe last line says why, when it does not come up."
@@ -104,6 +110,13 @@ pub(crate) struct Run {
     /// or unix:///run/ironswan.vici]
     #[arg(long, value_name = "URI")]
     pub(crate) vici: Vec<String>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Helper {
+    /// Folder with the configuration
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
+    pub(crate) config: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]

@@ -49,6 +49,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let (name, result) = match args.command {
         Command::Run(a) => ("run", run(&a)),
+        Command::Helper(a) => {
+            ("helper", ironswan_gateway::helper::serve::run(&a.config).map_err(Failure::usage))
+        }
         Command::Up(a) => ("up", operate::up(&a)),
         Command::Down(a) => ("down", operate::down(&a)),
         Command::Rekey(a) => ("rekey", operate::rekey(&a)),

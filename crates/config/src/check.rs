@@ -253,7 +253,7 @@ fn private_keys(config: &Config, diags: &mut Diagnostics) {
     let mut ring = PrivateKeys::default();
     config.private_keys.iter().for_each(|key| ring.insert(key.clone()));
     for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
-        let Auth::Pubkey(public) = &conn.local_auth else { continue };
+        let Auth::Pubkey { keys: public, .. } = &conn.local_auth else { continue };
         let by_name = conn.local_id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
         // That the file of our public key is at fault has been said.
         if public.is_empty() && !by_name {

@@ -15,16 +15,15 @@
 //! something.
 
 use std::borrow::Borrow;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::file_system::{Access, FileSystem};
 use ironswan_keying::diagnosis::{Configuration, FileFault};
-use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 /// How long the file system may be silent.
@@ -58,14 +57,23 @@ struct Note {
 #[derive(Clone, Debug)]
 pub struct Files {
     note: Arc<Mutex<Note>>,
-    now: Clock,
+    access: Access,
 }
 
 impl Files {
     /// The reading of a configuration begins now.
     pub fn new(now: Clock) -> Self {
-        let note = Note { at: None, spent: Duration::ZERO, answers: 0, begun: now(), given_up: false };
-        Self { note: Arc::new(Mutex::new(note)), now }
+        Self::through(Access::direct(now))
+    }
+
+    fn through(access: Access) -> Self {
+        let begun = access.now();
+        let note = Note { at: None, spent: Duration::ZERO, answers: 0, begun, given_up: false };
+        Self { note: Arc::new(Mutex::new(note)), access }
+    }
+
+    fn now(&self) -> Instant {
+        self.access.now()
     }
 
     fn note(&self) -> MutexGuard<'_, Note> {
@@ -82,12 +90,12 @@ impl Files {
             if note.given_up {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody waits for it any more"));
             }
-            note.at = Some((path.to_owned(), (self.now)()));
+            note.at = Some((path.to_owned(), self.now()));
         }
         let answer = ask();
         let mut note = self.note();
         if let Some((_, since)) = note.at.take() {
-            note.spent += (self.now)().saturating_duration_since(since);
+            note.spent += self.now().saturating_duration_since(since);
             note.answers += 1;
         }
         answer
@@ -96,35 +104,30 @@ impl Files {
     /// A regular file, or a link to one, of at most `max` bytes: what is in it, and how it was when
     /// it had been read.
     pub(super) fn read(&self, path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
-        self.ask(path, || Ok(read(path, max))).map_err(system)?
+        self.ask(path, || Ok(read(self.access.system(), path, max))).map_err(system)?
     }
 
     /// The path without links.
     pub(super) fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        self.ask(path, || path.canonicalize())
+        self.ask(path, || self.access.system().canonical(path))
     }
 
     /// True when there is something. What cannot be looked at is an error, and so is a link to what
     /// is not there: whoever wrote it means that there is something.
     pub(super) fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.ask(path, || exists(path))
+        self.ask(path, || self.access.system().exists(path))
     }
 
     /// Lists a folder, in no order. `None`: there is no folder of that name. A folder of which one
     /// entry cannot be read is an error, since nobody can say what is missing.
     pub(super) fn list(&self, folder: &Path) -> io::Result<Option<Vec<PathBuf>>> {
-        self.ask(folder, || {
-            if !exists(folder)? {
-                return Ok(None);
-            }
-            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>().map(Some)
-        })
+        self.ask(folder, || self.access.system().list(folder))
     }
 
     /// Begins to read another configuration, which may take all the time that one may take.
     pub fn begin_again(&self) {
         let mut note = self.note();
-        (note.spent, note.answers, note.begun) = (Duration::ZERO, 0, (self.now)());
+        (note.spent, note.answers, note.begun) = (Duration::ZERO, 0, self.now());
     }
 
     /// A sentence about the path that has used up the time, or the work that has. `None`: all is
@@ -132,12 +135,12 @@ impl Files {
     fn overdue(&self, limit: Duration) -> Option<Configuration> {
         let note = self.note();
         let Some((path, since)) = note.at.as_ref() else {
-            let worked = (self.now)().saturating_duration_since(note.begun).saturating_sub(note.spent);
+            let worked = self.now().saturating_duration_since(note.begun).saturating_sub(note.spent);
             let endless = Configuration::ReadingEndless { seconds: worked.as_secs() };
             return (worked >= limit * TOGETHER).then_some(endless);
         };
         let path = path.display().to_string();
-        let waited = (self.now)().saturating_duration_since(*since);
+        let waited = self.now().saturating_duration_since(*since);
         if waited >= limit {
             return Some(Configuration::FileSystemSilent { path, seconds: waited.as_secs() });
         }
@@ -147,30 +150,8 @@ impl Files {
     }
 }
 
-/// False only when the name itself, or a folder on the way to it, is not there.
-fn exists(path: &Path) -> io::Result<bool> {
-    let missing = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
-    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
-        match std::fs::symlink_metadata(part) {
-            Err(e) if missing(&e) => {}
-            Err(e) => return Err(e),
-            Ok(_) => {
-                return match std::fs::metadata(part) {
-                    Ok(_) => Ok(part == path),
-                    Err(e) if missing(&e) => Err(io::Error::new(
-                        e.kind(),
-                        format!("{} is a link to what is not there", part.display()),
-                    )),
-                    Err(e) => Err(e),
-                };
-            }
-        }
-    }
-    Ok(false)
-}
-
 /// The operating system's own reason.
-pub(crate) fn system(e: impl Borrow<io::Error>) -> FileFault {
+pub fn system(e: impl Borrow<io::Error>) -> FileFault {
     let e = e.borrow();
     match e.kind() {
         io::ErrorKind::NotFound => FileFault::Missing(e.to_string()),
@@ -178,14 +159,9 @@ pub(crate) fn system(e: impl Borrow<io::Error>) -> FileFault {
     }
 }
 
-fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
+fn read(from: &dyn FileSystem, path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
     let regular = |meta: Metadata| if meta.is_file() { Ok(meta) } else { Err(FileFault::NotRegular) };
-    // Looked at before it is opened; and opened so that what has taken its place meanwhile does not
-    // hang either.
-    regular(std::fs::metadata(path).map_err(system)?)?;
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut file: File =
-        OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).map_err(system)?;
+    let mut file = from.open(path)?;
     let meta = regular(file.metadata().map_err(system)?)?;
     if meta.len() > max {
         return Err(FileFault::TooLong { bytes: Some(meta.len()), max });
@@ -255,6 +231,17 @@ impl<T: Send + 'static> Task<T> {
         Self::limited(now, TIME_LIMIT, work)
     }
 
+    /// Begins, with files that another process opens.
+    ///
+    /// # Errors
+    /// As [`Task::start`].
+    pub fn through(
+        access: Access,
+        work: impl FnOnce(&Files) -> T + Send + 'static,
+    ) -> Result<Self, Configuration> {
+        Self::begin(access, TIME_LIMIT, work)
+    }
+
     /// Begins, with another limit than [`TIME_LIMIT`].
     ///
     /// # Errors
@@ -264,7 +251,15 @@ impl<T: Send + 'static> Task<T> {
         limit: Duration,
         work: impl FnOnce(&Files) -> T + Send + 'static,
     ) -> Result<Self, Configuration> {
-        let files = Files::new(now);
+        Self::begin(Access::direct(now), limit, work)
+    }
+
+    fn begin(
+        access: Access,
+        limit: Duration,
+        work: impl FnOnce(&Files) -> T + Send + 'static,
+    ) -> Result<Self, Configuration> {
+        let files = Files::through(access);
         let (tx, result) = sync_channel(1);
         let theirs = files.clone();
         std::thread::Builder::new()

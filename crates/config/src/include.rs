@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
 use super::files::{Files, system};
+use super::patterns::{component, has_glob};
 use super::references;
 use super::syntax::{self, Includes};
 use super::tree::{Origin, Section};
@@ -187,10 +188,6 @@ impl Includes for Reader {
     }
 }
 
-fn has_glob(text: &str) -> bool {
-    text.contains(['*', '?', '['])
-}
-
 /// Every path that a pattern names, sorted. Wildcards do not match a leading dot.
 fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
     let mut found = vec![PathBuf::new()];
@@ -217,10 +214,7 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
             };
             for name in entries.iter().filter_map(|entry| entry.file_name()) {
                 let name = name.to_string_lossy();
-                if name.starts_with('.') && !text.starts_with('.') {
-                    continue;
-                }
-                if wild(text.as_bytes(), name.as_bytes()) {
+                if component(&text, &name) {
                     next.push(dir.join(&*name));
                 }
             }
@@ -242,66 +236,6 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
         }
     }
     Ok(there)
-}
-
-/// One path component against a pattern of `*`, `?`, `[a-z]`, `[!a]`; linear in practice: only the
-/// last `*` is retried.
-fn wild(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while n < name.len() {
-        let step = match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, n));
-                p += 1;
-                continue;
-            }
-            Some(b'?') => Some(p + 1),
-            Some(b'[') => match class(&pattern[p..], name[n]) {
-                Some((true, used)) => Some(p + used),
-                Some((false, _)) => None,
-                None => (name[n] == b'[').then_some(p + 1),
-            },
-            Some(c) => (*c == name[n]).then_some(p + 1),
-            None => None,
-        };
-        match (step, star) {
-            (Some(next), _) => {
-                p = next;
-                n += 1;
-            }
-            (None, Some((after, from))) => {
-                p = after;
-                n = from + 1;
-                star = Some((after, from + 1));
-            }
-            (None, None) => return false,
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
-}
-
-/// `[...]` at the start of `pattern`: whether it takes `c`, and its length. `None` when it is never
-/// closed.
-fn class(pattern: &[u8], c: u8) -> Option<(bool, usize)> {
-    let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
-    let start = if negated { 2 } else { 1 };
-    let (mut i, mut hit) = (start, false);
-    loop {
-        let a = *pattern.get(i)?;
-        if a == b']' && i > start {
-            return Some((hit != negated, i + 1));
-        }
-        match (pattern.get(i + 1), pattern.get(i + 2)) {
-            (Some(b'-'), Some(&b)) if b != b']' => {
-                hit |= a <= c && c <= b;
-                i += 3;
-            }
-            _ => {
-                hit |= a == c;
-                i += 1;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

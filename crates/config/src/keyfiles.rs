@@ -1,23 +1,24 @@
 //! Files of keys, as swanctl has them: public keys that `pubkeys` names, relative to the folder
-//! `pubkey`, and our private keys, every file of the folders `private` and `pkcs8`.
+//! `pubkey`, and our private keys, every file of the folders `private`, `rsa`,
+//! `ecdsa` and `pkcs8`.
 //!
 //! ```text
 //! pubkeys = g2.pem ─▶ pubkey/g2.pem ─┐                      ┌─▶ PublicKeys, by the written name
-//! VICI: bytes of the key ────────────┴─ PEM or DER ─ crypto ┴─▶ PrivateKey
-//! private/*, pkcs8/* ────────────────┘
+//! VICI: bytes of the key ────────────┴─ PEM or DER ─ pki ───┴─▶ PrivateKey
+//! private/*, rsa/*, ecdsa/*, pkcs8/* ┘
 //! ```
 //! A file is read once, however many connections name it. Not here: what the bytes of a key mean
-//! (`ironswan_crypto::sign`).
+//! (`ironswan_pki::key_file`, `ironswan_crypto::sign`).
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use base64::engine::{Engine as _, general_purpose::STANDARD};
-use ironswan_crypto::sign::{self, KeyError};
+use ironswan_crypto::sign::{KeyFault, Legacy};
 use ironswan_keying::diagnosis::{Configuration, FileFault};
 use ironswan_keying::{PrivateKey, PublicKey};
+use ironswan_pki::key_file;
 use zeroize::Zeroizing;
 
 use super::diag::{Diagnostics, Severity};
@@ -30,7 +31,7 @@ const MAX_KEY_FILE: u64 = 64 << 10;
 /// holds.
 const MAX_KEYS: usize = 20_000;
 /// Folders of private keys, below that of the configuration.
-const PRIVATE_FOLDERS: [&str; 2] = ["private", "pkcs8"];
+const PRIVATE_FOLDERS: [&str; 4] = ["private", "rsa", "ecdsa", "pkcs8"];
 
 /// Public keys by the names under which a configuration speaks of them: a file, or for VICI a
 /// number.
@@ -48,7 +49,7 @@ impl PublicKeys {
 
     /// The key of this name.
     pub(super) fn find(&self, name: &str) -> Result<PublicKey, Configuration> {
-        self.0.get(name).cloned().unwrap_or_else(|| Err(unusable(name, KeyError::Malformed)))
+        self.0.get(name).cloned().unwrap_or_else(|| Err(unusable(name, KeyFault::Malformed)))
     }
 
     /// Reads the files that `pubkeys` of all connections name, and notes when the newest of them
@@ -96,8 +97,8 @@ pub(super) struct Private {
     pub(super) lost: bool,
 }
 
-/// Reads our private keys, and notes when the newest of them was written. Keys of other kinds, and
-/// encrypted ones, are left out with a warning: strongSwan's folders are full of them.
+/// Reads our private keys, and notes when the newest of them was written. Keys of other algorithms,
+/// and encrypted ones, are left out with a warning: strongSwan's folders are full of them.
 pub(super) fn private_keys(
     fs: &Files,
     folder: &Path,
@@ -149,7 +150,7 @@ fn one_private(
         (severity(harmless), Configuration::Unreadable { path: None, why })
     })?;
     let key = private_key(&bytes).map_err(|why| {
-        let harmless = matches!(why, KeyError::Algorithm(_) | KeyError::Encrypted);
+        let harmless = matches!(why, KeyFault::Algorithm(_) | KeyFault::Curve | KeyFault::Encrypted);
         (severity(harmless), Configuration::BadKey { file: None, why, private: true })
     })?;
     if mode & 0o077 != 0 {
@@ -171,7 +172,7 @@ fn read(
 }
 
 /// A public key that cannot be used. The place of the finding is the key `pubkeys`.
-fn unusable(file: &str, why: KeyError) -> Configuration {
+fn unusable(file: &str, why: KeyFault) -> Configuration {
     Configuration::BadKey { file: Some(file.to_owned()), why, private: false }
 }
 
@@ -180,43 +181,35 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().to_string()
 }
 
-/// Reads a public key: `SubjectPublicKeyInfo` in DER, or in PEM.
+/// Keys of all lengths that `auth` may name are read. Connections look at the length.
+const LEGACY: Legacy = Legacy { sha1: false, short_rsa: true };
+
+/// Reads a public key in PEM or DER: `SubjectPublicKeyInfo`, or PKCS#1 for RSA.
 ///
 /// # Errors
-/// The bytes hold something else, or a key of another kind.
-pub fn public_key(bytes: &[u8]) -> Result<PublicKey, KeyError> {
-    sign::public_from_der(&der(bytes)?).map(PublicKey::Ed25519)
+/// The bytes hold something else, or a key that nobody should use.
+pub fn public_key(bytes: &[u8]) -> Result<PublicKey, KeyFault> {
+    key_file::public_key(bytes, LEGACY).map_err(of_key)
 }
 
-/// Reads a private key: `OneAsymmetricKey` (PKCS#8) in DER, or in PEM.
+/// Reads a private key in PEM or DER: PKCS#8, PKCS#1 or SEC 1.
 ///
 /// # Errors
-/// The bytes hold something else, or a key of another kind, or an encrypted one.
-pub fn private_key(bytes: &[u8]) -> Result<PrivateKey, KeyError> {
-    let (seed, _) = sign::private_from_der(&der(bytes)?)?;
-    PrivateKey::ed25519(seed).ok_or(KeyError::Malformed)
+/// The bytes hold something else, or an encrypted key, or one that nobody should use.
+pub fn private_key(bytes: &[u8]) -> Result<PrivateKey, KeyFault> {
+    key_file::private_key(bytes, None, LEGACY).map_err(of_key)
 }
 
-/// The DER of a file, which is either that or text with a block of PEM (RFC 7468). Text around the
-/// block says nothing, and the label is not asked: the DER knows what it is. Of several blocks the
-/// first counts.
-fn der(bytes: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
-    const BEGIN: &str = "-----BEGIN ";
-    let text = std::str::from_utf8(bytes).ok().and_then(|text| text.split_once(BEGIN));
-    let Some((_, block)) = text else { return Ok(Zeroizing::new(bytes.to_vec())) };
-    let (label, block) = block.split_once("-----").ok_or(KeyError::Malformed)?;
-    let (body, _) = block.split_once(&format!("-----END {label}-----")).ok_or(KeyError::Malformed)?;
-    // Headers (RFC 1421) stand in old files alone.
-    if body.contains(':') {
-        return Err(if body.contains("ENCRYPTED") { KeyError::Encrypted } else { KeyError::Malformed });
+/// The fault of a file of a key.
+fn of_key(fault: key_file::FileFault) -> KeyFault {
+    match fault {
+        key_file::FileFault::Key(fault) => fault,
+        key_file::FileFault::OldEncryption
+        | key_file::FileFault::Encrypted
+        | key_file::FileFault::Passphrase
+        | key_file::FileFault::Rounds { .. } => KeyFault::Encrypted,
+        _ => KeyFault::Malformed,
     }
-    let mut digits = Zeroizing::new(Vec::with_capacity(body.len()));
-    digits.extend(body.bytes().filter(|b| !b.is_ascii_whitespace()));
-    // Decoded into one piece, so that no copy is left behind.
-    let mut out = Zeroizing::new(vec![0; digits.len() / 4 * 3 + 3]);
-    let len = STANDARD.decode_slice(&*digits, &mut out).map_err(|_| KeyError::Malformed)?;
-    out.truncate(len);
-    Ok(out)
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use std::fs::{self, Permissions};
 
+use base64::engine::{Engine as _, general_purpose::STANDARD};
 use ironswan_crypto::hash;
-use ironswan_keying::Auth;
+use ironswan_crypto::sign::{Curve, KeyKind};
+use ironswan_keying::{Auth, Signatures};
 use ironswan_testkit::clock::now;
 use ironswan_testkit::scratch::Scratch;
 use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::secret::Secret;
 
 use super::*;
 use crate::{Config, check, load_dir};
@@ -20,11 +23,19 @@ const CONF: &str = "connections { c { remote_addrs = 192.0.2.2\n\
     local { pubkeys = g1.pem\n id = g1 }\n remote { auth = ike:ed25519\n pubkeys = g2.pem, 'g 3.der'\n id = g2 }\n\
     children { n { local_ts = 10.1.0.0/24\n remote_ts = 10.2.0.0/24 } } } }\n";
 
+/// A public key of Ed25519 that is the neutral element: everybody can sign for it.
+fn weak() -> Vec<u8> {
+    let mut der = pair(1).1;
+    der[12..].fill(0);
+    der
+}
+
 /// A key by its seed, in DER: private and public.
 fn pair(n: u8) -> (Vec<u8>, Vec<u8>) {
-    let seed = ironswan_wire::secret::Secret::new(vec![n; 32]);
-    let private = [&der(PRIVATE.as_bytes()).unwrap()[..16], &[n; 32]].concat();
-    (private, sign::public_to_der(&sign::public(&seed).unwrap()))
+    let head =
+        [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+    let key = PrivateKey::ed25519(Secret::new(vec![n; 32])).unwrap();
+    ([&head[..], &[n; 32]].concat(), key.public().spki().to_vec())
 }
 
 fn pem(label: &str, der: &[u8]) -> String {
@@ -66,16 +77,17 @@ fn findings(dir: &Scratch) -> Vec<String> {
 #[test]
 fn keys_are_read_in_pem_and_der() {
     let key = private_key(PRIVATE.as_bytes()).unwrap();
-    assert_eq!(public_key(PUBLIC.as_bytes()), Ok(key.public));
+    assert_eq!(public_key(PUBLIC.as_bytes()), Ok(key.public().clone()));
     for n in 1..4 {
         let (private, public) = pair(n);
         let key = private_key(&private).unwrap();
-        assert_eq!(key.secret.expose(), [n; 32]);
-        assert_eq!(public_key(&public), Ok(key.public));
+        assert_eq!(public_key(&public), Ok(key.public().clone()));
         let around = format!("Bag Attributes\n{}after it", pem("PRIVATE KEY", &private));
         assert_eq!(private_key(around.as_bytes()), Ok(key.clone()));
-        // The label does not count.
-        assert_eq!(public_key(pem("X", &public).as_bytes()), Ok(key.public));
+        assert_eq!(public_key(pem("PUBLIC KEY", &public).as_bytes()), Ok(key.public().clone()));
+        // Another block in front of the key is none of it.
+        let behind = format!("{}{}", pem("EC PARAMETERS", &[6, 1, 1]), pem("PRIVATE KEY", &private));
+        assert_eq!(private_key(behind.as_bytes()), Ok(key));
     }
 }
 
@@ -102,30 +114,32 @@ fn files_that_hold_no_key_are_refused_whatever_is_in_them() {
         let longer = pem(label, &longer);
         assert!(public_key(longer.as_bytes()).is_err() && private_key(longer.as_bytes()).is_err());
     }
-    assert_eq!(public_key(&private), Err(KeyError::Malformed));
-    assert_eq!(private_key(&public), Err(KeyError::Malformed));
+    assert_eq!(public_key(&private), Err(KeyFault::Malformed));
+    assert_eq!(private_key(&public), Err(KeyFault::Malformed));
     let headers =
         "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
-    assert_eq!(private_key(headers.as_bytes()), Err(KeyError::Encrypted));
+    assert_eq!(private_key(headers.as_bytes()), Err(KeyFault::Encrypted));
     for text in [
         "-----BEGIN ",
         "-----BEGIN X-----",
         "-----BEGIN X-----A-----END Y-----",
         "-----BEGIN X-----=-----END X-----",
     ] {
-        assert_eq!(public_key(text.as_bytes()), Err(KeyError::Malformed), "{text}");
+        assert_eq!(public_key(text.as_bytes()), Err(KeyFault::Malformed), "{text}");
     }
-    let zero = sign::public_to_der(&[0; 32]);
-    assert_eq!(public_key(&zero), Err(KeyError::Weak));
+    let zero = weak();
+    assert_eq!(public_key(&zero), Err(KeyFault::Weak));
 }
 
 #[test]
 fn a_connection_has_the_keys_that_its_files_hold() {
     let (config, found) = read_and_check(&good());
     assert!(found.is_empty(), "{found:?}");
-    let by = |keys: &[u8]| Auth::Pubkey(keys.iter().map(|n| public_key(&pair(*n).1).unwrap()).collect());
+    let by = |keys: &[u8]| keys.iter().map(|n| public_key(&pair(*n).1).unwrap()).collect::<Vec<_>>();
     let conn = &config.connections[0];
-    assert_eq!((&conn.local_auth, &conn.remote_auth), (&by(&[1]), &by(&[2, 3])));
+    assert_eq!(conn.local_auth, Auth::pubkey(by(&[1])));
+    let rules = Signatures::parse("ike:ed25519").unwrap();
+    assert_eq!(conn.remote_auth, Auth::Pubkey { keys: by(&[2, 3]), rules });
     assert_eq!(config.private_keys, [private_key(&pair(1).0).unwrap()]);
     // By its path, and from the other folder of private keys; nothing is asked of hidden files.
     let dir = good();
@@ -141,29 +155,89 @@ fn a_connection_has_the_keys_that_its_files_hold() {
 }
 
 #[test]
-fn every_word_of_strongswan_for_ed25519_is_taken_and_others_are_refused_by_name() {
-    for word in ["pubkey", "ike:pubkey", "ike:ed25519", "pubkey-identity", "ike:ed25519-identity", "PubKey"] {
+fn rules_of_strongswan_for_signatures_are_taken_and_others_are_refused_by_name() {
+    for word in [
+        "pubkey",
+        "ike:pubkey",
+        "ed25519",
+        "ike:ed25519-identity",
+        "ecdsa-384-ed25519",
+        "rsa-2048-sha256",
+        "pubkey-identity-sha256",
+        "PubKey",
+    ] {
         let dir = good();
         dir.write("swanctl.conf", &CONF.replace("ike:ed25519", word));
-        assert!(findings(&dir).is_empty(), "{word}");
+        let (config, found) = read_and_check(&dir);
+        assert!(found.is_empty(), "{word}: {found:?}");
+        let Auth::Pubkey { rules, .. } = &config.connections[0].remote_auth else { panic!("{word}") };
+        assert_eq!(rules.to_string(), word.to_ascii_lowercase());
     }
-    for word in [
-        "ed25519",
-        "ecdsa-384",
-        "rsa-2048-sha256",
-        "ed448",
-        "pubkey-sha256",
-        "ike:rsa/pss-sha256",
-        "eap",
-        "xauth",
-        "any",
-        "ike:psk",
+    for word in ["ed448", "bliss", "eap", "xauth", "any", "ike:psk", "rsa-sha224", "pubkey-2048", "sha256"] {
+        let dir = good();
+        dir.write("swanctl.conf", &CONF.replace("ike:ed25519", word));
+        let found = findings(&dir);
+        let starts =
+            format!("swanctl.conf:4: connections.c.remote.auth: `{word}` is no method that is built");
+        assert!(found.len() == 1 && found[0].starts_with(&starts), "{word}: {found:?}");
+    }
+}
+
+#[test]
+fn keys_of_every_kind_are_read_from_every_folder() {
+    let kinds = Curve::ALL.map(KeyKind::Ecdsa).into_iter().chain([KeyKind::Ed25519, KeyKind::Rsa(2048)]);
+    for kind in kinds {
+        let key = PrivateKey::generate(kind).unwrap();
+        let (private, public) = (key.to_pkcs8().unwrap(), key.public().spki());
+        let text = pem("PRIVATE KEY", private.expose());
+        assert!(public_key(private.expose()).is_err() && private_key(public).is_err());
+        for folder in PRIVATE_FOLDERS {
+            let dir = good();
+            dir.write("swanctl.conf", &CONF.replace("ike:ed25519", "pubkey"));
+            fs::remove_dir_all(dir.path().join("private")).unwrap();
+            put(&dir, &format!("{folder}/g1"), text.as_bytes());
+            put(&dir, "pubkey/g1.pem", pem("PUBLIC KEY", public).as_bytes());
+            put(&dir, "pubkey/g2.pem", public);
+            let (config, found) = read_and_check(&dir);
+            assert!(found.is_empty(), "{kind} {folder}: {found:?}");
+            assert_eq!(config.private_keys, std::slice::from_ref(&key));
+            assert_eq!(config.connections[0].local_auth, Auth::pubkey(vec![key.public().clone()]));
+        }
+    }
+}
+
+#[test]
+fn sha_1_and_short_keys_of_rsa_are_warned_about_where_they_are_named() {
+    for (word, weak) in [
+        ("pubkey-sha1-identity", true),
+        ("rsa-1024-ed25519", true),
+        ("rsa-2048-ed25519", false),
+        ("pubkey-sha256-identity", false),
     ] {
         let dir = good();
         dir.write("swanctl.conf", &CONF.replace("ike:ed25519", word));
         let found = findings(&dir);
-        let starts = format!("swanctl.conf:4: connections.c.remote.auth: `{word}` is not built yet");
-        assert!(found.len() == 1 && found[0].starts_with(&starts), "{word}: {found:?}");
+        let says = "warning: connections.c.remote.auth: signatures over SHA-1 and by RSA below 2,048 bits";
+        let warned = found.iter().filter(|line| line.contains(says)).count();
+        assert_eq!((warned, found.len()), (usize::from(weak), usize::from(weak)), "{word}: {found:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_shorter_than_the_rules_is_named_and_taken_when_the_rules_say_so() {
+    let key = PrivateKey::generate(KeyKind::Rsa(2048)).unwrap();
+    for (word, fits) in
+        [("rsa", true), ("rsa-2048", true), ("rsa-3072", false), ("ecdsa-384-rsa-4096", false)]
+    {
+        let dir = good();
+        put(&dir, "pubkey/g2.pem", key.public().spki());
+        dir.write("swanctl.conf", &CONF.replace("ike:ed25519", word).replace(", 'g 3.der'", ""));
+        let found = findings(&dir);
+        assert_eq!(found.is_empty(), fits, "{word}: {found:?}");
+        if !fits {
+            let says = "remote.pubkeys: g2.pem holds a key of RSA 2048, which is shorter than auth allows";
+            assert!(found.len() == 1 && found[0].contains(says), "{found:?}");
+        }
     }
 }
 
@@ -180,7 +254,7 @@ fn methods_may_differ_and_unused_keys_are_a_note() {
     );
     let (config, found) = read_and_check(&dir);
     assert!(found.is_empty(), "{found:?}");
-    assert!(matches!(config.connections[0].local_auth, Auth::Pubkey(_)));
+    assert!(matches!(config.connections[0].local_auth, Auth::Pubkey { .. }));
     assert_eq!(config.connections[0].remote_auth, Auth::Psk);
     dir.write("swanctl.conf", &format!("{}{secret}", CONF.replace("ike:ed25519", "psk")));
     let found = findings(&dir);
@@ -213,7 +287,7 @@ fn a_missing_or_useless_file_is_named_with_the_key_and_the_remedy() {
     assert_eq!(none, format!("{at}pubkey/g2.pem holds no public key; {remedy}"));
     let private = after(|dir| put(dir, "pubkey/g2.pem", &pair(2).0));
     assert!(private.contains("holds no public key"), "{private}");
-    let weak = after(|dir| put(dir, "pubkey/g2.pem", &sign::public_to_der(&[0; 32])));
+    let weak = after(|dir| put(dir, "pubkey/g2.pem", &weak()));
     assert!(weak.contains("everybody can sign"), "{weak}");
     let giant = after(|dir| put(dir, "pubkey/g2.pem", &vec![b'a'; 1 << 20]));
     assert!(giant.contains("pubkey/g2.pem: 1048576 bytes"), "{giant}");
@@ -271,12 +345,18 @@ fn private_keys_that_cannot_be_used_are_named() {
     });
     assert!(open.contains("others may read it (mode 640)") && open.contains("chmod 600"), "{open}");
     // strongSwan's other keys stay, and are not loaded.
-    let rsa = [0x30, 0x08, 0x02, 0x01, 0x00, 0x02, 0x03, 0x00, 0xbc, 0x93];
-    let found = after(|dir| put(dir, "private/rsa.der", &rsa));
-    assert!(found.starts_with("private/rsa.der: warning: the file holds a key for RSA"), "{found}");
+    let x25519 = [&pair(1).0[..11], &[0x6e], &pair(1).0[12..]].concat();
+    let found = after(|dir| put(dir, "private/x.der", &x25519));
+    assert!(
+        found.starts_with("private/x.der: warning: the file cannot be used: the key is for X25519"),
+        "{found}"
+    );
     let pbes2 = [0x30, 0x0d, 0x30, 0x0b, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0d];
     let found = after(|dir| put(dir, "private/enc.pem", pem("ENCRYPTED PRIVATE KEY", &pbes2).as_bytes()));
-    assert!(found.contains("warning: the file holds an encrypted key; `openssl pkey"), "{found}");
+    assert!(
+        found.contains("warning: the file cannot be used: the key is encrypted; `openssl pkey"),
+        "{found}"
+    );
     let sub = after(|dir| fs::create_dir(dir.path().join("private/old")).unwrap());
     assert!(sub.contains("private/old: warning: cannot be looked at: not a regular file"), "{sub}");
     let section = after(|dir| {
@@ -299,7 +379,9 @@ fn a_connection_whose_key_files_are_gone_is_known_to_the_guard_and_takes_no_peer
     let (config, found) = read_and_check(&dir);
     assert_eq!(found.len(), 3, "{found:?}");
     let conn = &config.connections[0];
-    assert_eq!((&conn.local_auth, &conn.remote_auth), (&Auth::Pubkey(Vec::new()), &Auth::Pubkey(Vec::new())));
+    for auth in [&conn.local_auth, &conn.remote_auth] {
+        assert!(matches!(auth, Auth::Pubkey { keys, .. } if keys.is_empty()), "{auth:?}");
+    }
     assert_eq!(conn.children.len(), 1);
     // Any other error leaves it out.
     dir.write("swanctl.conf", &CONF.replace("10.2.0.0/24", "10.2.0.0/24\n mode = tunel"));
@@ -328,10 +410,11 @@ fn connections_that_differ_in_the_method_of_the_peer_are_no_twins() {
 #[test]
 fn an_identity_may_name_our_key_by_its_fingerprint() {
     let dir = good();
-    let id: String = private_key(&pair(1).0).unwrap().id.iter().map(|b| format!("{b:02x}")).collect();
+    let id: String =
+        private_key(&pair(1).0).unwrap().public().id().iter().map(|b| format!("{b:02x}")).collect();
     dir.write("swanctl.conf", &CONF.replace("pubkeys = g1.pem\n id = g1", &format!("id = \"@#{id}\"")));
     let (config, found) = read_and_check(&dir);
-    assert!(found.is_empty() && config.connections[0].local_auth == Auth::Pubkey(Vec::new()), "{found:?}");
+    assert!(found.is_empty() && config.connections[0].local_auth == Auth::pubkey(Vec::new()), "{found:?}");
     dir.write("swanctl.conf", &CONF.replace("pubkeys = g1.pem\n id = g1", "id = \"@#0102\""));
     assert!(findings(&dir)[0].contains("no key has this fingerprint"));
 }

@@ -15,9 +15,12 @@
 //! | `algorithms` | words of proposals, and the RFCs' opinion of each |
 //! | `check` | findings between two parts of a configuration |
 //! | `diag` | findings: place, key, remedy |
+//! | `file_system` | who opens files: this process or another one |
+//! | `files` | files that may hang, read by a thread |
 //! | `include` | `include` with globs and limits |
 //! | `keyfiles` | files of public and private keys |
 //! | `load` | from a folder or files to a configuration |
+//! | `patterns` | wildcards in paths |
 //! | `proposal` | proposal strings |
 //! | `psk` | pre-shared keys as people write them |
 //! | `references` | sections that inherit from others |
@@ -34,11 +37,13 @@
 pub mod algorithms;
 pub mod check;
 pub mod diag;
+pub mod file_system;
 pub mod files;
 mod include;
 pub mod keyfiles;
 mod load;
 mod meaning;
+pub mod patterns;
 mod proposal;
 pub mod psk;
 mod references;

@@ -15,16 +15,15 @@
 //! them.
 //!
 //! Not here: what is signed (RFC 7296 section 2.15), which notification announces the hashes (RFC
-//! 7427 section 4), certificates, PEM, and encrypted key files. The functions of this module itself
-//! are those of Ed25519 alone.
+//! 7427 section 4), certificates, PEM, and encrypted key files.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
 //! | `der` | elements of DER, read strictly and written |
-//! | `ed25519` | Ed25519 by seed and point, and its key files |
-//! | `fault` | why a key or a signature is refused |
+//! | `ed25519` | Ed25519 by seed and point, and the files of its private keys |
+//! | `fault` | why a key or a signature is refused, and limits of keys of RSA |
 //! | `private` | private keys, and the files that hold them |
 //! | `public` | public keys as `SubjectPublicKeyInfo` |
 //! | `scheme` | hashes and signature algorithms with their encodings |
@@ -38,11 +37,7 @@ mod scheme;
 #[cfg(test)]
 mod tests;
 
-pub use ed25519::{
-    ED25519_ALGORITHM, KeyError, PUBLIC_LEN, SEED_LEN, SIGNATURE_LEN, private_from_der, public,
-    public_from_der, public_to_der, sign, verify,
-};
-pub use fault::{KeyFault, SignatureFault};
+pub use fault::{KeyFault, MAX_RSA_BITS, MIN_RSA_BITS, MIN_SHORT_RSA_BITS, SignatureFault};
 pub use private::PrivateKey;
-pub use public::{Curve, KeyKind, MAX_RSA_BITS, MIN_RSA_BITS, MIN_SHORT_RSA_BITS, PublicKey};
+pub use public::{Curve, KeyKind, PublicKey};
 pub use scheme::{Hash, Legacy, Scheme};

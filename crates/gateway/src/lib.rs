@@ -10,6 +10,7 @@
 //! | [`guard`] | keeps protected packets from travelling in clear, by routes, nft and programs |
 //! | [`control`] | the VICI server |
 //! | [`diagnosis`] | errors of the kernel as entries of the one list of reasons |
+//! | [`helper`] | the process that keeps privileges for the daemon |
 //! | [`observe`] | log lines and key tables |
 
 pub mod control;
@@ -17,6 +18,7 @@ pub mod dataplane;
 pub mod diagnosis;
 pub mod driver;
 pub mod guard;
+pub mod helper;
 pub mod network;
 pub mod observe;
 pub mod start;

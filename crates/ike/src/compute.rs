@@ -1,10 +1,10 @@
 //! The computations among the requests of an endpoint. They take long, so a driver runs them
 //! outside of the endpoint, on a thread of its choice.
 
-use ironswan_crypto::{kex, sign};
+use ironswan_crypto::kex;
 
-use crate::auth::signature;
 use crate::event::{Completion, Request};
+use ironswan_keying::PublicKey;
 use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 
 impl Request {
@@ -36,9 +36,15 @@ impl Request {
             Self::Respond { ke, seed, peer_public } => {
                 Completion::Response(kex::respond(*ke, seed.expose(), peer_public).ok())
             }
-            Self::Sign { secret, message } => Completion::Signature(sign::sign(secret, message)),
-            Self::Verify { keys, messages, signature } => {
-                Completion::Verified(signature::verify(keys, messages, signature))
+            Self::Sign { key, scheme, legacy, message } => {
+                Completion::Signature(key.sign(*scheme, *legacy, message).ok())
+            }
+            Self::Verify { keys, scheme, legacy, messages, signature } => {
+                let verifies = |key: &PublicKey, message: &[u8]| {
+                    key.verify(*scheme, *legacy, message, signature).is_ok()
+                };
+                let by = |key| messages.iter().any(|message| verifies(key, message));
+                Completion::Verified(keys.iter().any(by))
             }
             Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => return None,
         })

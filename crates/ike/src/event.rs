@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ironswan_keying::{Diagnosis, PublicKey};
+use ironswan_crypto::sign::{Legacy, Scheme};
+use ironswan_keying::{Diagnosis, PrivateKey, PublicKey};
 pub use ironswan_keying::{IkeId, Level, Ticket};
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
@@ -68,8 +69,12 @@ pub enum Request {
     },
     /// Sign a message. Completed by [`Completion::Signature`].
     Sign {
-        /// Our private key: the seed of Ed25519.
-        secret: Secret,
+        /// Our private key.
+        key: PrivateKey,
+        /// The algorithm.
+        scheme: Scheme,
+        /// Weak algorithms that the configuration names.
+        legacy: Legacy,
         /// The octets that the signature covers.
         message: Vec<u8>,
     },
@@ -77,6 +82,10 @@ pub enum Request {
     Verify {
         /// Public keys of which one may have signed.
         keys: Vec<PublicKey>,
+        /// The algorithm.
+        scheme: Scheme,
+        /// Weak algorithms that the configuration names.
+        legacy: Legacy,
         /// Messages of which one may have been signed.
         messages: Vec<Vec<u8>>,
         /// The signature.
@@ -117,7 +126,7 @@ pub enum Completion {
     /// Our value as on the wire and the shared secret; `None` when the initiator's value is not
     /// acceptable.
     Response(Option<(Vec<u8>, Secret)>),
-    /// The signature; `None` when the private key is none.
+    /// The signature; `None` when the private key makes none by this algorithm.
     Signature(Option<Vec<u8>>),
     /// True when one of the keys has signed one of the messages.
     Verified(bool),

@@ -1,5 +1,6 @@
 //! An IKE_SA while it is set up: what IKE_SA_INIT and IKE_AUTH need, and nothing after them.
 
+use ironswan_crypto::sign::Hash;
 use ironswan_keying::Diagnosis;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -47,10 +48,11 @@ pub(crate) struct Init {
     pub intermediate: usize,
     /// What AUTH covers of them.
     pub int_auth: IntAuth,
-    /// True when the peer says that it verifies Ed25519 signatures, false when it verifies others
-    /// only; `None` when its IKE_SA_INIT message has no SIGNATURE_HASH_ALGORITHMS (RFC 7427 section
-    /// 4).
-    pub verifies_ed25519: Option<bool>,
+    /// Hashes over which the peer verifies signatures; `None` when its IKE_SA_INIT message has no
+    /// SIGNATURE_HASH_ALGORITHMS (RFC 7427 section 4).
+    pub peer_hashes: Option<Vec<Hash>>,
+    /// Responder: the hashes that our response announces, if the peer has announced any.
+    pub our_hashes: Vec<Hash>,
     /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have
     /// sent.
     pub earlier: Vec<Earlier>,

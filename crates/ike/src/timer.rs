@@ -13,7 +13,10 @@ pub(crate) enum Timer {
     HalfOpen(IkeId),
     /// `rekey_time` less its random part: the IKE_SA is rekeyed.
     RekeyIke(IkeId),
-    /// `rekey_time` and `over_time` are over: the IKE_SA is closed.
+    /// The authentication counts no longer: the IKE_SA is made anew.
+    Reauth(IkeId),
+    /// `rekey_time` or the time of the authentication, and `over_time`, are over: the IKE_SA is
+    /// closed.
     OverTime(IkeId),
     /// `dpd_delay` since the last sign of life: ask.
     Liveness(IkeId),
@@ -37,6 +40,8 @@ pub(crate) enum Timer {
     LifeChild(ChildId),
     /// A CHILD_SA that lost a collision, and that the peer should have deleted by now, is deleted.
     Redundant(ChildId),
+    /// The peer should have the CHILD_SA that takes over by now: it is sent on.
+    TakeUp(ChildId),
     /// The inbound SA of a rekeyed CHILD_SA has been kept long enough.
     OldInbound(ChildId),
     /// There is no way to some peer: ask the routing table again.
@@ -49,11 +54,12 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 11] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 12] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
             Self::RekeyIke(id),
+            Self::Reauth(id),
             Self::OverTime(id),
             Self::Liveness(id),
             Self::Fragments(id),
@@ -66,8 +72,8 @@ impl Timer {
     }
 
     /// Everything that a CHILD_SA can have set while its IKE_SA knows it.
-    pub(crate) fn of_child(id: ChildId) -> [Self; 3] {
-        [Self::RekeyChild(id), Self::LifeChild(id), Self::Redundant(id)]
+    pub(crate) fn of_child(id: ChildId) -> [Self; 4] {
+        [Self::RekeyChild(id), Self::LifeChild(id), Self::Redundant(id), Self::TakeUp(id)]
     }
 }
 

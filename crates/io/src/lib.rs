@@ -18,12 +18,14 @@
 //! | [`poller`] | epoll and the eventfd that wakes it |
 //! | [`xdp`] | ESP straight from the driver (`AF_XDP`), and the program that picks it out |
 //! | [`listener`] | the owner of a listening Unix socket (`sock_diag`) |
+//! | [`helper`] | the process that keeps privileges for this one |
 //! | [`namespace`] | network namespaces |
+//! | [`signals`] | signals that a process ignores |
 //! | [`clock`] | the clock |
 //!
 //! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`,
-//! `xdp` and `namespace` only. Nothing here knows what ESP or IKE is; the loops that join these
-//! objects to the packet engine are in the gateway.
+//! `xdp`, `namespace` and `signals` only. Nothing here knows what ESP or IKE is; the loops that
+//! join these objects to the packet engine are in the gateway.
 //!
 //! # Files
 //!
@@ -42,6 +44,7 @@ mod bpf;
 pub mod clock;
 pub mod error;
 pub mod fragment;
+pub mod helper;
 pub mod ingress;
 pub mod known;
 pub mod listener;
@@ -57,6 +60,7 @@ pub mod raw;
 pub mod route;
 mod segmentation;
 pub mod send;
+pub mod signals;
 mod sockaddr;
 mod sockopt;
 pub mod sysctl;

@@ -9,6 +9,9 @@
 use std::fmt;
 use std::io;
 
+use ironswan_wire::helper::Request;
+
+use crate::helper::client;
 use crate::route::Link;
 
 /// The polling of an interface cannot be read or changed. The message says what to do about it.
@@ -33,6 +36,20 @@ pub enum NapiFault {
     ReadOnly,
     /// Anything else.
     Refused(io::Error),
+}
+
+impl From<NapiError> for io::Error {
+    /// The kernel's number, from which [`set_threaded`] makes the same error again.
+    fn from(e: NapiError) -> Self {
+        let number = match e.why {
+            NapiFault::OtherSys => libc::ENODEV,
+            NapiFault::NoFile => libc::ENOENT,
+            NapiFault::NoNapi => libc::EOPNOTSUPP,
+            NapiFault::ReadOnly => libc::EROFS,
+            NapiFault::Refused(e) => return e,
+        };
+        Self::from_raw_os_error(number)
+    }
 }
 
 impl fmt::Display for NapiError {
@@ -81,6 +98,19 @@ pub fn threaded(link: &Link) -> Result<bool, NapiError> {
 /// # Errors
 /// Any [`NapiError`].
 pub fn set_threaded(link: &Link, on: bool) -> Result<(), NapiError> {
+    let Some(helper) = client::get() else { return write_threaded(link, on) };
+    // The helper's answer is a number only; this process can see for itself which `/sys` it has.
+    path(link)?;
+    let (name, address) = (link.name.clone().into(), link.address.clone());
+    let request = Request::SetThreaded { name, index: link.index, address, on };
+    helper.order(&request).map_err(|e| failed(link, e))
+}
+
+/// The same, in this process.
+///
+/// # Errors
+/// Any [`NapiError`].
+pub fn write_threaded(link: &Link, on: bool) -> Result<(), NapiError> {
     std::fs::write(path(link)?, if on { "1" } else { "0" }).map_err(|e| failed(link, e))
 }
 

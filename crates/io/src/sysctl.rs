@@ -4,7 +4,10 @@
 use std::io;
 use std::time::Duration;
 
+use ironswan_wire::helper::{DeviceSetting, Request};
+
 use crate::error::Error;
+use crate::helper::client;
 
 /// Treatment of a packet whose way back would be another interface (`rp_filter`, RFC 3704).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -72,11 +75,14 @@ pub fn forwarding(ipv6: bool) -> bool {
 /// # Errors
 /// The first setting that was refused, with the kernel's answer.
 pub fn prepare_device(device: &str) -> Result<(), Error> {
-    for (key, value) in [("rp_filter", "0"), ("src_valid_mark", "1")] {
-        let set = match path("ipv4", device, key) {
-            Some(p) if read(&p).is_some_and(|v| v.to_string() == value) => Ok(()),
-            Some(p) => std::fs::write(p, value),
-            None => Err(io::ErrorKind::InvalidInput.into()),
+    for setting in [DeviceSetting::ReversePath, DeviceSetting::ValidMark] {
+        let (key, value) = written(setting);
+        if path("ipv4", device, key).and_then(|p| read(&p)).is_some_and(|v| v.to_string() == value) {
+            continue;
+        }
+        let set = match client::get() {
+            Some(helper) => helper.order(&Request::SetDevice { name: device.into(), setting }),
+            None => set_device(device, setting),
         };
         set.map_err(|source| Error::Netlink {
             what: format!("set net.ipv4.conf.{device}.{key} = {value}"),
@@ -84,6 +90,24 @@ pub fn prepare_device(device: &str) -> Result<(), Error> {
         })?;
     }
     Ok(())
+}
+
+/// The name of a setting, and its value.
+fn written(setting: DeviceSetting) -> (&'static str, &'static str) {
+    match setting {
+        DeviceSetting::ReversePath => ("rp_filter", "0"),
+        DeviceSetting::ValidMark => ("src_valid_mark", "1"),
+    }
+}
+
+/// Writes a setting of a TUN device, in this process.
+///
+/// # Errors
+/// The kernel's answer, or that no interface could have this name.
+pub fn set_device(device: &str, setting: DeviceSetting) -> io::Result<()> {
+    let (key, value) = written(setting);
+    let path = path("ipv4", device, key).ok_or(io::ErrorKind::InvalidInput)?;
+    std::fs::write(path, value)
 }
 
 /// The file of one setting. Names that the kernel would not give an interface are not looked for.

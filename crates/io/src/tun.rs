@@ -10,9 +10,11 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use ironswan_wire::helper::Request;
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::Error;
+use crate::helper::client::{self, Helper};
 use crate::route::{Link, Netlink};
 
 /// Bytes in front of every packet.
@@ -81,32 +83,10 @@ impl Tun {
     /// [`Error::NoTun`], [`Error::Privilege`], [`Error::DeviceBusy`], [`Error::DeviceName`], or
     /// what rtnetlink says.
     pub fn create(config: &TunConfig) -> Result<Self, Error> {
-        let bad_name = || Error::DeviceName { name: config.name.clone() };
-        let name = config.name.as_bytes();
-        if name.is_empty()
-            || name.len() >= libc::IFNAMSIZ
-            || matches!(name, b"." | b"..")
-            || name.iter().any(|b| !b.is_ascii_graphic() || b"/:%".contains(b))
-        {
-            return Err(bad_name());
-        }
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|e| match e {
-            rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => {
-                Error::Privilege { what: "opening /dev/net/tun" }
-            }
-            e => Error::NoTun(e.into()),
-        })?;
-        attach(fd.as_fd(), name).map_err(|e| match e.raw_os_error() {
-            Some(libc::EBUSY | libc::EEXIST) => Error::DeviceBusy { name: config.name.clone() },
-            // The name exists and is not a TUN device.
-            Some(libc::EINVAL) => match exists(Netlink::open().and_then(|mut n| n.link(&config.name))) {
-                Ok(true) => Error::DeviceBusy { name: config.name.clone() },
-                Ok(false) => bad_name(),
-                Err(e) => e,
-            },
-            _ => Error::system("creating a TUN device", e),
-        })?;
+        let fd = match client::get() {
+            Some(helper) => open_by(helper, &config.name)?,
+            None => open(&config.name)?,
+        };
         set_vnet_header_size(fd.as_fd(), VNET_HEADER as i32)
             .map_err(|e| Error::system("setting the TUN header size", e))?;
         let offloads = negotiate(config.offload, |bits| set_offload(fd.as_fd(), bits))
@@ -156,6 +136,60 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// True for a name that the kernel would give an interface.
+fn is_name(name: &str) -> bool {
+    let name = name.as_bytes();
+    !name.is_empty()
+        && name.len() < libc::IFNAMSIZ
+        && !matches!(name, b"." | b"..")
+        && name.iter().all(|b| b.is_ascii_graphic() && !b"/:%".contains(b))
+}
+
+/// Opens the TUN device of this name, or makes it, in this process. It is not up, and has no
+/// offloads.
+///
+/// # Errors
+/// [`Error::NoTun`], [`Error::Privilege`], [`Error::DeviceBusy`], [`Error::DeviceName`].
+pub fn open(name: &str) -> Result<OwnedFd, Error> {
+    let bad_name = || Error::DeviceName { name: name.to_owned() };
+    if !is_name(name) {
+        return Err(bad_name());
+    }
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|e| match e {
+        rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => {
+            Error::Privilege { what: "opening /dev/net/tun" }
+        }
+        e => Error::NoTun(e.into()),
+    })?;
+    attach(fd.as_fd(), name.as_bytes()).map_err(|e| match e.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => Error::DeviceBusy { name: name.to_owned() },
+        // The name exists and is not a TUN device.
+        Some(libc::EINVAL) => match exists(Netlink::open().and_then(|mut n| n.link(name))) {
+            Ok(true) => Error::DeviceBusy { name: name.to_owned() },
+            Ok(false) => bad_name(),
+            Err(e) => e,
+        },
+        _ => Error::system("creating a TUN device", e),
+    })?;
+    Ok(fd)
+}
+
+/// The same by the helper. The number of its error says which one it was.
+fn open_by(helper: &Helper, name: &str) -> Result<OwnedFd, Error> {
+    let bad_name = || Error::DeviceName { name: name.to_owned() };
+    if !is_name(name) {
+        return Err(bad_name());
+    }
+    let opened = helper.descriptor(&Request::OpenTun(name.into()));
+    opened.map_err(|e| match e.raw_os_error() {
+        Some(libc::EBUSY) => Error::DeviceBusy { name: name.to_owned() },
+        Some(libc::EINVAL) => bad_name(),
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Error::NoTun(e),
+        _ => Error::system("creating a TUN device", e),
+    })
 }
 
 /// Asks for all offloads (or none) by `set`, then for fewer, until the kernel agrees.

@@ -12,6 +12,7 @@ use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use crate::keys::PublicKey;
+use crate::signatures::Signatures;
 
 /// Where one end of a connection may be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -191,7 +192,19 @@ pub enum Auth {
     #[default]
     Psk,
     /// Signatures by one of these keys. Ours may be empty: then our identity names the key.
-    Pubkey(Vec<PublicKey>),
+    Pubkey {
+        /// Public keys of this end.
+        keys: Vec<PublicKey>,
+        /// Signatures that are allowed.
+        rules: Signatures,
+    },
+}
+
+impl Auth {
+    /// Signatures by one of these keys, by any algorithm that needs not be named.
+    pub fn pubkey(keys: Vec<PublicKey>) -> Self {
+        Self::Pubkey { keys, rules: Signatures::default() }
+    }
 }
 
 /// One `connections.<name>`.
@@ -232,9 +245,12 @@ pub struct Connection {
     pub fragmentation: Fragmentation,
     /// Rekey the IKE_SA after this; zero: never.
     pub rekey_time: Duration,
-    /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed.
+    /// Make the IKE_SA anew with IKE_AUTH after this; zero: never.
+    pub reauth_time: Duration,
+    /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed, and this long
+    /// after `reauth_time` if it has not been made anew.
     pub over_time: Duration,
-    /// Taken off `rekey_time`: a random part of this.
+    /// Taken off `rekey_time` and `reauth_time`: a random part of this.
     pub rand_time: Duration,
     /// Children.
     pub children: Vec<ChildConfig>,
@@ -297,6 +313,7 @@ impl Connection {
             keyingtries: other.keyingtries,
             unique: other.unique,
             rekey_time: other.rekey_time,
+            reauth_time: other.reauth_time,
             over_time: other.over_time,
             rand_time: other.rand_time,
             children: Vec::new(),

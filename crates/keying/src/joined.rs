@@ -177,7 +177,7 @@ impl<P: Protocol> Joined<P> {
     /// Rekeys the SAs that match, as [`Protocol::rekey`] says.
     ///
     /// # Errors
-    /// When nothing matches, or `reauth` is asked for and the protocol cannot.
+    /// When nothing matches.
     pub fn rekey(
         &mut self,
         now: Instant,

@@ -18,6 +18,7 @@
 //! | `policy` | the questions that a protocol asks of policy |
 //! | `ports` | our UDP ports |
 //! | `protocol` | a key exchange protocol as policy sees it |
+//! | `signatures` | signatures that one end may prove itself by, and the choice of the algorithm |
 //! | `timers` | a table of timers |
 //! | `tunnels/` | the tunnels that should be up: reports in, orders out |
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ pub mod limits;
 mod policy;
 mod ports;
 mod protocol;
+mod signatures;
 mod timers;
 pub mod tunnels;
 
@@ -46,11 +48,12 @@ pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};
 pub use diagnosis::Diagnosis;
 pub use joined::Joined;
-pub use keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey, tried};
+pub use keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey, key_identity, tried};
 pub use level::Level;
 pub use limits::Limits;
 pub use policy::{Loaded, Policy, Shared};
 pub use ports::Ports;
 pub use protocol::{Protocol, Target};
+pub use signatures::Signatures;
 pub use timers::Timers;
 pub use tunnels::{Close, Down, IkeId, Next, Order, Report, Ticket, Tunnels};

@@ -206,6 +206,13 @@ pub const REDUNDANT_DELETE: Duration = Duration::from_secs(10);
 /// Predecessors of one SA that a peer may leave undeleted and rekey again all the same. No limit
 /// stands in the way of a rekeying, so one peer could have SAs without end.
 pub const PREDECESSORS: usize = 3;
+
+/// Shortest lifetime of an authentication that we believe (RFC 4478): a responder that names a
+/// shorter one makes us begin anew no more often than this.
+pub const AUTH_LIFETIME_MIN: Duration = Duration::from_secs(10);
+/// Longest time for which the responder sends on the CHILD_SA of the old IKE_SA, when it does not
+/// see that the initiator has the one of the new IKE_SA.
+pub const HANDOVER: Duration = Duration::from_secs(1);
 /// With a block of 64 bits, an SA is rekeyed after this many bytes when no limit in bytes is
 /// configured, and closed after twice as many. Two equal ciphertext blocks, which give plaintext
 /// away, are expected after 2^32 blocks of 8 bytes, 32 GiB (Sweet32; the reason why 3DES is SHOULD

@@ -68,7 +68,7 @@ pub trait Protocol {
     /// their number, and the ticket that ends with the last rekeying.
     ///
     /// # Errors
-    /// When nothing matches, or `reauth` is asked for and the protocol cannot.
+    /// When nothing matches.
     fn rekey(&mut self, now: Instant, target: &Target, reauth: bool) -> Result<(usize, Ticket), Diagnosis>;
 
     /// Sends a DELETE for every IKE_SA that the peer has or may have, once, and drops everything.

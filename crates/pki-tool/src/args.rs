@@ -120,6 +120,10 @@ pub(crate) struct Input {
     /// File to read [default: standard input]
     #[arg(long = "in", value_name = "FILE")]
     pub(crate) path: Option<PathBuf>,
+    /// Taken and not used, because strongSwan's `pki` needs it: the kind of a file is found by its
+    /// bytes
+    #[arg(long = "type", value_name = "KIND", hide = true)]
+    pub(crate) kind: Option<String>,
     /// File whose first line is the passphrase of an encrypted private key [default: ask on the
     /// terminal]
     #[arg(long, value_name = "FILE")]
@@ -241,7 +245,8 @@ pub(crate) struct Subject {
 pub(crate) struct Content {
     #[command(flatten)]
     pub(crate) subject: Subject,
-    /// Days for which the certificate is valid [default: 1095; with --ca 3650]
+    /// Days for which the certificate is valid [default: 1095, with --ca 3650, but not longer than
+    /// its CA]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) lifetime: Option<u32>,
     /// First second of validity, such as 2027-01-31 or 2027-01-31T12:00:00, in UTC [default: now]
@@ -259,8 +264,9 @@ pub(crate) struct Content {
     /// How many CAs may stand between this CA and a gateway's certificate
     #[arg(long, value_name = "NUMBER", requires = "ca")]
     pub(crate) pathlen: Option<u8>,
-    /// Names that certificates below this CA may have: a DNS domain, a network, an e-mail domain as
-    /// email:example.com, or a distinguished name; several are allowed
+    /// Names that certificates below this CA may have: a DNS domain, a network (strongSwan 5.9 does
+    /// not read such a CA), an e-mail domain as email:example.com, or a distinguished name;
+    /// several are allowed
     #[arg(long, value_name = "NAME", requires = "ca")]
     pub(crate) nc_permitted: Vec<String>,
     /// Names that certificates below this CA may not have
@@ -420,9 +426,6 @@ pub(crate) struct Print {
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) input: Input,
-    /// Accepted for strongSwan's spelling: the kind of a file is found by its bytes
-    #[arg(long = "type", value_name = "KIND", hide = true)]
-    pub(crate) kind: Option<String>,
     /// Prints one JSON document instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,12 +2,11 @@
 
 use ironswan_crypto::sign::{Legacy, PrivateKey};
 use ironswan_pki::Certificate;
-use ironswan_pki::key_file;
 
 use crate::args::Authority as Files;
 use crate::dates;
 use crate::failure::Failure;
-use crate::{files, passphrase};
+use crate::{files, wanted};
 
 /// A CA.
 pub(crate) struct Authority {
@@ -27,11 +26,7 @@ impl Authority {
     /// not that of a CA that may sign now.
     pub(crate) fn open(paths: &Files) -> Result<Self, Failure> {
         let source = files::read(Some(&paths.cacert))?;
-        let certificates = key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?;
-        let certificate = certificates.into_iter().next();
-        let certificate = certificate.ok_or_else(|| {
-            Failure::usage(format!("{} holds no certificate: name that of the CA", source.name))
-        })?;
+        let certificate = wanted::certificate(&source)?;
         if !certificate.is_ca() {
             return Err(Failure::usage(format!(
                 "{} is not the certificate of a CA: make one with `ironswan pki self --ca`, or issue it with --ca",
@@ -46,7 +41,7 @@ impl Authority {
             )));
         }
         let key_source = files::read(Some(&paths.cakey))?;
-        let key = passphrase::private_key(&key_source, paths.passphrase_file.as_deref())?;
+        let key = wanted::private_key(&key_source, paths.passphrase_file.as_deref())?;
         let expected = certificate.key(Legacy { short_rsa: true, ..Legacy::default() });
         if expected.as_ref() != Ok(key.public()) {
             return Err(Failure::usage(format!(

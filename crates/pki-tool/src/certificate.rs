@@ -18,7 +18,7 @@ use crate::kind::{self, Item};
 use crate::request::{self, Request};
 use crate::signed::{self, encoding};
 use crate::words::{self, hex};
-use crate::{extensions, keys, names, passphrase, remedy};
+use crate::{extensions, keys, names, remedy, wanted};
 
 /// Length of a serial number of ours in bytes. "CAs MUST NOT use serialNumber values longer than 20
 /// octets".
@@ -51,12 +51,21 @@ struct Owner {
     key: PublicKey,
 }
 
+/// Who signs a certificate.
+struct Issuer {
+    name: Any,
+    /// Identifier of its key.
+    key_id: Vec<u8>,
+    /// Last second of its own certificate. `None` when it signs itself.
+    until: Option<Time>,
+}
+
 /// Carries out `self`.
 pub(crate) fn self_signed(a: &SelfSigned) -> Result<(), Failure> {
     let source = files::read(a.input.path.as_deref())?;
-    let key = passphrase::private_key(&source, a.input.passphrase_file.as_deref())?;
+    let key = wanted::private_key(&source, a.input.passphrase_file.as_deref())?;
     let owner = owner(&a.content, key.public().clone(), None)?;
-    let issuer = (owner.subject.clone(), key.public().id().to_vec());
+    let issuer = Issuer { name: owner.subject.clone(), key_id: key.public().id().to_vec(), until: None };
     let certificate = make(&a.content, &owner, issuer, &key)?;
     write(&a.output, &certificate, a.content.ca)
 }
@@ -93,8 +102,12 @@ pub(crate) fn issue(a: &Issue) -> Result<(), Failure> {
         }
         _ => owner(&a.content, keys::public_of(&source, a.authority.passphrase_file.as_deref())?, None)?,
     };
-    let issuer = Any::from_der(authority.certificate.subject().der()).map_err(encoding)?;
-    let certificate = make(&a.content, &owner, (issuer, authority.key_id()), &authority.key)?;
+    let issuer = Issuer {
+        name: Any::from_der(authority.certificate.subject().der()).map_err(encoding)?,
+        key_id: authority.key_id(),
+        until: Some(authority.certificate.not_after()),
+    };
+    let certificate = make(&a.content, &owner, issuer, &authority.key)?;
     check(&certificate, &authority)?;
     write(&a.output, &certificate, a.content.ca)
 }
@@ -124,24 +137,19 @@ fn owner(content: &Content, key: PublicKey, request: Option<&Request>) -> Result
     Ok(Owner { subject, names, purposes, key })
 }
 
-/// Makes a certificate. The issuer is a name and the identifier of its key.
-fn make(
-    content: &Content,
-    owner: &Owner,
-    (issuer, issuer_key): (Any, Vec<u8>),
-    key: &PrivateKey,
-) -> Result<Certificate, Failure> {
+/// Makes a certificate.
+fn make(content: &Content, owner: &Owner, issuer: Issuer, key: &PrivateKey) -> Result<Certificate, Failure> {
     let scheme = signed::scheme(key.public(), &content.signing)?;
     let mut list = extensions::of_use(content)?;
     list.extend(extensions::of_subject(&owner.names, &owner.purposes, owner.subject.value().is_empty())?);
-    list.extend(extensions::of_keys(&owner.key.id(), &issuer_key)?);
+    list.extend(extensions::of_keys(&owner.key.id(), &issuer.key_id)?);
     list.extend(extensions::of_issuer(content)?);
     let body = Body {
         version: 2,
         serial: serial(content.serial.as_deref())?,
         algorithm: signed::algorithm(scheme)?,
-        issuer,
-        validity: validity(content)?,
+        issuer: issuer.name,
+        validity: validity(content, issuer.until)?,
         subject: owner.subject.clone(),
         key: Any::from_der(owner.key.spki()).map_err(encoding)?,
         extensions: list,
@@ -150,7 +158,8 @@ fn make(
     Certificate::from_der(&der).map_err(|e| Failure::usage(format!("the certificate {e}: shorten its names")))
 }
 
-fn validity(content: &Content) -> Result<Validity, Failure> {
+/// When a certificate is valid. It ends with its CA at the latest, unless somebody wrote an end.
+fn validity(content: &Content, limit: Option<Time>) -> Result<Validity, Failure> {
     let from = match &content.not_before {
         Some(text) => dates::parse("--not-before", text)?,
         None => dates::now(),
@@ -158,7 +167,10 @@ fn validity(content: &Content) -> Result<Validity, Failure> {
     let days = content.lifetime.unwrap_or(if content.ca { CA_DAYS } else { DAYS });
     let until = match &content.not_after {
         Some(text) => dates::parse("--not-after", text)?,
-        None => from.plus(i64::from(days) * DAY),
+        None => {
+            let until = from.plus(i64::from(days) * DAY);
+            limit.filter(|_| content.lifetime.is_none()).map_or(until, |limit| until.min(limit))
+        }
     };
     if until <= from {
         return Err(Failure::usage(format!(

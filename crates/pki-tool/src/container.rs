@@ -4,18 +4,18 @@
 use std::path::Path;
 
 use ironswan_crypto::container;
-use ironswan_pki::{Certificate, key_file};
+use ironswan_pki::Certificate;
 
 use crate::args::Pkcs12;
 use crate::failure::Failure;
 use crate::files::{self, Readers};
-use crate::passphrase;
 use crate::signed::SHOW_ALL;
+use crate::{passphrase, wanted};
 
 /// Carries out `pkcs12`.
 pub(crate) fn pkcs12(a: &Pkcs12) -> Result<(), Failure> {
     let source = files::read(Some(&a.key))?;
-    let key = passphrase::private_key(&source, a.passphrase_file.as_deref())?;
+    let key = wanted::private_key(&source, a.passphrase_file.as_deref())?;
     let mut own = certificates(&a.cert)?;
     let certificate = own.remove(0);
     if certificate.key(SHOW_ALL).as_ref() != Ok(key.public()) {
@@ -50,10 +50,5 @@ pub(crate) fn pkcs12(a: &Pkcs12) -> Result<(), Failure> {
 
 /// The certificates of a file: one at least.
 fn certificates(path: &Path) -> Result<Vec<Certificate>, Failure> {
-    let source = files::read(Some(path))?;
-    let list = key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?;
-    if list.is_empty() {
-        return Err(Failure::usage(format!("{} holds no certificate", source.name)));
-    }
-    Ok(list)
+    wanted::certificates(&files::read(Some(path))?)
 }

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::files::{self, Readers, Source};
 use crate::kind::{self, Item};
 use crate::passphrase;
+use crate::wanted;
 use crate::words::hex;
 
 /// The longest modulus of RSA that is made, in bits: a longer one takes minutes.
@@ -103,7 +104,7 @@ pub(crate) fn public_of(source: &Source, passphrase_file: Option<&Path>) -> Resu
     let key = match item {
         Some(Item::Public(key)) => Ok(*key),
         Some(Item::Private(key)) => return Ok(key.public().clone()),
-        Some(Item::Locked) => return Ok(passphrase::private_key(source, passphrase_file)?.public().clone()),
+        Some(Item::Locked) => return Ok(wanted::private_key(source, passphrase_file)?.public().clone()),
         Some(Item::Certificate(certificate)) => certificate.key(legacy),
         Some(Item::Request(request)) => request.key(legacy),
         Some(Item::List(_) | Item::Container) | None => {

@@ -36,6 +36,20 @@ pub(crate) enum Item {
     Container,
 }
 
+impl Item {
+    /// What it is, in a sentence.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Certificate(_) => "a certificate",
+            Self::List(_) => "a revocation list",
+            Self::Request(_) => "a certificate request",
+            Self::Public(_) => "a public key",
+            Self::Private(_) | Self::Locked => "a private key",
+            Self::Container => "PKCS#12",
+        }
+    }
+}
+
 /// Everything in a file: one thing in DER, or blocks of PEM. There is one at least.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use der::asn1::{OctetString, Uint};
 use der::{Decode, Encode};
-use ironswan_pki::{Certificate, Crl, key_file};
+use ironswan_pki::Crl;
 use x509_cert::certificate::{Raw, Version};
 use x509_cert::crl::{CertificateList, RevokedCert, TbsCertList};
 use x509_cert::ext::pkix::{AuthorityKeyIdentifier, CrlNumber, CrlReason};
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::files::{self, Readers, Source};
 use crate::signed::SHOW_ALL;
 use crate::signed::{self, encoding};
-use crate::words;
+use crate::{wanted, words};
 
 /// Longest number of a list in bytes: "CRL issuers MUST NOT use CRLNumber values longer than 20
 /// octets".
@@ -116,7 +116,7 @@ fn body(
 /// Reads the list before. It has to be one of this CA: nobody else may revoke for it.
 fn last(path: &Path, authority: &Authority) -> Result<Last, Failure> {
     let source = files::read(Some(path))?;
-    let list = key_file::list(&source.bytes).map_err(|e| source.unusable(&e))?;
+    let list = wanted::list(&source)?;
     let signed_by_us = signed::verify(list.der(), authority.key.public(), SHOW_ALL);
     if list.issuer() != authority.certificate.subject() || signed_by_us.is_err() {
         return Err(Failure::usage(format!(
@@ -152,10 +152,7 @@ fn serials(a: &Signcrl, authority: &Authority) -> Result<Vec<Vec<u8>>, Failure> 
     let mut serials = Vec::new();
     for path in &a.cert {
         let source = files::read(Some(path))?;
-        let certificates = key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?;
-        let certificate: Option<Certificate> = certificates.into_iter().next();
-        let certificate =
-            certificate.ok_or_else(|| Failure::usage(format!("{} holds no certificate", source.name)))?;
+        let certificate = wanted::certificate(&source)?;
         if certificate.issuer() != authority.certificate.subject() {
             return Err(Failure::usage(format!(
                 "{} was issued by {}, not by {}: only its own CA can revoke it",

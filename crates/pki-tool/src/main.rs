@@ -16,8 +16,9 @@
 //! | `args` | the command line |
 //! | `failure` | why a command did not do what it was asked |
 //! | `files` | reads files, and writes new ones with their mode |
-//! | `passphrase` | passphrases, and private keys under them |
+//! | `passphrase` | passphrases, from a file or the terminal |
 //! | `kind` | what a file holds, found by its bytes |
+//! | `wanted` | files that have to be of one kind |
 //! | `keys` | `psk`, `gen`, `pub`, `keyid`, and public keys in files |
 //! | `names` | distinguished names, names of certificates, constraints |
 //! | `dates` | times on the command line and in certificates |
@@ -54,6 +55,7 @@ mod show;
 mod shown;
 mod signed;
 mod verify;
+mod wanted;
 mod words;
 
 use std::process::ExitCode;

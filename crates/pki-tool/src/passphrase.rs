@@ -1,18 +1,14 @@
-//! Passphrases, and the private keys under them: the first line of a file, or what somebody types
-//! on the terminal without an echo.
+//! Passphrases: the first line of a file, or what somebody types on the terminal without an echo.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
 
-use ironswan_crypto::sign::{Legacy, PrivateKey};
-use ironswan_pki::key_file::{self, FileFault};
 use ironswan_wire::secret::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::files::Source;
 
 /// Longest passphrase in bytes.
 const MAX_PASSPHRASE: usize = 1024;
@@ -27,19 +23,6 @@ pub(crate) fn known(file: Option<&Path>, what: &str) -> Result<Secret, Failure> 
             ))
         }),
     }
-}
-
-/// The private key in a file. Asks for its passphrase when there is one.
-pub(crate) fn private_key(source: &Source, passphrase_file: Option<&Path>) -> Result<PrivateKey, Failure> {
-    let legacy = Legacy { short_rsa: true, ..Legacy::default() };
-    let key = match key_file::private_key(&source.bytes, None, legacy) {
-        Err(FileFault::Encrypted) => {
-            let passphrase = known(passphrase_file, &source.name)?;
-            key_file::private_key(&source.bytes, Some(&passphrase), legacy)
-        }
-        other => other,
-    };
-    key.map_err(|fault| source.unusable(&fault))
 }
 
 /// A new passphrase, asked for twice. `option` names the file of it on the command line.

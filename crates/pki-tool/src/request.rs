@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::files::{self, Readers};
 use crate::signed::SHOW_ALL;
 use crate::signed::{self, encoding};
-use crate::{extensions, names, passphrase, words};
+use crate::{extensions, names, wanted, words};
 
 /// Longest request in bytes.
 const MAX_REQUEST: usize = 64 << 10;
@@ -26,7 +26,7 @@ const MAX_REQUEST: usize = 64 << 10;
 /// Carries out `req`.
 pub(crate) fn request(a: &Req) -> Result<(), Failure> {
     let source = files::read(a.input.path.as_deref())?;
-    let key = passphrase::private_key(&source, a.input.passphrase_file.as_deref())?;
+    let key = wanted::private_key(&source, a.input.passphrase_file.as_deref())?;
     let subject = names::distinguished(a.subject.dn.as_deref().unwrap_or_default())?;
     let (names, purposes) = names_and_purposes(&a.subject)?;
     if subject.value().is_empty() && names.is_empty() {
@@ -65,6 +65,11 @@ pub(crate) fn names_and_purposes(
     subject: &Subject,
 ) -> Result<(Vec<GeneralName>, Vec<ObjectIdentifier>), Failure> {
     let names = subject.san.iter().map(|text| names::general(text)).collect::<Result<_, _>>()?;
+    for name in subject.san.iter().filter(|name| name.contains('*')) {
+        files::complain(&format!(
+            "ironswan pki: warning: --san {name:?}: a `*` in a certificate stands for nothing else in IKE; write each name"
+        ));
+    }
     let purposes = subject.flag.iter().map(|text| extensions::purpose(text)).collect::<Result<_, _>>()?;
     Ok((names, purposes))
 }

@@ -12,7 +12,7 @@ use crate::files::{self, Source};
 use crate::kind::{self, Item};
 use crate::shown::{self, Shown};
 use crate::signed::SHOW_ALL;
-use crate::{dates, passphrase};
+use crate::{dates, passphrase, wanted};
 
 /// Carries out `print`. A file that cannot be shown does not hide those behind it.
 pub(crate) fn print(a: &Print) -> Result<(), Failure> {
@@ -58,7 +58,7 @@ fn of_file(source: &Source, passphrase_file: Option<&Path>) -> Result<Vec<Shown>
             Item::Public(key) => shown::key("public key", &key),
             Item::Private(key) => shown::key("private key, not encrypted", key.public()),
             Item::Locked => {
-                let key = passphrase::private_key(source, passphrase_file)?;
+                let key = wanted::private_key(source, passphrase_file)?;
                 shown::key("private key, encrypted (PKCS#8)", key.public())
             }
             Item::Container => {

@@ -5,20 +5,17 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use ironswan_pki::revocation::{self, Evidence, Policy};
-use ironswan_pki::{Certificate, Chain, ChainFault, Crl, Purpose, Rules, identity, key_file, validate};
+use ironswan_pki::{Certificate, Chain, ChainFault, Crl, Purpose, Rules, identity, validate};
 use serde_json::{Value, json};
 
 use crate::args::Verify;
 use crate::failure::Failure;
-use crate::{dates, files, remedy, words};
+use crate::{dates, files, remedy, wanted, words};
 
 /// Carries out `verify`.
 pub(crate) fn verify(a: &Verify) -> Result<(), Failure> {
     let source = files::read(a.path.as_deref())?;
-    let mut own = key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?;
-    if own.is_empty() {
-        return Err(Failure::usage(format!("{} holds no certificate", source.name)));
-    }
+    let mut own = wanted::certificates(&source)?;
     let certificate = own.remove(0);
     own.extend(certificates(&a.cert)?);
     let mut anchors = certificates(&a.cacert)?;
@@ -62,17 +59,13 @@ fn certificates(paths: &[PathBuf]) -> Result<Vec<Certificate>, Failure> {
     let mut list = Vec::new();
     for path in paths {
         let source = files::read(Some(path))?;
-        list.extend(key_file::certificates(&source.bytes).map_err(|e| source.unusable(&e))?);
+        list.extend(wanted::certificates(&source)?);
     }
     Ok(list)
 }
 
 fn lists(paths: &[PathBuf]) -> Result<Vec<Crl>, Failure> {
-    let read = |path: &PathBuf| {
-        let source = files::read(Some(path))?;
-        key_file::list(&source.bytes).map_err(|e| source.unusable(&e))
-    };
-    paths.iter().map(read).collect()
+    paths.iter().map(|path| wanted::list(&files::read(Some(path))?)).collect()
 }
 
 /// Whether the certificate speaks for an identity.
@@ -114,9 +107,12 @@ fn no(a: &Verify, name: &str, reason: &str, at: Value, remedy: &str) -> Result<(
 fn text(name: &str, chain: &Chain, revocation_known: bool) -> String {
     let mut out = format!("{name}: valid\n");
     let now = dates::now();
-    for (position, certificate) in chain.certificates().iter().enumerate() {
+    let certificates = chain.certificates();
+    // A CA that was verified by itself stands there as its own issuer, too.
+    let own = usize::from(certificates.len() == 2 && certificates[0] == certificates[1]);
+    for (position, certificate) in certificates[own..].iter().enumerate() {
         let until = certificate.not_after();
-        let role = if position + 1 == chain.certificates().len() { ", a trusted CA" } else { "" };
+        let role = if position + own + 1 == certificates.len() { ", a trusted CA" } else { "" };
         let _ = writeln!(
             out,
             "  {position}  {}, until {until} ({}){role}",

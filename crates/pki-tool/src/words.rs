@@ -1,6 +1,6 @@
 //! Extensions and algorithms in words.
 
-use ironswan_crypto::sign::{Curve, KeyKind, Scheme};
+use ironswan_crypto::sign::{Curve, Hash, KeyKind, Scheme};
 use x509_cert::ext::pkix::KeyUsages;
 use x509_cert::ext::pkix::name::GeneralName;
 
@@ -81,14 +81,9 @@ pub(crate) fn key(kind: KeyKind) -> String {
 
 /// A signature algorithm.
 pub(crate) fn signature(scheme: Option<Scheme>) -> String {
-    let weak = |hash| if hash == ironswan_crypto::sign::Hash::Sha1 { ", weak: peers refuse it" } else { "" };
     match scheme {
-        Some(Scheme::RsaPkcs1(hash)) => format!("RSA (PKCS#1 v1.5) with {hash}{}", weak(hash)),
-        Some(Scheme::RsaPss { hash, salt_len }) => {
-            format!("RSA-PSS with {hash}, salt of {salt_len} bytes{}", weak(hash))
-        }
-        Some(Scheme::Ecdsa(hash) | Scheme::EcdsaFixed(hash)) => format!("ECDSA with {hash}{}", weak(hash)),
-        Some(Scheme::Ed25519) => "Ed25519".into(),
+        Some(scheme) if scheme.hash() == Hash::Sha1 => format!("{scheme}, weak: peers refuse it"),
+        Some(scheme) => scheme.to_string(),
         None => "an algorithm that is not known here: peers of this program refuse it".into(),
     }
 }

@@ -10,7 +10,7 @@
 //! anything is computed. Not here: which files are read, and where passphrases come from.
 
 use ironswan_crypto::container;
-use ironswan_crypto::sign::{KeyFault, Legacy, PrivateKey};
+use ironswan_crypto::sign::{KeyFault, Legacy, PrivateKey, PublicKey};
 use ironswan_wire::secret::Secret;
 
 use crate::certificate::{Certificate, CertificateFault};
@@ -113,6 +113,42 @@ pub fn private_key(
     check_rounds(der)?;
     let plain = container::open_pkcs8(der, passphrase).ok_or(FileFault::Passphrase)?;
     PrivateKey::from_der(plain.expose(), legacy).map_err(FileFault::Key)
+}
+
+/// Reads a public key in PEM or DER: `SubjectPublicKeyInfo`, or `RSAPublicKey` (RFC 8017 appendix
+/// A.1.1). Of several blocks of PEM the first that is a public key by its label counts.
+///
+/// # Errors
+/// The file holds no public key of use.
+pub fn public_key(file: &[u8], legacy: Legacy) -> Result<PublicKey, FileFault> {
+    if file.len() > MAX_FILE {
+        return Err(FileFault::TooLong { max: MAX_FILE });
+    }
+    let blocks = blocks(file)?;
+    let block = blocks.iter().find(|block| block.label.is_empty() || block.label.ends_with("PUBLIC KEY"));
+    let der = &block.ok_or(FileFault::Key(KeyFault::Malformed))?.der;
+    match rsa_parts(der) {
+        Some((modulus, exponent)) => PublicKey::rsa(modulus, exponent, legacy),
+        None => PublicKey::from_spki(der, legacy),
+    }
+    .map_err(FileFault::Key)
+}
+
+/// Modulus and exponent of an `RSAPublicKey`, without the sign bytes of DER.
+fn rsa_parts(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut file = Reader::new(der);
+    let mut numbers = file.inside(SEQUENCE).ok().filter(|_| file.is_empty())?;
+    let mut number = || {
+        let value = numbers.read(INTEGER).ok()?;
+        // An INTEGER of DER has no byte too much, and this one is not negative.
+        match value {
+            [0, rest @ ..] if rest.first().is_some_and(|first| first & 0x80 != 0) => Some(rest),
+            [first, ..] if *first > 0 && first & 0x80 == 0 => Some(value),
+            _ => None,
+        }
+    };
+    let parts = (number()?, number()?);
+    numbers.is_empty().then_some(parts)
 }
 
 /// Key and certificates of a file of PKCS#12.

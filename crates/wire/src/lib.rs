@@ -21,12 +21,14 @@
 //! | `selector` | traffic selectors, and the order of policies |
 //! | `id` | identities of peers |
 //! | `sadb` | messages between a key daemon and a packet engine |
+//! | `helper` | messages between the daemon and its helper |
 //! | `secret` | bytes that are wiped on drop and print nothing |
 //! | `pcap` | files of packets, as Wireshark reads them |
 #![forbid(unsafe_code)]
 
 pub mod algorithm;
 pub mod esp;
+pub mod helper;
 pub mod iana;
 pub mod id;
 pub mod ike;

@@ -1,8 +1,7 @@
 //! A file of a key, public or private, in PEM or DER.
 
 use ironswan_config::keyfiles::{private_key, public_key};
-use ironswan_crypto::sign::{self, public_to_der};
-use ironswan_keying::PublicKey;
+use ironswan_crypto::sign::Legacy;
 
 use super::signature;
 
@@ -30,23 +29,23 @@ pub const DICTIONARY: &[&[u8]] = &[
     b"==",
 ];
 
-/// Reads the bytes as a public and as a private key. No bytes are both. A key that was read signs
-/// and verifies, and is the same after another way through DER.
+/// Reads the bytes as a public and as a private key. No DER is both; PEM may have a block of each.
+/// A key that was read signs and verifies, and is the same after another way through DER.
 pub fn run(data: &[u8]) -> u64 {
     let (public, private) = (public_key(data), private_key(data));
-    assert!(public.is_err() || private.is_err(), "both a public and a private key");
-    let read = public.ok().or(private.as_ref().ok().map(|key| key.public));
-    if let Some(key) = read {
-        let PublicKey::Ed25519(point) = key;
-        assert_eq!(public_key(&public_to_der(&point)), Ok(key));
-        assert!(!sign::verify(&point, b"message", &[0; 64]), "a key for which everybody can sign");
+    let text = data.windows(11).any(|w| w == b"-----BEGIN ");
+    assert!(text || public.is_err() || private.is_err(), "both a public and a private key");
+    for key in public.iter().chain(private.as_ref().ok().map(|key| key.public())) {
+        assert_eq!(public_key(key.spki()).as_ref(), Ok(key));
+        let scheme = key.scheme(key.hashes()[0], false).expect("an algorithm of each key");
+        let forged = key.verify(scheme, Legacy::default(), b"message", &[0; 64]);
+        assert!(forged.is_err(), "a key for which everybody can sign");
     }
     if let Ok(key) = &private {
-        let PublicKey::Ed25519(point) = key.public;
-        let signed = sign::sign(&key.secret, b"message").expect("a seed of its length");
-        assert!(sign::verify(&point, b"message", &signed));
+        let scheme = key.public().scheme(key.public().hashes()[0], false).expect("an algorithm");
+        let signed = key.sign(scheme, Legacy::default(), b"message").expect("a key that signs");
+        assert_eq!(key.public().verify(scheme, Legacy::default(), b"message", &signed), Ok(()));
     }
-    let text = data.windows(11).any(|w| w == b"-----BEGIN ");
     let said = [public.err(), private.err()].map(|why| why.map(|why| why.to_string()));
     signature((said, text, data.len().checked_ilog2()))
 }

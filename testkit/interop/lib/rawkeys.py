@@ -1,4 +1,4 @@
-"""Key pairs of Ed25519 for both ends of the line, in the folders from which both kinds of gateway read them."""
+"""Key pairs for both ends of the line, in the folders from which both kinds of gateway read them."""
 import itertools
 import os
 import re
@@ -15,14 +15,24 @@ def commands():
         return re.search(r'```\n(mkdir [^`]*private/g1.pem\n)```', f.read())[1]
 
 
-def make(lab):
+# Options of `openssl genpkey` for each kind of key.
+KINDS = {
+    'ed25519': '-algorithm ed25519',
+    'rsa': '-algorithm rsa -pkeyopt rsa_keygen_bits:2048',
+    'p256': '-algorithm ec -pkeyopt ec_paramgen_curve:P-256',
+    'p384': '-algorithm ec -pkeyopt ec_paramgen_curve:P-384',
+    'p521': '-algorithm ec -pkeyopt ec_paramgen_curve:P-521',
+}
+
+
+def make(lab, kind='ed25519'):
     """A key pair for each box, made as the manual says, and the public key of the other box. That of g2 becomes DER."""
     need('openssl', 'bash')
     for box in ('g1', 'g2'):
         first = os.path.dirname(lab.write(f'{box}-{FOLDERS[0]}/swanctl.conf', ''))
-        call('bash', '-ec', commands().replace('g1', box), cwd=first)
+        call('bash', '-ec', commands().replace('g1', box).replace('-algorithm ed25519', KINDS[kind]), cwd=first)
         for folder in FOLDERS[1:]:
-            shutil.copytree(first, lab.path(f'{box}-{folder}'))
+            shutil.copytree(first, lab.path(f'{box}-{folder}'), dirs_exist_ok=True)
     for box in ('g1', 'g2'):
         for folder in FOLDERS:
             for whose in ('g1', 'g2'):
@@ -66,3 +76,9 @@ def remote(box):
 def conf(box):
     """Both directions by signatures, for `tunnel()`."""
     return {'local_auth': local(box), 'remote_auth': remote({'g1': 'g2', 'g2': 'g1'}[box])}
+
+
+def ruled(box, rule):
+    """The same by this rule of `auth` both ways."""
+    return {'local_auth': f'auth = {rule}\n      pubkeys = {name(box)}',
+            'remote_auth': f'auth = {rule}\n      pubkeys = {name({"g1": "g2", "g2": "g1"}[box])}'}

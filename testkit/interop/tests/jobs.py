@@ -4,7 +4,8 @@
 usage: testkit/interop/run jobs[.TEST]
 
 A fence of a page says what its block is: `sh first`, `sh second` or `sh both` (commands), `text first PATH` (a file), `output` (pieces,
-a line each, of what the commands before have printed on the first machine). A fence without words is for the reader alone.
+a line each, of what the commands before have printed on the first machine), `copy first PATH second PATH` (a file that the reader takes
+from one machine to the other by the command in the block). A fence without words is for the reader alone.
 """
 import os
 import re
@@ -40,6 +41,8 @@ def follow(page, text, shells):
                 typed, commands = body, commands + len(body.splitlines())
             case ['text', who, path]:
                 shells[who].write(path, body.replace(PLACEHOLDER, key))
+            case ['copy', of, path, to, target]:
+                shells[to].write(target, shells[of].type(f'cat {path}'))
             case ['output']:
                 first = shells['first']
                 if pieces_missing(body, first.said):
@@ -85,6 +88,18 @@ def host_to_host(lab, full):
         server.stop()
         sniffer.stop()
         check((f'192.0.2.2.{port}' in sniffer.log()) == clear, f'port {port}: {"in clear" if clear else "not seen on the wire"}')
+
+
+def certificates(lab, full):
+    """A CA, a key and a certificate for each of two gateways, and lists of what is revoked."""
+    line_of_machines(lab, forward=False)
+    first, second = Terminal(lab, 'g1'), Terminal(lab, 'g2')
+    follow('certificates', read('certificates.md'), {'first': first, 'second': second})
+    said = second.type('cd /etc/ironswan; ironswan pki verify --in x509/second.crt --cacert x509ca/ca.crt --crl x509crl/ca.crl')
+    check('x509/second.crt: valid' in said, 'the second gateway has its certificate')
+    check(second.type('stat -c %a /etc/ironswan/private/second.key').strip() == '600', 'its key is for root alone')
+    said = first.type('cd /etc/example-ca; ironswan pki verify --in second.crt --cacert ca.crt --crl ca.crl || echo status $?')
+    check('status 1' in said and 'was revoked' in said, 'the new list revokes it')
 
 
 OLD = """connections {
@@ -159,4 +174,4 @@ ExecStartPost=swanctl --load-all
     reach('strongSwan again')
 
 
-main({f.__name__: f for f in (site_to_site, host_to_host, from_strongswan)}, 'jobs')
+main({f.__name__: f for f in (site_to_site, host_to_host, certificates, from_strongswan)}, 'jobs')

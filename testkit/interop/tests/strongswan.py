@@ -17,13 +17,13 @@ from traffic import Iperf, Numbered, check_no_loss, full_sockets, own_losses, pi
 CHARON_LOG = 'default = 1, ike = 2, cfg = 2'
 
 
-def pair(lab, ours='g1', ours_conf=None, peer_conf=None, keylog=False, **conf):
-    """The line, IronSwan in box `ours` and charon in the other, both loaded."""
+def pair(lab, ours='g1', ours_conf=None, peer_conf=None, keylog=False, options='', **conf):
+    """The line, IronSwan in box `ours` and charon (with these settings) in the other, both loaded."""
     need('ip', 'swanctl', 'charon-systemd', 'iperf3', 'ping')
     lab.line()
     peer = 'g2' if ours == 'g1' else 'g1'
     us = Ours(lab, ours).start(tunnel(ours, **{**conf, **(ours_conf or {})}), keys=keylog)
-    them = Charon(lab, peer).start(tunnel(peer, **{**conf, **(peer_conf or {})}), keys=keylog)
+    them = Charon(lab, peer).start(tunnel(peer, **{**conf, **(peer_conf or {})}), keys=keylog, options=options)
     return us, them
 
 
@@ -326,6 +326,54 @@ def raw_ed25519_as_responder(lab, full):
     check(us.established(), 'the IKE_SA that it signed for stays')
 
 
+def each_signs(lab, us, them, ways):
+    """For each way (kind of keys, rule of `auth`, algorithm in the log): both ends sign, whoever initiates, and packets pass."""
+    made = None
+    for kind, rule, algorithm in ways:
+        if kind != made:
+            rawkeys.make(lab, kind)
+            made = kind
+        for gateway in (us, them):
+            gateway.load(tunnel(gateway.box, **rawkeys.ruled(gateway.box, rule)))
+        for initiator in (us, them):
+            before = {gateway: len(gateway.log()) for gateway in (us, them)}
+            initiator.initiate()
+            ping(lab)
+            for gateway, peer in ((us, them), (them, us)):
+                line = rf"authentication of '{peer.box}\.example' with {algorithm} successful"
+                check(re.search(line, gateway.log()[before[gateway]:]),
+                      f'auth = {rule}, {kind}, {initiator.kind} initiates: {gateway.kind} verified {algorithm}')
+            initiator.swanctl('--terminate', '--ike', 'net')
+            until('both are gone', lambda: not us.sas() and not them.sas())
+
+
+def raw_rsa_by_pkcs1_and_pss(lab, full):
+    """Both sign by RSA: PKCS#1 v1.5 with what charon and we choose, with hashes that are named, and PSS."""
+    us, them = pair(lab)
+    each_signs(lab, us, them, (
+        ('rsa', 'pubkey', 'RSA_EMSA_PKCS1_SHA2_256'), ('rsa', 'ike:rsa-sha512', 'RSA_EMSA_PKCS1_SHA2_512'),
+        ('rsa', 'ike:rsa/pss-sha256', 'RSA_EMSA_PSS_SHA2_256_SALT_32'), ('rsa', 'ike:rsa/pss-sha384', 'RSA_EMSA_PSS_SHA2_384_SALT_48')))
+
+
+def raw_ecdsa_over_each_curve(lab, full):
+    """Both sign by ECDSA with keys of each curve."""
+    us, them = pair(lab)
+    each_signs(lab, us, them, (
+        ('p256', 'pubkey', 'ECDSA_WITH_SHA256_DER'), ('p384', 'ike:ecdsa-sha384', 'ECDSA_WITH_SHA384_DER'),
+        ('p521', 'pubkey', 'ECDSA_WITH_SHA512_DER')))
+
+
+def raw_keys_by_the_old_methods(lab, full):
+    """charon does not speak RFC 7427: ECDSA by RFC 4754, RSA over SHA-1 only when it is named."""
+    us, them = pair(lab, options='signature_authentication = no')
+    each_signs(lab, us, them, (
+        ('p256', 'pubkey', 'ECDSA-256 signature'), ('p384', 'pubkey', 'ECDSA-384 signature'),
+        ('p521', 'pubkey', 'ECDSA-521 signature'), ('rsa', 'rsa-sha1', '(RSA_EMSA_PKCS1_SHA1|RSA signature)')))
+    for gateway in (us, them):
+        gateway.load(tunnel(gateway.box, **rawkeys.ruled(gateway.box, 'pubkey')))
+    refused(us, us, 'no SIGNATURE_HASH_ALGORITHMS')
+
+
 def raw_keys_one_way_and_psk_the_other(lab, full):
     """One side signs, the other proves its shared key, either way round, and initiated from either side."""
     rawkeys.make(lab)
@@ -395,7 +443,7 @@ def wrong_raw_key_is_refused(lab, full):
     for what, ours, theirs, said in (
             ('another key', {**rawkeys.conf('g1'), 'remote_auth': rawkeys.remote('g1')}, signs,
              'the signature is not by a key of remote.pubkeys'),
-            ('a PSK instead', rawkeys.conf('g1'), {**signs, 'local_auth': 'auth = psk'}, 'remote.auth = pubkey is configured'),
+            ('a PSK instead', rawkeys.conf('g1'), {**signs, 'local_auth': 'auth = psk'}, 'remote.auth = ike:ed25519 is configured'),
             ('a signature instead', {**rawkeys.conf('g1'), 'remote_auth': 'auth = psk'}, signs, 'remote.auth = psk is configured')):
         us.load(tunnel('g1', **ours))
         them.load(tunnel('g2', **theirs))
@@ -473,7 +521,8 @@ TESTS = {f.__name__: f for f in (
     rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
     deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
     refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
-    raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,
+    raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_rsa_by_pkcs1_and_pss, raw_ecdsa_over_each_curve,
+    raw_keys_by_the_old_methods, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,
     raw_key_is_exchanged_while_the_tunnel_is_up, wrong_raw_key_is_refused, fragments_both_ways,
     additional_exchanges_are_passed_over, defaults_agree_on_what_charon_has)}
 # Two that wait for half a minute, one in each.

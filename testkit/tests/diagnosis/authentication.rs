@@ -1,7 +1,10 @@
 //! Cases of the area authentication.
 
+use ironswan_config::keyfiles;
 use ironswan_keying::diagnosis::AuthenticationEntry as E;
-use ironswan_keying::{AddrSpec, Auth, Childless, Connection, Diagnosis, Limits, PrivateKey, Unique};
+use ironswan_keying::{
+    AddrSpec, Auth, Childless, Connection, Diagnosis, Limits, PrivateKey, Signatures, Unique,
+};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::id::{IdPattern, Identity};
@@ -46,10 +49,11 @@ fn key() -> PrivateKey {
     PrivateKey::ed25519(Secret::new(vec![1; 32])).expect("a key")
 }
 
-/// Node 1 signs, with this private key.
-fn signed_by(key: PrivateKey, tweak: impl FnOnce(&mut [Connection; 2])) -> Vec<Diagnosis> {
+/// Node 1 signs by these rules, with this private key.
+fn signed_by(key: PrivateKey, rules: &str, tweak: impl FnOnce(&mut [Connection; 2])) -> Vec<Diagnosis> {
     let mut w = World::pair(1, |c| {
-        let auth = Auth::Pubkey(vec![key.public]);
+        let rules = Signatures::parse(rules).expect("rules");
+        let auth = Auth::Pubkey { keys: vec![key.public().clone()], rules };
         (c[1].local_auth, c[0].remote_auth) = (auth.clone(), auth);
         tweak(c);
     });
@@ -93,9 +97,13 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             w.run(100 * MS);
             failures(&w)
         }
-        E::CannotSign => signed_by(PrivateKey { secret: Secret::new(vec![1; 31]), ..key() }, |_| {}),
+        E::CannotSign => {
+            // Hash and salt of 64 bytes each do not fit into 1,024 bits (RFC 8017 section 9.1.1).
+            let short = keyfiles::private_key(include_bytes!("short_rsa.pem")).expect("a key");
+            signed_by(short, "rsa/pss-1024-sha512", |_| {})
+        }
         // The initiator does not ask for signatures, and so announces no hash algorithm.
-        E::NotVerified => signed_by(key(), |c| c[0].remote_auth = Auth::Psk),
+        E::NotVerified => signed_by(key(), "pubkey", |c| c[0].remote_auth = Auth::Psk),
         E::NotInTime => {
             let mut w = half_open();
             w.run(40 * S);

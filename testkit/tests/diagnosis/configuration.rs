@@ -136,6 +136,11 @@ fn case(entry: E) -> Case {
         E::BadKey => Case::Folder(|dir| {
             dir.write("private/g1.pem", "-----BEGIN PRIVATE KEY-----\n");
         }),
+        E::ShortKey => Case::Folder(|dir| {
+            dir.write("pubkey/b.pem", include_str!("short_rsa_public.pem"));
+            let text = GOOD.replace("remote { auth = psk", "remote { auth = pubkey\n pubkeys = b.pem");
+            dir.write("swanctl.conf", &text);
+        }),
         E::TooMany => conn(&format!("local_addrs = {}", vec!["192.0.2.1"; 256].join(","))),
         E::Conflicting => Case::Settings("port_ike = 4500"),
         E::Doubtful => child("replay_window = 0"),

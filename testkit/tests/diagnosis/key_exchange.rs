@@ -156,6 +156,14 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             pair.w.run(70 * S);
             failures(&pair.w)
         }
+        E::ShortAuthLifetime => {
+            let mut pair = Pair::up(|_| {});
+            let notify = Payload::Notify(Notify::new(NotifyType::AUTH_LIFETIME, [0, 0, 0, 1]));
+            let bytes = pair.f.message(false, ExchangeType::INFORMATIONAL, false, 0, &[notify]);
+            pair.w.inject(b(), a(), bytes);
+            pair.w.run(S);
+            failures(&pair.w)
+        }
         E::NotDone => {
             let mut w = World::pair(1, |_| {});
             w.net.mute.insert(1);

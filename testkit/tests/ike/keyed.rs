@@ -11,7 +11,7 @@ pub(crate) fn key(n: u8) -> PrivateKey {
 
 /// Authentication by the key of this number.
 pub(crate) fn by(n: u8) -> Auth {
-    Auth::Pubkey(vec![key(n).public])
+    Auth::pubkey(vec![key(n).public().clone()])
 }
 
 /// Two gateways that authenticate each other by signatures.

@@ -310,7 +310,7 @@ fn commands_say_what_they_do_not_find() {
     assert_eq!(terminated, Err(NotDone::NoMatch { to: "terminate" }.into()));
     let all = Target { ike: Some("gw".into()), ..Target::default() };
     assert_eq!(e.rekey(now, &all, false), Err(NotDone::NoMatch { to: "rekey" }.into()));
-    assert_eq!(e.rekey(now, &all, true), Err(NotDone::Reauthentication.into()));
+    assert_eq!(e.rekey(now, &all, true), Err(NotDone::NoMatch { to: "reauthenticate" }.into()));
     assert!(e.initiate(now, None, Some("net")).is_ok());
 }
 

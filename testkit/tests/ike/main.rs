@@ -29,6 +29,7 @@ mod options;
 mod oracle;
 mod overlap;
 mod race;
+mod reauth;
 mod reload;
 mod rfc7296_auth;
 mod rfc7296_exchanges;

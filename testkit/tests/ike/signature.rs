@@ -1,11 +1,12 @@
-//! Authentication by Ed25519 signatures and raw public keys (RFC 7427, RFC 8420), in both
+//! Authentication by signatures and raw public keys (RFC 7427, RFC 8420, RFC 4754), in both
 //! directions, and beside PSK.
 
 use std::time::Duration;
 
+use ironswan_crypto::sign::{Curve, KeyKind};
 use ironswan_ike::event::{Event, Request};
 use ironswan_keying::limits::KEYS_TRIED;
-use ironswan_keying::{Auth, Connection, PrivateKey, Target};
+use ironswan_keying::{Auth, Connection, PrivateKey, Signatures, Target, key_identity};
 use ironswan_testkit::World;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::id::IdPattern;
@@ -21,7 +22,7 @@ fn key(n: u8) -> PrivateKey {
 }
 
 fn by(keys: &[u8]) -> Auth {
-    Auth::Pubkey(keys.iter().map(|n| key(*n).public).collect())
+    Auth::pubkey(keys.iter().map(|n| key(*n).public().clone()).collect())
 }
 
 /// Both sides by signatures: node 0 has key 1, node 1 has key 2.
@@ -113,7 +114,7 @@ fn a_peer_that_has_proved_nothing_costs_few_verifications_however_many_keys_are_
     // 100 keys.
     for (keys, id, most) in [
         (many.clone(), None, KEYS_TRIED),
-        ([&many[..50], &[1], &many[50..]].concat(), Some(key(1).public.identity()), 1),
+        ([&many[..50], &[1], &many[50..]].concat(), Some(key_identity(key(1).public())), 1),
     ] {
         let known = id.is_some();
         let mut w = pair(43, false, |c| {
@@ -177,13 +178,13 @@ fn the_method_must_be_the_configured_one() {
 #[test]
 fn a_missing_private_key_is_named() {
     let mut w = pair(26, false, both);
-    assert!(w.nodes[0].endpoint.unload_private(&key(1).id));
+    assert!(w.nodes[0].endpoint.unload_private(&key(1).public().id()));
     let error = w.establish(0).unwrap_err();
     assert!(error.contains("no private key found for 'g1.example'"), "{error}");
     w.run(40 * S);
     w.assert_empty();
     let mut w = pair(26, false, both);
-    assert!(w.nodes[1].endpoint.unload_private(&key(2).id));
+    assert!(w.nodes[1].endpoint.unload_private(&key(2).public().id()));
     assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
     assert!(w.nodes[1].logged("no private key found for 'g2.example'"));
     w.assert_empty();
@@ -201,6 +202,119 @@ fn of_two_connections_for_one_identity_the_method_of_the_peer_decides() {
         w.establish(0).unwrap();
         assert_eq!(w.nodes[1].signatures, signatures);
         assert_eq!(w.up(1)[0].conn, if signatures == 0 { "gw" } else { "signed" });
+    }
+}
+
+/// Two gateways whose keys are of this kind. Each proves itself by the rules `local`, and takes the
+/// rules `remote` of the other.
+fn of_kind(seed: u64, kind: KeyKind, local: &str, remote: &str) -> World {
+    let keys = [0, 1].map(|_| PrivateKey::generate(kind).unwrap());
+    let auth = |n: usize, rules: &str| Auth::Pubkey {
+        keys: vec![keys[n].public().clone()],
+        rules: Signatures::parse(rules).unwrap(),
+    };
+    let mut w = World::pair(seed, |c| {
+        for (n, conn) in c.iter_mut().enumerate() {
+            (conn.local_auth, conn.remote_auth) = (auth(n, local), auth(1 - n, remote));
+        }
+    });
+    for (node, key) in w.nodes.iter_mut().zip(keys) {
+        node.endpoint.unload_shared("ike-gw");
+        node.endpoint.load_private(key);
+    }
+    w
+}
+
+#[test]
+fn keys_of_each_kind_sign_by_the_best_algorithm_that_both_sides_allow() {
+    let (rsa, p256) = (KeyKind::Rsa(2048), KeyKind::Ecdsa(Curve::P256));
+    for (kind, local, remote, name) in [
+        (rsa, "pubkey", "pubkey", "RSA_EMSA_PKCS1_SHA2_256"),
+        (rsa, "rsa-sha512-sha256", "pubkey", "RSA_EMSA_PKCS1_SHA2_512"),
+        (rsa, "rsa/pss", "pubkey", "RSA_EMSA_PSS_SHA2_256_SALT_32"),
+        (rsa, "ike:rsa/pss-2048-sha384", "rsa/pss", "RSA_EMSA_PSS_SHA2_384_SALT_48"),
+        (rsa, "rsa-sha1", "rsa-sha1", "RSA_EMSA_PKCS1_SHA1"),
+        (p256, "pubkey", "pubkey", "ECDSA_WITH_SHA256_DER"),
+        (p256, "ecdsa-sha384", "ecdsa-256", "ECDSA_WITH_SHA384_DER"),
+        (KeyKind::Ecdsa(Curve::P384), "pubkey", "ecdsa-384-ed25519", "ECDSA_WITH_SHA384_DER"),
+        (KeyKind::Ecdsa(Curve::P521), "pubkey", "pubkey", "ECDSA_WITH_SHA512_DER"),
+        (KeyKind::Ed25519, "ed25519", "ike:pubkey-identity", "ED25519"),
+    ] {
+        for from in [0, 1] {
+            let mut w = of_kind(50, kind, local, remote);
+            w.establish(from).unwrap_or_else(|why| panic!("{kind} {local} {remote}: {why}"));
+            w.assert_one();
+            for node in &w.nodes {
+                assert!(node.logged(&format!("(myself) with {name}")), "{kind} {local} {remote}");
+                assert!(node.logged(&format!("with {name} successful")), "{kind} {local} {remote}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_configuration_does_not_name_is_refused_with_the_algorithm() {
+    let (rsa, p256) = (KeyKind::Rsa(2048), KeyKind::Ecdsa(Curve::P256));
+    for (kind, local, remote, says) in [
+        (rsa, "rsa", "rsa/pss", "RSA PKCS#1 v1.5 with SHA2-256, which remote.auth = rsa/pss does not allow"),
+        (rsa, "rsa/pss", "rsa", "RSA PSS with SHA2-256 and a salt of 32 bytes, which remote.auth = rsa does"),
+        (rsa, "rsa", "rsa-3072", "remote.pubkeys has RSA 2048 with remote.auth = rsa-3072"),
+        (
+            p256,
+            "pubkey-sha256-sha512",
+            "ecdsa-sha512",
+            "ECDSA with SHA2-256, which remote.auth = ecdsa-sha512",
+        ),
+        (p256, "pubkey", "ecdsa-384", "remote.pubkeys has ECDSA P-256 with remote.auth = ecdsa-384"),
+    ] {
+        let mut w = of_kind(51, kind, local, remote);
+        assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error", "{says}");
+        assert!(w.nodes[1].logged(says), "{says}: {:?}", w.nodes[1].log);
+        // Nothing has been computed for it.
+        assert_eq!(w.nodes[1].signatures, 0);
+        w.assert_empty();
+    }
+}
+
+#[test]
+fn an_initiator_announces_the_hashes_of_its_rules_and_a_responder_finds_none_in_common() {
+    // Node 0 takes SHA2-512 only, and node 1 signs over SHA2-256 only.
+    let mut w = of_kind(52, KeyKind::Rsa(2048), "rsa-sha256", "rsa-sha512");
+    let mut conn = w.nodes[1].connection("gw");
+    let Auth::Pubkey { rules, .. } = &mut conn.remote_auth else { panic!("signatures") };
+    *rules = Signatures::default();
+    let now = w.now();
+    w.nodes[1].endpoint.load_connection(now, conn);
+    assert_eq!(w.establish(0).unwrap_err(), "received AUTHENTICATION_FAILED notify error");
+    let says = "our hash algorithms are SHA2-256, those of its SIGNATURE_HASH_ALGORITHMS SHA2-512";
+    assert!(w.nodes[1].logged(says), "{:?}", w.nodes[1].log);
+    w.assert_empty();
+}
+
+#[test]
+fn a_peer_without_rfc_7427_gets_the_old_method_of_ecdsa_and_of_rsa_only_by_name() {
+    let (rsa, short) = (KeyKind::Rsa(2048), "no SIGNATURE_HASH_ALGORITHMS");
+    for (kind, local, node, says) in [
+        (KeyKind::Ecdsa(Curve::P256), "pubkey", 0, "with ECDSA-256 signature failed: remote.auth = psk"),
+        (KeyKind::Ecdsa(Curve::P384), "ecdsa", 0, "with ECDSA-384 signature failed: remote.auth = psk"),
+        (KeyKind::Ecdsa(Curve::P521), "pubkey", 0, "with ECDSA-521 signature failed: remote.auth = psk"),
+        (rsa, "rsa-sha1", 0, "with RSA signature failed: remote.auth = psk"),
+        (rsa, "pubkey", 1, short),
+        (rsa, "rsa/pss-sha1", 1, short),
+        (KeyKind::Ecdsa(Curve::P384), "ecdsa-sha512", 1, short),
+        (KeyKind::Ed25519, "pubkey", 1, short),
+    ] {
+        // Node 0 proves itself by a shared key, and asks for one, so it announces no hashes.
+        let key = PrivateKey::generate(kind).unwrap();
+        let mut w = World::pair(53, |c| {
+            let rules = Signatures::parse(local).unwrap();
+            c[1].local_auth = Auth::Pubkey { keys: vec![key.public().clone()], rules };
+        });
+        w.nodes[1].endpoint.load_private(key);
+        assert!(w.establish(0).is_err());
+        assert!(w.nodes[node].logged(says), "{kind} {local}: {:?}", w.nodes[node].log);
+        w.run(60 * S);
+        w.assert_empty();
     }
 }
 
@@ -223,7 +337,10 @@ fn set_hashes(bytes: &mut Vec<u8>, hashes: Option<&[u8]>) {
 fn nobody_signs_for_a_peer_that_does_not_announce_the_identity_hash() {
     for (hashes, why) in [
         (None, "it has sent no SIGNATURE_HASH_ALGORITHMS"),
-        (Some(&[0, 2, 0, 3][..]), "lack the Identity hash"),
+        (
+            Some(&[0, 2, 0, 3][..]),
+            "our hash algorithms are Identity, those of its SIGNATURE_HASH_ALGORITHMS SHA2-256, SHA2-384",
+        ),
     ] {
         let mut w = pair(28, false, both);
         w.net.tamper = Some(Box::new(move |bytes| set_hashes(bytes, hashes)));

@@ -120,7 +120,7 @@ fn a_private_key_that_is_unloaded_while_it_signs_proves_nothing() {
         let ticket = initiate_and_hold(&mut w, node, 3 + node);
         let held = w.nodes[node].held.as_ref().unwrap();
         assert!(matches!(held[..], [(_, Request::Sign { .. })]));
-        assert!(w.nodes[node].endpoint.unload_private(&key(1 + node as u8).id));
+        assert!(w.nodes[node].endpoint.unload_private(&key(1 + node as u8).public().id()));
         let now = w.now();
         w.nodes[node].release(now);
         w.run(400 * S);

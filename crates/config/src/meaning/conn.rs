@@ -1,8 +1,11 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
+use std::time::Duration;
+
+use ironswan_crypto::sign::Legacy;
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::limits::KEYS_TRIED;
-use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey};
+use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey, key_identity};
 use ironswan_wire::iana::{IdType, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -22,6 +25,8 @@ use super::keys::{self, Key, Table, join};
 const MAX_NAME: usize = 100;
 /// Addresses of one side: those of both sides are tried with each other.
 const MAX_ADDRS: usize = 255;
+/// `rekey_time` of a connection that names neither `rekey_time` nor `reauth_time`.
+const REKEY_TIME: Duration = Duration::from_secs(4 * 3_600);
 /// Public keys of one side: each of the peer's is tried with its signature.
 const MAX_PUBKEYS: usize = 100;
 /// Names of the sub-sections of a connection, each with or without a suffix.
@@ -86,7 +91,7 @@ pub fn connection(
             r.written(&m::ROUND);
             let lack = Some(Configuration::NoPublicKey { ours: false });
             let auth = authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack, &mut of_keys);
-            if matches!(&auth, Auth::Pubkey(keys) if keys.len() > KEYS_TRIED) {
+            if matches!(&auth, Auth::Pubkey { keys, .. } if keys.len() > KEYS_TRIED) {
                 r.doubt(&m::PUBKEYS, Unwise::ManyKeys { tried: KEYS_TRIED });
             }
             let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
@@ -119,13 +124,7 @@ pub fn connection(
     let remote_port = r.read(&k::REMOTE_PORT);
     let proposals = r.read(&k::PROPOSALS);
     algorithms::advice(&proposals).into_iter().for_each(|w| r.doubt(&k::PROPOSALS, w));
-    let rekey_time = r.read(&k::REKEY_TIME);
-    let over_time = r.written(&k::OVER_TIME).unwrap_or(rekey_time / 10);
-    let mut rand_time = r.written(&k::RAND_TIME).unwrap_or(over_time.min(rekey_time));
-    if rand_time > rekey_time {
-        r.doubt(&k::RAND_TIME, Unwise::RandTime);
-        rand_time = rekey_time;
-    }
+    let Times { rekey_time, reauth_time, over_time, rand_time } = times(&mut r);
     let keyingtries = r.read(&k::KEYINGTRIES);
     let unique = r.read(&k::UNIQUE);
     let childless = r.read(&k::CHILDLESS);
@@ -162,10 +161,37 @@ pub fn connection(
         childless,
         fragmentation,
         rekey_time,
+        reauth_time,
         over_time,
         rand_time,
         children: kids,
     })
+}
+
+/// Times of the IKE_SAs of a connection.
+struct Times {
+    rekey_time: Duration,
+    reauth_time: Duration,
+    over_time: Duration,
+    rand_time: Duration,
+}
+
+/// Rekeying is left to its default only where nothing else is written, as with charon.
+fn times(r: &mut Reader<'_>) -> Times {
+    let reauth_time = r.read(&k::REAUTH_TIME);
+    let unwritten = if reauth_time.is_zero() { REKEY_TIME } else { Duration::ZERO };
+    let rekey_time = r.written(&k::REKEY_TIME).unwrap_or(unwritten);
+    let over_time = r.written(&k::OVER_TIME).unwrap_or(rekey_time.max(reauth_time) / 10);
+    let shorter = match (rekey_time.is_zero(), reauth_time.is_zero()) {
+        (false, false) => rekey_time.min(reauth_time),
+        _ => rekey_time.max(reauth_time),
+    };
+    let mut rand_time = r.written(&k::RAND_TIME).unwrap_or(over_time.min(shorter));
+    if rand_time > shorter {
+        r.doubt(&k::RAND_TIME, Unwise::RandTime);
+        rand_time = shorter;
+    }
+    Times { rekey_time, reauth_time, over_time, rand_time }
 }
 
 /// Checks the name of a connection or a child. From a file it can only be too long.
@@ -251,8 +277,13 @@ fn side<'a>(
 fn by_key(auth: &Auth) -> Option<Identity> {
     match auth {
         Auth::Psk => None,
-        Auth::Pubkey(keys) => keys.first().map(PublicKey::identity),
+        Auth::Pubkey { keys, .. } => keys.first().map(key_identity),
     }
+}
+
+/// A key that is shorter than `auth` requires.
+fn short(name: &str, key: &PublicKey) -> Configuration {
+    Configuration::ShortKey { file: name.to_owned(), kind: key.kind() }
 }
 
 /// The method of authentication of one side, with its public keys. `lack` is the fault of a side
@@ -270,9 +301,17 @@ fn authentication(
         r.error(pubkeys, Configuration::TooMany { max: MAX_PUBKEYS, of: "public keys", write: "" });
         return Auth::Psk;
     }
+    let method = if r.has(auth) { r.written(auth) } else { Some(auth.default()) };
+    let is_short = |key: &PublicKey| match &method {
+        Some(Method::Pubkey(rules)) => !rules.permits_key(key.kind()),
+        _ => false,
+    };
     let mut keys = Vec::new();
     for name in names {
-        match public.find(&name) {
+        match public
+            .find(&name)
+            .and_then(|key| if is_short(&key) { Err(short(&name, &key)) } else { Ok(key) })
+        {
             Ok(key) if keys.contains(&key) => {}
             Ok(key) => keys.push(key),
             Err(why) => {
@@ -281,13 +320,15 @@ fn authentication(
             }
         }
     }
-    let method = if r.has(auth) { r.written(auth) } else { Some(auth.default()) };
     match method {
-        Some(Method::Pubkey) => {
+        Some(Method::Pubkey(rules)) => {
             if let Some(lack) = lack.filter(|_| !r.has(pubkeys)) {
                 r.error(auth, lack);
             }
-            Auth::Pubkey(keys)
+            if rules.legacy() != Legacy::default() {
+                r.doubt(auth, Unwise::WeakSignatures);
+            }
+            Auth::Pubkey { keys, rules }
         }
         Some(Method::Psk) if !keys.is_empty() => {
             r.note(pubkeys, Configuration::NoEffect { why: "auth = psk uses no public keys" });

@@ -93,11 +93,23 @@ fn everything_that_is_built_is_read() {
 }
 
 #[test]
+fn times_of_an_ike_sa_depend_on_each_other_as_with_charon() {
+    let times = |text: &str| {
+        let c = good(text);
+        [c.rekey_time, c.reauth_time, c.over_time, c.rand_time].map(|time| time.as_secs())
+    };
+    assert_eq!(times(""), [14_400, 0, 1_440, 1_440]);
+    assert_eq!(times("reauth_time = 3h"), [0, 10_800, 1_080, 1_080]);
+    assert_eq!(times("reauth_time = 10h\nrekey_time = 1h"), [3_600, 36_000, 3_600, 3_600]);
+    assert_eq!(times("reauth_time = 3h\nover_time = 5m\nrand_time = 1m"), [0, 10_800, 300, 60]);
+    assert_eq!(times("reauth_time = 0s\nrekey_time = 0s"), [0, 0, 0, 0]);
+}
+
+#[test]
 fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
     for (text, key, say) in [
         ("mobike = yes", "mobike", "set mobike = no"),
         ("version = 1", "version", "RFC 9395"),
-        ("reauth_time = 3h", "reauth_time", "use rekey_time"),
         ("vips = 0.0.0.0", "vips", "not built yet"),
         ("aggressive = yes", "aggressive", "RFC 9395"),
         ("ppk_id = x", "ppk_id", "RFC 8784"),
@@ -193,7 +205,7 @@ fn a_public_key_or_another_method_must_be_written() {
     );
     let e = d.error_lines().join("\n");
     assert!(
-        e.contains("`eap-mschapv2` is not built yet")
+        e.contains("`eap-mschapv2` is no method that is built")
             && e.contains("remote.certs: a.pem")
             && e.contains("remote.cert1: cert"),
         "{e}"

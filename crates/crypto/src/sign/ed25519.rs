@@ -6,36 +6,22 @@
 use ironswan_wire::secret::Secret;
 
 use super::der::element;
+use super::fault::KeyFault;
 use crate::engine::aws_lc::{ed25519_public, ed25519_sign, ed25519_verify};
 use crate::wipe;
 
 /// Length of a public key in bytes.
-pub const PUBLIC_LEN: usize = 32;
+pub(super) const PUBLIC_LEN: usize = 32;
 /// Length of the seed that is a private key, in bytes.
-pub const SEED_LEN: usize = 32;
+pub(super) const SEED_LEN: usize = 32;
 /// Length of a signature in bytes.
-pub const SIGNATURE_LEN: usize = 64;
+pub(super) const SIGNATURE_LEN: usize = 64;
 /// Bytes of the stack that are overwritten after work with a private key.
 const SIGN_STACK: usize = 16 * 1024;
 
 /// `AlgorithmIdentifier` of Ed25519 in DER: an object identifier without parameters (RFC 8410
 /// section 3).
-pub const ED25519_ALGORITHM: [u8; 7] = [0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70];
-
-/// Beginnings of the object identifiers of other keys, for a message that names them.
-const OTHERS: [(&str, &[u8]); 5] = [
-    ("RSA", &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01]),
-    ("ECDSA", &[0x2a, 0x86, 0x48, 0xce, 0x3d]),
-    ("X25519", &[0x06, 0x03, 0x2b, 0x65, 0x6e]),
-    ("X448", &[0x06, 0x03, 0x2b, 0x65, 0x6f]),
-    ("Ed448", &[0x06, 0x03, 0x2b, 0x65, 0x71]),
-];
-
-/// Beginnings of the object identifiers of encryption by a passphrase: PKCS#5 and PKCS#12.
-const ENCRYPTION: [&[u8]; 2] = [
-    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05],
-    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x0c, 0x01],
-];
+pub(super) const ED25519_ALGORITHM: [u8; 7] = [0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70];
 
 /// Encodings of the points of small order, with the sign bit cleared: orders 4, 1, 8, 8, 2, and 4
 /// and 1 again in encodings that are not reduced. Everybody can make a signature that such a key
@@ -61,48 +47,19 @@ const SMALL_ORDER: [[u8; PUBLIC_LEN]; 7] = {
     points
 };
 
-/// Why the bytes of a file are not a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyError {
-    /// The key is for another algorithm, which this crate does not have.
-    Algorithm(&'static str),
-    /// The key is encrypted by a passphrase.
-    Encrypted,
-    /// The bytes are no key of the kind that was asked for.
-    Malformed,
-    /// The file holds a public key that does not belong to its private key.
-    Mismatch,
-    /// The public key is a point of small order: everybody can sign for it.
-    Weak,
-}
-
-impl std::fmt::Display for KeyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Algorithm(name) => write!(f, "holds a key for {name}, and only Ed25519 is built"),
-            Self::Encrypted => f.write_str("holds an encrypted key"),
-            Self::Malformed => f.write_str("holds no such key"),
-            Self::Mismatch => f.write_str("holds a private key and the public key of another one"),
-            Self::Weak => f.write_str("holds a public key for which everybody can sign"),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
-
 /// The public key of a private key. `None` when `seed` has not [`SEED_LEN`] bytes.
-pub fn public(seed: &Secret) -> Option<[u8; PUBLIC_LEN]> {
+pub(super) fn public(seed: &Secret) -> Option<[u8; PUBLIC_LEN]> {
     wipe::after::<SIGN_STACK, _>(|| ed25519_public(seed))
 }
 
 /// Signs a message. `None` when `seed` has not [`SEED_LEN`] bytes.
-pub fn sign(seed: &Secret, message: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn sign(seed: &Secret, message: &[u8]) -> Option<Vec<u8>> {
     wipe::after::<SIGN_STACK, _>(|| ed25519_sign(seed, message))
 }
 
 /// True when `signature` is one of this message by the owner of this public key. A key of small
 /// order has no owner.
-pub fn verify(public: &[u8; PUBLIC_LEN], message: &[u8], signature: &[u8]) -> bool {
+pub(super) fn verify(public: &[u8; PUBLIC_LEN], message: &[u8], signature: &[u8]) -> bool {
     !is_weak(public) && ed25519_verify(public, message, signature)
 }
 
@@ -113,44 +70,16 @@ pub(super) fn is_weak(public: &[u8; PUBLIC_LEN]) -> bool {
     SMALL_ORDER.contains(&point)
 }
 
-/// `SubjectPublicKeyInfo` in DER (RFC 8410 section 4).
-pub fn public_to_der(public: &[u8; PUBLIC_LEN]) -> Vec<u8> {
-    [&[0x30, 0x2a][..], &ED25519_ALGORITHM, &[0x03, 0x21, 0x00], public].concat()
-}
-
-/// Reads `SubjectPublicKeyInfo` in DER (RFC 8410 section 4).
-///
-/// # Errors
-/// The bytes hold something else, or more.
-pub fn public_from_der(der: &[u8]) -> Result<[u8; PUBLIC_LEN], KeyError> {
-    let read = || {
-        let (info, end) = element(0x30, der)?;
-        let (_, key) = info.split_first_chunk().filter(|(a, _)| *a == &ED25519_ALGORITHM)?;
-        let (bits, rest) = element(0x03, key)?;
-        // The first byte counts the unused bits of the last one.
-        let [0, public @ ..] = bits else { return None };
-        if !end.is_empty() || !rest.is_empty() {
-            return None;
-        }
-        public.try_into().ok()
-    };
-    match read() {
-        Some(public) if is_weak(&public) => Err(KeyError::Weak),
-        Some(public) => Ok(public),
-        None => Err(reason(der)),
-    }
-}
-
 /// Reads an unencrypted `OneAsymmetricKey` in DER, also of the older form without public key
 /// (RFC 8410 section 7). Gives the seed and the public key.
 ///
 /// # Errors
 /// The bytes hold something else, or more.
-pub fn private_from_der(der: &[u8]) -> Result<(Secret, [u8; PUBLIC_LEN]), KeyError> {
-    let (seed, written) = read_private(der).ok_or_else(|| reason(der))?;
-    let public = public(&seed).ok_or(KeyError::Malformed)?;
+pub(super) fn private_from_der(der: &[u8]) -> Result<(Secret, [u8; PUBLIC_LEN]), KeyFault> {
+    let (seed, written) = read_private(der).ok_or(KeyFault::Malformed)?;
+    let public = public(&seed).ok_or(KeyFault::Malformed)?;
     match written {
-        Some(written) if written != public => Err(KeyError::Mismatch),
+        Some(written) if written != public => Err(KeyFault::Mismatch),
         _ => Ok((seed, public)),
     }
 }
@@ -177,29 +106,16 @@ fn read_private(der: &[u8]) -> Option<(Secret, Option<&[u8]>)> {
     info.is_empty().then(|| (Secret::from(seed), public))
 }
 
-/// Why these bytes are no key of Ed25519.
-pub(super) fn reason(der: &[u8]) -> KeyError {
-    // The object identifier stands near the beginning.
-    let head = &der[..der.len().min(64)];
-    let names = |oid: &[u8]| head.windows(oid.len()).any(|w| w == oid);
-    if ENCRYPTION.iter().any(|oid| names(oid)) {
-        return KeyError::Encrypted;
-    }
-    if let Some((name, _)) = OTHERS.iter().find(|(_, oid)| names(oid)) {
-        return KeyError::Algorithm(name);
-    }
-    // The older forms begin with a number: PKCS#1 goes on with another one, RFC 5915 with a string.
-    let behind_number = || element(0x02, element(0x30, der)?.0)?.1.first().copied();
-    match behind_number() {
-        Some(0x02) => KeyError::Algorithm("RSA"),
-        Some(0x04) => KeyError::Algorithm("ECDSA"),
-        _ => KeyError::Malformed,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sign::{Legacy, PrivateKey, PublicKey};
+
+    const LEGACY: Legacy = Legacy { sha1: false, short_rsa: false };
+
+    fn public_from_der(der: &[u8]) -> Result<PublicKey, KeyFault> {
+        PublicKey::from_spki(der, LEGACY)
+    }
     use crate::testing::hex;
 
     /// RFC 8032 section 7.1: seed, public key, message, signature.
@@ -275,7 +191,7 @@ mod tests {
         for sign in [0, 0x80] {
             for mut point in SMALL_ORDER {
                 point[31] |= sign;
-                assert_eq!(public_from_der(&public_to_der(&point)), Err(KeyError::Weak), "{point:02x?}");
+                assert_eq!(PublicKey::ed25519(&point), Err(KeyFault::Weak), "{point:02x?}");
             }
         }
     }
@@ -300,7 +216,7 @@ mod tests {
         }
         let der = hex(&format!("302a300506032b6570032100{PUBLIC}"));
         let public = public_from_der(&der).unwrap();
-        assert_eq!((public.to_vec(), public_to_der(&public)), (hex(PUBLIC), der));
+        assert_eq!((public.key_bits().to_vec(), public.spki().to_vec()), (hex(PUBLIC), der));
     }
 
     #[test]
@@ -313,24 +229,17 @@ mod tests {
             let long = [&der[..], &[0]].concat();
             assert!(public_from_der(&long).is_err() && private_from_der(&long).is_err());
         }
-        assert_eq!(private_from_der(&public).unwrap_err(), KeyError::Malformed);
-        assert_eq!(public_from_der(&hex(OLD)).unwrap_err(), KeyError::Malformed);
+        assert_eq!(private_from_der(&public).unwrap_err(), KeyFault::Malformed);
+        assert_eq!(public_from_der(&hex(OLD)).unwrap_err(), KeyFault::Malformed);
         let mut other = new_form();
         *other.last_mut().unwrap() ^= 1;
-        assert_eq!(private_from_der(&other).unwrap_err(), KeyError::Mismatch);
+        assert_eq!(private_from_der(&other).unwrap_err(), KeyFault::Mismatch);
         let x25519 = hex(&OLD.replace("2b6570", "2b656e"));
-        assert_eq!(private_from_der(&x25519).unwrap_err(), KeyError::Algorithm("X25519"));
-        let rsa = hex("305c300d06092a864886f70d0101010500034b003048");
-        assert_eq!(public_from_der(&rsa).unwrap_err(), KeyError::Algorithm("RSA"));
-        let ecdsa = hex("3059301306072a8648ce3d020106082a8648ce3d030107034200");
-        assert_eq!(public_from_der(&ecdsa).unwrap_err(), KeyError::Algorithm("ECDSA"));
-        // RSAPrivateKey (RFC 8017), and ECPrivateKey (RFC 5915).
-        for (old, name) in [("3008020100020300bc93", "RSA"), ("3009020101040411223344", "ECDSA")] {
-            assert_eq!(private_from_der(&hex(old)).unwrap_err(), KeyError::Algorithm(name));
-        }
+        assert_eq!(private_from_der(&x25519).unwrap_err(), KeyFault::Malformed);
+        assert_eq!(PrivateKey::from_der(&x25519, LEGACY).unwrap_err(), KeyFault::Algorithm("X25519"));
         // Beginnings of what `openssl pkcs8 -topk8` writes: PBES2, and with `-v1 PBE-SHA1-3DES`.
         for encrypted in ["30819b305706092a864886f70d01050d304a", "3050301c060a2a864886f70d010c0103300e"] {
-            assert_eq!(private_from_der(&hex(encrypted)).unwrap_err(), KeyError::Encrypted);
+            assert_eq!(PrivateKey::from_der(&hex(encrypted), LEGACY).unwrap_err(), KeyFault::Encrypted);
         }
     }
 }

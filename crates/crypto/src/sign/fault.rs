@@ -1,6 +1,12 @@
-//! Why a key or a signature is refused.
+//! Why a key or a signature is refused, and the limits that refuse keys of RSA.
 
-use super::{MAX_RSA_BITS, MIN_RSA_BITS};
+/// The shortest modulus of RSA that is taken, in bits.
+pub const MIN_RSA_BITS: usize = 2048;
+/// The shortest modulus of RSA that is taken with [`short_rsa`](super::Legacy::short_rsa), in bits.
+pub const MIN_SHORT_RSA_BITS: usize = 1024;
+/// The longest modulus of RSA that is taken, in bits. With the longest exponent a verification
+/// takes about 2.5 ms.
+pub const MAX_RSA_BITS: usize = 16_384;
 
 /// Why bytes are not a key that may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,11 +15,8 @@ use ironswan_wire::secret::Secret;
 
 use super::der::{self, INTEGER, OCTET_STRING, SEQUENCE, element, only, unsigned, write};
 use super::ed25519;
-use super::fault::{KeyFault, SignatureFault};
-use super::public::{
-    Algorithm, Curve, KeyKind, MAX_RSA_BITS, MIN_RSA_BITS, PublicKey, allowed, check_rsa, fixed_to_der,
-    why_not,
-};
+use super::fault::{KeyFault, MAX_RSA_BITS, MIN_RSA_BITS, SignatureFault};
+use super::public::{Algorithm, Curve, KeyKind, PublicKey, allowed, check_rsa, fixed_to_der, why_not};
 use super::scheme::{Legacy, Scheme};
 use crate::engine::aws_lc;
 use crate::engine::aws_lc_sys::ecdsa::EcKey;
@@ -84,11 +81,7 @@ impl PrivateKey {
     fn read_pkcs8(der: &[u8], rest: &[u8], legacy: Legacy) -> Result<Self, KeyFault> {
         let (algorithm, rest) = Algorithm::split(rest)?;
         if algorithm == Algorithm::Ed25519 {
-            return match ed25519::private_from_der(der) {
-                Ok((seed, _)) => Self::ed25519(seed),
-                Err(ed25519::KeyError::Mismatch) => Err(KeyFault::Mismatch),
-                Err(_) => Err(KeyFault::Malformed),
-            };
+            return Self::ed25519(ed25519::private_from_der(der)?.0);
         }
         let (wrapped, mut rest) = element(OCTET_STRING, rest).ok_or(KeyFault::Malformed)?;
         // Attributes say nothing about the key.
@@ -196,7 +189,7 @@ impl PrivateKey {
     /// The key of Ed25519 with this seed.
     ///
     /// # Errors
-    /// `seed` has not [`ed25519::SEED_LEN`] bytes.
+    /// `seed` has not 32 bytes.
     pub fn ed25519(seed: Secret) -> Result<Self, KeyFault> {
         let point = ed25519::public(&seed).ok_or(KeyFault::Malformed)?;
         Ok(Self { public: PublicKey::ed25519(&point)?, secret: Arc::new(Parts::Ed25519(seed)) })

@@ -13,20 +13,13 @@ use std::sync::Arc;
 use ironswan_wire::iana::AuthMethod;
 
 use super::der::{self, SEQUENCE, bit_len, only, unsigned, whole_bits, write, write_unsigned};
-use super::ed25519::{self, ED25519_ALGORITHM, reason};
-use super::fault::{KeyFault, SignatureFault};
+use super::ed25519::{self, ED25519_ALGORITHM};
+use super::fault::{KeyFault, MAX_RSA_BITS, MIN_RSA_BITS, MIN_SHORT_RSA_BITS, SignatureFault};
 use super::scheme::{Hash, Legacy, PSS_OID, Scheme};
 use crate::engine::aws_lc;
 use crate::engine::aws_lc_sys::ecdsa::{EcKey, Nist};
 use crate::engine::aws_lc_sys::rsa::RsaKey;
 
-/// The shortest modulus of RSA that is taken, in bits.
-pub const MIN_RSA_BITS: usize = 2048;
-/// The shortest modulus of RSA that is taken with [`Legacy::short_rsa`], in bits.
-pub const MIN_SHORT_RSA_BITS: usize = 1024;
-/// The longest modulus of RSA that is taken, in bits. With the longest exponent a verification
-/// takes about 2.5 ms.
-pub const MAX_RSA_BITS: usize = 16_384;
 /// The longest public exponent that is taken, in bits. The time of a verification grows with it.
 const MAX_EXPONENT_BITS: usize = 33;
 
@@ -109,6 +102,12 @@ const OTHERS: [(&str, &[u8]); 10] = [
     ("ML-DSA-65", b"\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x12"),
     ("ML-DSA-87", b"\x06\x09\x60\x86\x48\x01\x65\x03\x04\x03\x13"),
     ("GOST R 34.10", b"\x06\x08\x2a\x85\x03\x07\x01\x01\x01\x01"),
+];
+
+/// Beginnings of the object identifiers of encryption by a passphrase: PKCS#5 and PKCS#12.
+const ENCRYPTION: [&[u8]; 2] = [
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05],
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x0c, 0x01],
 ];
 
 /// A public key that may be used. Cheap to clone.
@@ -418,8 +417,8 @@ pub(super) fn fixed_to_der(fixed: &[u8]) -> Vec<u8> {
 
 /// Why bytes that should begin with a key's algorithm do not: encrypted, or something else.
 pub(super) fn why_not(der: &[u8]) -> KeyFault {
-    match reason(der) {
-        ed25519::KeyError::Encrypted => KeyFault::Encrypted,
-        _ => KeyFault::Malformed,
-    }
+    // The object identifier stands near the beginning.
+    let head = &der[..der.len().min(64)];
+    let names = |oid: &&[u8]| head.windows(oid.len()).any(|window| window == *oid);
+    if ENCRYPTION.iter().any(names) { KeyFault::Encrypted } else { KeyFault::Malformed }
 }

@@ -105,6 +105,20 @@ pub enum Scheme {
     Ed25519,
 }
 
+impl std::fmt::Display for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::RsaPkcs1(hash) => write!(f, "RSA PKCS#1 v1.5 with {hash}"),
+            Self::RsaPss { hash, salt_len } => {
+                write!(f, "RSA PSS with {hash} and a salt of {salt_len} bytes")
+            }
+            Self::Ecdsa(hash) => write!(f, "ECDSA with {hash}"),
+            Self::EcdsaFixed(hash) => write!(f, "ECDSA of RFC 4754 with {hash}"),
+            Self::Ed25519 => f.write_str("Ed25519"),
+        }
+    }
+}
+
 /// Algorithms whose `AlgorithmIdentifier` has no parameters that matter: appendix A.1, A.3 of RFC
 /// 7427, and RFC 8410.
 const PLAIN: [(Scheme, &[u8]); 9] = [

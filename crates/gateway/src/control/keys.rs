@@ -22,7 +22,7 @@ impl Control {
         match kind.as_deref() {
             Some("pubkey") => match keyfiles::public_key(data) {
                 Ok(_) => success(),
-                Err(why) => failure(format!("the message {why}")),
+                Err(why) => failure(format!("the message holds no usable key: {why}")),
             },
             Some(_) => failure("certificates are not built yet; name raw public keys in pubkeys"),
             None => failure("missing certificate type"),
@@ -41,11 +41,11 @@ impl Control {
         };
         match keyfiles::private_key(&data) {
             Ok(key) => {
-                let id = hex(&key.id);
+                let id = hex(&key.public().id());
                 self.driver.act(|e, _| e.load_private(key));
                 success().with("id", id)
             }
-            Err(why) => failure(format!("the message {why}")),
+            Err(why) => failure(format!("the message holds no usable key: {why}")),
         }
     }
 

@@ -1,10 +1,14 @@
 //! Tests of commands about private keys and raw public keys.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
 use ironswan_keying::Auth;
 
 use ironswan_config::keyfiles;
-use ironswan_crypto::{hash, sign};
-use ironswan_keying::PublicKey;
+use ironswan_crypto::hash;
+use ironswan_crypto::sign::{Curve, KeyKind, PrivateKey};
+use ironswan_keying::Signatures;
 use ironswan_testkit::scratch::Scratch;
 use ironswan_wire::vici::Value;
 
@@ -33,8 +37,7 @@ fn message(kind: &str, data: impl Into<Value>) -> Section {
 
 /// The public key of that, in DER.
 fn public(n: u8) -> Vec<u8> {
-    let PublicKey::Ed25519(public) = keyfiles::private_key(&der(n)).unwrap().public;
-    sign::public_to_der(&public)
+    keyfiles::private_key(&der(n)).unwrap().public().spki().to_vec()
 }
 
 fn ok(answer: &Section) -> bool {
@@ -76,19 +79,81 @@ async fn private_keys_come_and_go_by_their_ids() {
     .await;
 }
 
+/// A key of this kind in a file of each form that `openssl` writes: private, and public.
+fn files_of(kind: KeyKind) -> (PrivateKey, Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let openssl = |args: &[&str], input: &[u8]| {
+        let mut run = Command::new("openssl");
+        run.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut run = run.spawn().expect("openssl is installed");
+        run.stdin.take().unwrap().write_all(input).unwrap();
+        let done = run.wait_with_output().unwrap();
+        assert!(done.status.success(), "openssl {args:?}");
+        done.stdout
+    };
+    let key = PrivateKey::generate(kind).unwrap();
+    let pkcs8 = key.to_pkcs8().unwrap();
+    let private = openssl(&["pkey", "-inform", "DER"], pkcs8.expose());
+    let mut privates = vec![pkcs8.expose().to_vec(), private.clone()];
+    let mut publics = vec![key.public().spki().to_vec(), openssl(&["pkey", "-pubout"], &private)];
+    if kind != KeyKind::Ed25519 {
+        // PKCS#1 or SEC 1.
+        for form in ["PEM", "DER"] {
+            privates.push(openssl(&["pkey", "-traditional", "-outform", form], &private));
+        }
+    }
+    if let KeyKind::Rsa(_) = kind {
+        for form in ["PEM", "DER"] {
+            publics.push(openssl(&["rsa", "-RSAPublicKey_out", "-outform", form], &private));
+        }
+    }
+    (key, privates, publics)
+}
+
+#[tokio::test]
+async fn keys_of_every_kind_are_taken_in_every_form_that_openssl_writes() {
+    local(async {
+        let s = serve(pair());
+        let mut c = Raw::connect(&s).await;
+        let kinds = Curve::ALL.map(KeyKind::Ecdsa).into_iter().chain([KeyKind::Ed25519, KeyKind::Rsa(2048)]);
+        for (n, kind) in kinds.enumerate() {
+            let (key, privates, publics) = files_of(kind);
+            let id: String = key.public().id().iter().map(|byte| format!("{byte:02x}")).collect();
+            for word in ["any", "rsa", "ecdsa", "ED25519"] {
+                for file in &privates {
+                    let answer = c.request("load-key", message(word, file.clone())).await;
+                    assert_eq!(answer.get_str("id"), Some(id.as_str()), "{kind} {answer:?}");
+                }
+            }
+            assert_eq!(names(&mut c).await.len(), n + 1, "{kind}");
+            for file in publics {
+                assert!(ok(&c.request("load-cert", message("pubkey", file)).await), "{kind}");
+            }
+            for file in privates {
+                why(&c.request("load-cert", message("pubkey", file)).await);
+            }
+        }
+        for id in names(&mut c).await {
+            let id = String::from_utf8(id).unwrap();
+            assert!(ok(&c.request("unload-key", Section::new().with("id", id)).await));
+        }
+        assert!(names(&mut c).await.is_empty());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn bytes_that_are_no_key_are_refused_with_a_reason() {
     local(async {
         let s = serve(pair());
         let mut c = Raw::connect(&s).await;
-        let rsa = vec![0x30, 0x08, 0x02, 0x01, 0x00, 0x02, 0x03, 0x00, 0xbc, 0x93];
+        let ed448 = [&der(1)[..11], &[0x71], &der(1)[12..]].concat();
         for (m, says) in [
-            (message("any", der(1)[..47].to_vec()), "holds no such key"),
-            (message("RSA", rsa), "holds a key for RSA, and only Ed25519 is built"),
-            (message("any", PUBLIC), "holds no such key"),
+            (message("any", der(1)[..47].to_vec()), "the bytes are no such key"),
+            (message("any", ed448), "the key is for Ed448, which is not supported"),
+            (message("any", PUBLIC), "the bytes are no such key"),
             (message("any", ""), "missing private key data"),
             (Section::new().with("data", der(1)), "missing private key type"),
-            (message("any", vec![0xff; 60_000]), "holds no such key"),
+            (message("any", vec![0xff; 60_000]), "the bytes are no such key"),
         ] {
             let answer = c.request("load-key", m).await;
             assert!(why(&answer).contains(says), "{answer:?}");
@@ -96,7 +161,7 @@ async fn bytes_that_are_no_key_are_refused_with_a_reason() {
         assert!(names(&mut c).await.is_empty());
         assert!(ok(&c.request("load-cert", message("PUBKEY", PUBLIC)).await));
         for (m, says) in [
-            (message("pubkey", PRIVATE), "holds no such key"),
+            (message("pubkey", PRIVATE), "the bytes are no such key"),
             (message("X509", PUBLIC), "certificates are not built yet"),
             (message("pubkey", ""), "missing certificate data"),
             (Section::new().with("data", PUBLIC), "missing certificate type"),
@@ -124,15 +189,16 @@ async fn a_connection_brings_its_public_keys() {
     local(async {
         let s = serve(pair());
         let mut c = Raw::connect(&s).await;
-        let key = |n: u8| keyfiles::private_key(&der(n)).unwrap().public;
+        let key = |n: u8| keyfiles::private_key(&der(n)).unwrap().public().clone();
         // DER that is no text, PEM, and a list of both.
         let both = Value::List(vec![public(2), PUBLIC.into()]);
         let answer = c.request("load-conn", signed(public(1), both)).await;
         assert!(ok(&answer), "{answer:?}");
         let theirs = keyfiles::public_key(PUBLIC.as_bytes()).unwrap();
         let conn = s.a.view(|e, _| e.connection("signed")).unwrap();
-        assert_eq!(conn.local_auth, Auth::Pubkey(vec![key(1)]));
-        assert_eq!(conn.remote_auth, Auth::Pubkey(vec![key(2), theirs]));
+        assert_eq!(conn.local_auth, Auth::pubkey(vec![key(1)]));
+        let rules = Signatures::parse("ike:ed25519").unwrap();
+        assert_eq!(conn.remote_auth, Auth::Pubkey { keys: vec![key(2), theirs], rules });
         for (ours, theirs, says) in [
             (
                 public(1),

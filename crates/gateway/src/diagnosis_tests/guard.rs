@@ -25,7 +25,7 @@ use crate::network::tests::{Fake, Table};
 
 pub(super) fn happens(entry: GuardEntry) -> Diagnosis {
     match entry {
-        GuardEntry::NftMissing => Nft::find_among(std::iter::empty()).unwrap_err().into(),
+        GuardEntry::NftMissing => Nft::checked(None).unwrap_err().into(),
         GuardEntry::NftTooOld => fake("echo 'nftables v0.8.2 (Joe Btfsplk)'").unwrap_err().into(),
         GuardEntry::NftBroken => fake("exit 127").unwrap_err().into(),
         GuardEntry::NftRefused => {

@@ -30,7 +30,7 @@ pub mod apply;
 mod claim;
 pub mod ingress;
 pub mod keep;
-mod nft;
+pub(crate) mod nft;
 pub mod offline;
 pub mod passes;
 pub mod plan;

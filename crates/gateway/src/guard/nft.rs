@@ -3,12 +3,15 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{Read, Write};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use ironswan_io::helper::client;
 use ironswan_keying::diagnosis::Guard;
+use ironswan_wire::helper::{NftRun, ProgramEnd, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -87,21 +90,24 @@ impl Nft {
     /// # Errors
     /// [`Guard::NftMissing`], [`Guard::NftTooOld`], [`Guard::NftBroken`].
     pub fn find() -> Result<Self, Guard> {
-        Self::find_in(std::env::var_os("PATH"))
+        match client::get() {
+            // The helper runs what it has found itself, and nothing else.
+            Some(helper) => {
+                let found = helper.path(&Request::FindNft).map_err(unasked)?;
+                Self::checked((!found.as_os_str().is_empty()).then_some(found))
+            }
+            None => Self::find_in(std::env::var_os("PATH")),
+        }
     }
 
     pub(crate) fn find_in(path: Option<OsString>) -> Result<Self, Guard> {
-        let path = path.unwrap_or_default();
-        // An empty or relative entry of PATH would depend on the daemon's working directory.
-        let folders =
-            std::env::split_paths(&path).filter(|f| f.is_absolute()).chain(PLACES.map(PathBuf::from));
-        Self::find_among(folders)
+        Self::checked(locate(path))
     }
 
-    pub(crate) fn find_among(folders: impl Iterator<Item = PathBuf>) -> Result<Self, Guard> {
-        let program = folders.map(|f| f.join("nft")).find(|p| is_program(p)).ok_or_else(missing)?;
-        let mut nft = Self { program, version: NEEDED };
-        let run = nft.run(&["--version"], None)?;
+    /// Checks the version of a program that was looked for.
+    pub(crate) fn checked(program: Option<PathBuf>) -> Result<Self, Guard> {
+        let mut nft = Self { program: program.ok_or_else(missing)?, version: NEEDED };
+        let run = nft.run(NftRun::Version, None)?;
         let Some(found) = run.ok.then(|| version(&run.stdout)).flatten() else {
             return Err(nft.broken(format!("does not tell its version ({})", complaint(&run))));
         };
@@ -137,7 +143,7 @@ impl Nft {
             Ok(None) | Err(Guard::NftRefused { .. }) => text.to_owned(),
             Err(e) => return Err(e),
         };
-        let run = self.run(&["-f", "-"], Some(text))?;
+        let run = self.run(NftRun::Script, Some(&text))?;
         if run.ok { Ok(run.pid) } else { Err(refused("install the guard", &run)) }
     }
 
@@ -156,7 +162,7 @@ impl Nft {
 
     /// Reads the counters by the program.
     pub(super) fn counters_listed(&self) -> Result<Option<Counters>, Guard> {
-        let run = self.run(&["list", "counters", "table", "inet", NAME], None)?;
+        let run = self.run(NftRun::Counters, None)?;
         match run.ok {
             true => Ok(Some(counters(&run.stdout))),
             false if gone(&run) => Ok(None),
@@ -172,7 +178,7 @@ impl Nft {
         if let Ok(there) = ironswan_io::nft::has_table(NAME) {
             return Ok(there);
         }
-        let run = self.run(&["list", "tables"], None)?;
+        let run = self.run(NftRun::Tables, None)?;
         if !run.ok {
             return Err(refused("list the tables", &run));
         }
@@ -185,7 +191,7 @@ impl Nft {
     /// # Errors
     /// As for [`Nft::apply`].
     pub fn ruleset(&self) -> Result<String, Guard> {
-        let run = self.run_within(RULESET_TIMEOUT, &["-t", "-n", "list", "ruleset"], None)?;
+        let run = self.run_within(RULESET_TIMEOUT, NftRun::Ruleset, None)?;
         if run.ok { Ok(run.stdout) } else { Err(refused("list the rules", &run)) }
     }
 
@@ -194,7 +200,7 @@ impl Nft {
     /// # Errors
     /// As for [`Nft::apply`].
     pub fn listing(&self) -> Result<Option<String>, Guard> {
-        let run = self.run(&["list", "table", "inet", NAME], None)?;
+        let run = self.run(NftRun::Table, None)?;
         match run.ok {
             true => Ok(Some(run.stdout)),
             false if gone(&run) => Ok(None),
@@ -209,7 +215,7 @@ impl Nft {
     /// As for [`Nft::apply`].
     pub fn remove(&self) -> Result<u32, Guard> {
         let text = format!("table inet {NAME} {{ }}\ndelete table inet {NAME}\n");
-        let run = self.run(&["-f", "-"], Some(text))?;
+        let run = self.run(NftRun::Script, Some(&text))?;
         if run.ok { Ok(run.pid) } else { Err(refused("remove the guard", &run)) }
     }
 
@@ -217,46 +223,102 @@ impl Nft {
         Guard::NftBroken { program: self.program.display().to_string(), why: why.into() }
     }
 
-    fn run(&self, args: &[&str], input: Option<String>) -> Result<Run, Guard> {
-        self.run_within(NFT_TIMEOUT, args, input)
+    fn run(&self, run: NftRun, input: Option<&str>) -> Result<Run, Guard> {
+        self.run_within(NFT_TIMEOUT, run, input)
     }
 
-    fn run_within(&self, timeout: Duration, args: &[&str], input: Option<String>) -> Result<Run, Guard> {
-        let mut child = Command::new(&self.program)
-            .args(args)
-            // The messages are parsed, so they have to be English.
-            .env("LC_ALL", "C")
-            .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| self.broken(format!("cannot be run ({e})")))?;
-        let pid = child.id();
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        std::thread::scope(|s| {
-            // Serve the three pipes at once: while one of them is full, `nft` waits and does not
-            // serve the other two.
-            s.spawn(move || {
-                if let (Some(mut pipe), Some(text)) = (stdin, input) {
-                    // The write fails when `nft` ends early; then its own message says why.
-                    let _ = pipe.write_all(text.as_bytes());
+    /// Runs the program, here or by the helper. Its three streams are files in memory, so that
+    /// nobody has to read and write while it runs.
+    fn run_within(&self, timeout: Duration, run: NftRun, input: Option<&str>) -> Result<Run, Guard> {
+        let unable = |e: io::Error| self.broken(format!("cannot be run ({e})"));
+        let file = |text: &str| client::memory_file(text.as_bytes()).map_err(unable);
+        let (input, stdout, stderr) = (file(input.unwrap_or_default())?, file("")?, file("")?);
+        let (pid, end) = match client::get() {
+            Some(helper) => {
+                let seconds = timeout.as_secs().try_into().unwrap_or(u8::MAX);
+                let streams = [input.as_fd(), stdout.as_fd(), stderr.as_fd()];
+                match helper.ask(&Request::RunNft { run, seconds }, &streams).map_err(unable)? {
+                    (Reply::Ended { pid, end }, _) => (pid, end),
+                    _ => return Err(unable(io::ErrorKind::InvalidData.into())),
                 }
-            });
-            let out = s.spawn(move || read(stdout));
-            let err = s.spawn(move || read(stderr));
-            let ended = ends_in_time(&child, timeout);
-            if !ended {
-                let _ = child.kill();
             }
-            let status = child.wait();
-            let (stdout, stderr) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
-            match status {
-                Ok(status) if ended => Ok(Run { pid, ok: status.success(), stdout, stderr }),
-                Ok(_) => Err(self.broken(format!("did not end within {} s", timeout.as_secs()))),
-                Err(e) => Err(self.broken(format!("cannot be waited for ({e})"))),
+            None => {
+                let copy = |fd: &OwnedFd| fd.try_clone().map_err(unable);
+                start(&self.program, run, timeout, [input, copy(&stdout)?, copy(&stderr)?])
             }
-        })
+        };
+        let text = |fd| client::contents(fd).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let (stdout, stderr) = (text(stdout).map_err(unable)?, text(stderr).map_err(unable)?);
+        let ok = match end {
+            ProgramEnd::Success => true,
+            ProgramEnd::Failure => false,
+            ProgramEnd::TimedOut => {
+                return Err(self.broken(format!("did not end within {} s", timeout.as_secs())));
+            }
+            ProgramEnd::Unknown { started: false, reason } => {
+                return Err(self.broken(format!("cannot be run ({reason})")));
+            }
+            ProgramEnd::Unknown { started: true, reason } => {
+                return Err(self.broken(format!("cannot be waited for ({reason})")));
+            }
+        };
+        Ok(Run { pid, ok, stdout, stderr })
     }
+}
+
+/// Looks for `nft` in the absolute folders of PATH, then in the folders where it usually is.
+pub(crate) fn locate(path: Option<OsString>) -> Option<PathBuf> {
+    let path = path.unwrap_or_default();
+    // An empty or relative entry of PATH would depend on the daemon's working directory.
+    let folders = std::env::split_paths(&path).filter(|f| f.is_absolute()).chain(PLACES.map(PathBuf::from));
+    folders.map(|f| f.join("nft")).find(|p| is_program(p))
+}
+
+/// The arguments of a run.
+fn arguments(run: NftRun) -> &'static [&'static str] {
+    match run {
+        NftRun::Version => &["--version"],
+        NftRun::Script => &["-f", "-"],
+        NftRun::Counters => &["list", "counters", "table", "inet", NAME],
+        NftRun::Tables => &["list", "tables"],
+        NftRun::Ruleset => &["-t", "-n", "list", "ruleset"],
+        NftRun::Table => &["list", "table", "inet", NAME],
+    }
+}
+
+/// Runs the program in this process's place, with its standard input, output and error, and waits
+/// until it has ended. Returns its process ID, which is 0 when it was not started.
+pub(crate) fn start(
+    program: &Path,
+    run: NftRun,
+    timeout: Duration,
+    streams: [OwnedFd; 3],
+) -> (u32, ProgramEnd) {
+    let [stdin, stdout, stderr] = streams;
+    let spawned = Command::new(program)
+        .args(arguments(run))
+        // The messages are parsed, so they have to be English.
+        .env("LC_ALL", "C")
+        .stdin(Stdio::from(stdin))
+        .stdout(Stdio::from(stdout))
+        .stderr(Stdio::from(stderr))
+        .spawn();
+    let unknown = |started: bool, e: io::Error| ProgramEnd::Unknown { started, reason: e.to_string() };
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(e) => return (0, unknown(false, e)),
+    };
+    let ended = ends_in_time(&child, timeout);
+    if !ended {
+        let _ = child.kill();
+    }
+    let end = match child.wait() {
+        Ok(_) if !ended => ProgramEnd::TimedOut,
+        Ok(status) if status.success() => ProgramEnd::Success,
+        Ok(_) => ProgramEnd::Failure,
+        Err(e) => unknown(true, e),
+    };
+    (child.id(), end)
 }
 
 /// Waits until a process has ended, for `limit` at most, and returns whether it has. A kernel
@@ -277,16 +339,13 @@ fn ends_in_time(child: &Child, limit: Duration) -> bool {
     }
 }
 
-fn read(pipe: Option<impl Read>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(mut pipe) = pipe {
-        let _ = pipe.read_to_end(&mut bytes);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// The error for a helper that cannot be asked.
+fn unasked(e: io::Error) -> Guard {
+    Guard::NftBroken { program: "nft".to_owned(), why: format!("cannot be run ({e})") }
 }
 
 /// The error for an `nft` that is in none of the folders.

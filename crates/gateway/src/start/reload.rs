@@ -13,6 +13,7 @@ use ironswan_ike::Endpoint;
 use ironswan_io::clock;
 
 use crate::driver::Driver;
+use crate::helper::files::access;
 use crate::start::failure::{NotReloaded, RunError};
 use ironswan_config::diag::{Diagnostics, Severity};
 use ironswan_config::files::{self, Files, Progress, Task};
@@ -31,7 +32,7 @@ type Read = Result<(Config, Diagnostics), RunError>;
 /// take.
 pub(crate) fn load(dir: &Path) -> Read {
     let dir = dir.to_owned();
-    Task::start(clock::now, move |fs| load_here(fs, &dir))
+    Task::through(access(), move |fs| load_here(fs, &dir))
         .and_then(Task::wait)
         .map_err(|e| RunError::passing(e.to_string()))?
 }
@@ -138,7 +139,7 @@ impl Loaded {
             return Err(format!("an earlier reload still hangs: {why}").into());
         }
         let dir = self.dir.clone();
-        let task = Task::start(clock::now, move |fs| read_settled(fs, &dir)).map_err(|e| e.to_string())?;
+        let task = Task::through(access(), move |fs| read_settled(fs, &dir)).map_err(|e| e.to_string())?;
         self.reading.replace(Some(task));
         match self.ended().await.map_err(|e| e.to_string())? {
             Some(read) => read,
@@ -225,7 +226,7 @@ impl Loaded {
         let new = Names {
             conns: config.connections.iter().map(|c| c.name.clone()).collect(),
             secrets: config.secrets.iter().map(|s| s.name.clone()).collect(),
-            private: config.private_keys.iter().map(|key| key.id).collect(),
+            private: config.private_keys.iter().map(|key| key.public().id()).collect(),
         };
         driver.loading(&config.connections);
         // One step to the driver, so that what steers packets sees the whole difference at once.

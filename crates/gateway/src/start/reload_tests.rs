@@ -181,7 +181,7 @@ fn private_keys_come_and_go_with_their_files() {
         };
         let write = |name: &str, bytes: &[u8]| std::fs::write(dir.write(name, ""), bytes).unwrap();
         let ids = || driver.view(|e, _| e.private_ids());
-        let id = |n| ironswan_config::keyfiles::private_key(&key(n)).unwrap().id;
+        let id = |n| ironswan_config::keyfiles::private_key(&key(n)).unwrap().public().id();
         write("private/a.der", &key(1));
         let loaded = loaded(&dir, &driver);
         assert_eq!(ids(), [id(1)]);

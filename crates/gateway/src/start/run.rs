@@ -32,6 +32,7 @@ use crate::guard::plan::from_config;
 use crate::guard::shared::SharedGuard;
 use crate::guard::standing::StandingGuard;
 use crate::guard::start_and_end::DaemonGuard;
+use crate::helper::process::Process;
 use crate::observe::keylog::KeyLogger;
 use crate::observe::log;
 use crate::start::failure::RunError;
@@ -65,6 +66,8 @@ pub struct RunOptions {
 /// When it could not start, or had to end; nothing is left behind then.
 pub fn run(options: &RunOptions) -> Result<(), RunError> {
     ironswan_io::malloc::limit_arenas();
+    let helper = Process::start(&options.config)
+        .map_err(|e| RunError::passing(format!("the helper process cannot be started: {e}")))?;
     let (config, diags) = load(&options.config)?;
     crate::observe::log::init(config.daemon.log_level, config.daemon.log_format)?;
     report(&diags);
@@ -82,7 +85,7 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(|e| Diagnosis::from(system("starting the control thread", &e)))?;
-    let ended = LocalSet::new().block_on(&runtime, daemon(options, config, sockets));
+    let ended = LocalSet::new().block_on(&runtime, daemon(options, config, sockets, helper));
     crate::observe::log::flush();
     ended
 }
@@ -98,13 +101,18 @@ fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, Run
 }
 
 /// Everything that lives as long as the daemon.
-async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> Result<(), RunError> {
+async fn daemon(
+    options: &RunOptions,
+    config: Config,
+    sockets: Vec<PathBuf>,
+    mut helper: Process,
+) -> Result<(), RunError> {
     let keylog = open_keylog(&config.daemon)?;
     let mut stop = StopSignals::catch()?;
     let hangup = on(SignalKind::hangup())?;
     let (driver, routing) = start_driver(&config.daemon, keylog)?;
     let ended = match Running::start(options, config, &sockets, driver.clone(), routing, hangup) {
-        Ok(running) => running.until_stopped(&mut stop).await,
+        Ok(running) => running.until_stopped(&mut stop, &mut helper).await,
         Err(e) => Err(e),
     };
     driver.change_plane(|plane| plane.stop());
@@ -221,12 +229,13 @@ impl Running {
         Ok(())
     }
 
-    /// Runs until it is told to stop, or the data plane ends; then says goodbye to the peers, and
-    /// leaves the guard as it is to stand.
-    async fn until_stopped(mut self, stop: &mut StopSignals) -> Result<(), RunError> {
+    /// Runs until it is told to stop, or the data plane or the helper ends; then says goodbye to
+    /// the peers, and leaves the guard as it is to stand.
+    async fn until_stopped(mut self, stop: &mut StopSignals, helper: &mut Process) -> Result<(), RunError> {
         let failed = tokio::select! {
-            () = self.driver.serve_plane() => true,
-            () = stop.come() => false,
+            () = self.driver.serve_plane() => Some(DataPlane::Ended.to_string()),
+            why = helper.ended() => Some(why),
+            () = stop.come() => None,
         };
         notify("STOPPING=1");
         tracing::info!("shutting down");
@@ -240,11 +249,8 @@ impl Running {
         end_all(std::mem::take(&mut self.servers)).await;
         self.guard.end(protected);
         match failed {
-            false => Ok(()),
-            true => {
-                let lines = vec![DataPlane::Ended.to_string()];
-                Err(RunError { lines, started: true, passes: false })
-            }
+            None => Ok(()),
+            Some(why) => Err(RunError { lines: vec![why], started: true, passes: false }),
         }
     }
 

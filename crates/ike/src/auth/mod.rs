@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `int_auth` | the part of the octets that covers IKE_INTERMEDIATE |
 //! | `psk` | AUTH with a pre-shared key |
-//! | `signature` | AUTH with an Ed25519 signature and a raw public key |
+//! | `signature` | AUTH with a signature and a raw public key |
 
 pub(crate) mod int_auth;
 pub(crate) mod psk;
@@ -73,13 +73,13 @@ pub(crate) trait Prover: Send {
 
 /// A method of authentication that judges the peer's proof.
 pub(crate) trait Verifier: Send {
-    /// The method in lines of the log, in charon's words.
+    /// The method in lines of the log, in charon's words. Known when a judgement has begun.
     fn name(&self) -> &'static str;
 
     /// Begins to judge AUTH of the peer, which is right when it covers one of these: there are two
     /// when the responder cannot know which of two requests the initiator signs (see
     /// `init::Init::twin`).
-    fn verify(&self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()>;
+    fn verify(&mut self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()>;
 
     /// Goes on with the answer to the request of the last step.
     fn resume(&self, _answer: Completion) -> Step<()> {

@@ -44,9 +44,9 @@ impl Verifier for Psk {
         "pre-shared key"
     }
 
-    fn verify(&self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()> {
+    fn verify(&mut self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()> {
         if auth.method != AuthMethod::PSK {
-            return Step::Failed(Some(ProofFault::Method("psk")));
+            return Step::Failed(Some(ProofFault::Method("psk".to_owned())));
         }
         if octets.iter().any(|octets| ct_eq(self.mac(octets).expose(), &auth.data)) {
             return Step::Done(());
@@ -77,10 +77,10 @@ mod tests {
         let wanted = prf.mac(key.expose(), &[&whole]).expose().to_vec();
         let key =
             SharedKey { name: "ike-1".into(), secret: Secret::from(&b"a secret"[..]), owners: Vec::new() };
-        let psk = Psk::new(prf, key);
+        let mut psk = Psk::new(prf, key);
         let Step::Done(auth) = psk.prove(octets.clone()) else { panic!("not made at once") };
         assert_eq!((auth.method, &auth.data), (AuthMethod::PSK, &wanted));
-        let right = |data: &[u8]| {
+        let mut right = |data: &[u8]| {
             let auth = Auth { method: AuthMethod::PSK, data: data.to_vec() };
             matches!(psk.verify(vec![b"another".to_vec(), octets.clone()], &auth), Step::Done(()))
         };

@@ -24,8 +24,10 @@ impl Context<'_> {
         for task in tasks {
             self.fail_task(task, why);
         }
-        let ticket = sa.attempt_mut().ticket.take();
-        self.done(ticket, Err(why.clone()));
+        let tickets = [sa.attempt_mut().ticket.take(), sa.roam_mut().ticket.take()];
+        for ticket in tickets {
+            self.done(ticket, Err(why.clone()));
+        }
     }
 
     /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no

@@ -29,7 +29,7 @@ use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::{narrow, transport};
-use ironswan_keying::limits::SMALL_BLOCK_BYTES;
+use ironswan_keying::limits::{HANDOVER, SMALL_BLOCK_BYTES};
 use ironswan_keying::{ChildConfig, Report, jitter};
 
 /// Everything about a pair of SAs to install.
@@ -132,9 +132,10 @@ impl Context<'_> {
     }
 
     /// Installs a child into the engine and into its IKE_SA. Nothing is announced yet.
-    pub(crate) fn install(&mut self, sa: &mut IkeSa, new: NewSas) {
+    pub(crate) fn install(&mut self, sa: &mut IkeSa, mut new: NewSas) {
         let selectors = selectors(sa, &new);
         let reqid = self.choose_reqid(sa, &new, &selectors);
+        self.take_over_child(sa, &mut new, reqid);
         let [inbound, outbound] = self.make_pair(sa, &new, reqid);
         if self.settings.options.keylog {
             self.log_child_keys(&inbound, &outbound);
@@ -184,6 +185,18 @@ impl Context<'_> {
                 reqid
             }
             None => self.shared.spd.reqid(selectors, new.config.reqid),
+        }
+    }
+
+    /// A child of the same tunnel may stand on an older IKE_SA of the peer: the new one takes over
+    /// from it, and waits with sending while the peer may not have it yet.
+    fn take_over_child(&mut self, sa: &IkeSa, new: &mut NewSas, reqid: ReqId) {
+        let older = if new.reqid.is_none() { self.others.older(sa, reqid, &new.agreed) } else { None };
+        let Some(older) = older else { return };
+        self.shared.handovers.insert(older.child, new.id);
+        if older.carries && !new.initiator && older.spi_out != new.spi_out {
+            new.hold_out = true;
+            self.shared.timers.set(Timer::TakeUp(new.id), self.now + HANDOVER);
         }
     }
 
@@ -268,6 +281,7 @@ impl Context<'_> {
         let (local, remote, udp_encap) = (sa.local(), sa.remote(), sa.nat().encap());
         let Some(child) = sa.child_mut(id).filter(|c| c.redundant_to().is_none()) else { return };
         let Some(mut out) = child.release_outbound() else { return };
+        self.shared.timers.cancel(Timer::TakeUp(id));
         // The peer may have moved since.
         (out.local, out.remote, out.udp_encap) = (local, remote, udp_encap);
         if out.mode == Mode::Transport {
@@ -353,6 +367,19 @@ impl Context<'_> {
         self.catch_up(sa, new);
     }
 
+    /// The child for whose sake the inbound SA of one that goes is kept a while.
+    fn heir_of_child(&mut self, sa: &IkeSa, child: &Child) -> Option<ChildId> {
+        let elsewhere = self.shared.handovers.heir(child.id());
+        self.shared.todo.extend(elsewhere.map(Todo::TakeUp));
+        self.shared.handovers.forget(child.id());
+        let here = child.replaced_by().filter(|_| !sa.is_dead());
+        let heir = here.or(elsewhere)?;
+        // A successor that has been rekeyed itself has one of its own; one that was closed leaves
+        // nothing to wait for.
+        let stands = sa.has_child(heir) || elsewhere == Some(heir);
+        self.shared.old_inbound.heir(heir).or(stands.then_some(heir))
+    }
+
     /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA
     /// for packets that are still under way, and whoever is to take over from it sends from now on.
     pub(crate) fn remove_child(&mut self, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
@@ -368,12 +395,7 @@ impl Context<'_> {
         if let Some(heir) = child.replaced_by().or_else(|| sa.collision_over(id)).filter(|_| !sa.is_dead()) {
             self.activate(sa, heir);
         }
-        // A successor that has been rekeyed itself has one of its own; one that was closed leaves
-        // nothing to wait for.
-        let heir = child.replaced_by().filter(|_| !sa.is_dead()).and_then(|heir| {
-            let next = self.shared.old_inbound.heir(heir);
-            next.or(sa.has_child(heir).then_some(heir))
-        });
+        let heir = self.heir_of_child(sa, &child);
         for timer in Timer::of_child(id) {
             self.shared.timers.cancel(timer);
         }

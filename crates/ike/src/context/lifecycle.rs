@@ -72,6 +72,7 @@ impl Context<'_> {
     /// The peer is authenticated.
     pub(crate) fn establish(&mut self, sa: &mut IkeSa) {
         sa.establish(self.now);
+        self.begin_authentication(sa);
         self.effect(Effect::Established);
         self.attempt_over(sa);
         let line = format!("IKE_SA {} established between {}", sa.name(), sa.ends());
@@ -93,9 +94,9 @@ impl Context<'_> {
         if !c.rekey_time.is_zero() {
             let at = self.less_jitter(c.rekey_time, c.rand_time);
             self.shared.timers.set(Timer::RekeyIke(sa.id()), self.now + at);
-            self.shared.timers.set(Timer::OverTime(sa.id()), self.now + c.rekey_time + c.over_time);
             self.log(Level::Debug, sa, format!("scheduling rekeying in {}s", at.as_secs()));
         }
+        self.set_end(sa);
         liveness::rearm(self, sa);
         liveness::rearm_keepalive(self, sa);
     }
@@ -105,7 +106,8 @@ impl Context<'_> {
         let snapshot = Box::new(view::snapshot(&self.shared.timers, self.now, sa));
         let (children, tasks) = sa.hand_over(heir);
         let (rekey, over) = (Timer::RekeyIke(sa.id()), Timer::OverTime(sa.id()));
-        for timer in [rekey, over, Timer::Liveness(sa.id()), Timer::Keepalive(sa.id())] {
+        let reauth = Timer::Reauth(sa.id());
+        for timer in [rekey, reauth, over, Timer::Liveness(sa.id()), Timer::Keepalive(sa.id())] {
             self.shared.timers.cancel(timer);
         }
         let estate = Box::new(Estate { children, tasks, snapshot });

@@ -28,6 +28,7 @@
 //! | `peer_limits` | limits for each authenticated identity |
 //! | `process` | messages of one IKE_SA, from the datagram to the task |
 //! | `race` | when another address of the peer is asked as well |
+//! | `reauth` | an IKE_SA is made anew in time |
 //! | `roam` | one IKE_SA while our own addresses and routes change |
 //! | `select` | asks policy which connection a peer belongs to |
 //! | `send` | makes and queues messages |
@@ -43,6 +44,7 @@ mod load;
 mod peer_limits;
 mod process;
 mod race;
+mod reauth;
 pub(crate) mod roam;
 mod select;
 mod send;
@@ -53,10 +55,11 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
-use ironswan_wire::sadb::Spi;
+use ironswan_wire::sadb::{ReqId, Spi};
 
 use crate::child::{Agreed, Child};
 use crate::counters::Counters;
+use crate::endpoint::handover::Older;
 use crate::endpoint::outbox::Pending;
 use crate::endpoint::shared::Shared;
 use crate::endpoint::todo::Todo;
@@ -84,6 +87,9 @@ pub(crate) trait Others {
     /// Addresses and identities of another peer that has transport mode with some of the same
     /// selectors at the same address.
     fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String>;
+
+    /// A child of the same tunnel on another IKE_SA with the same peer.
+    fn older(&self, sa: &IkeSa, reqid: ReqId, agreed: &Agreed) -> Option<Older>;
 
     /// The connection of another IKE_SA, and whether its child has an outbound SA in the engine.
     fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)>;

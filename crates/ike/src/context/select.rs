@@ -51,7 +51,14 @@ impl Context<'_> {
 fn accepts(auth: &Auth, method: AuthMethod) -> bool {
     match auth {
         Auth::Psk => method == AuthMethod::PSK,
-        Auth::Pubkey(_) => method == AuthMethod::SIGNATURE,
+        Auth::Pubkey { .. } => matches!(
+            method,
+            AuthMethod::SIGNATURE
+                | AuthMethod::RSA
+                | AuthMethod::ECDSA_256
+                | AuthMethod::ECDSA_384
+                | AuthMethod::ECDSA_521
+        ),
     }
 }
 

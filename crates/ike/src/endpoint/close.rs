@@ -45,6 +45,7 @@ impl Endpoint {
         let unborn = if was_up && sa.is_announced() { unborn(sa) } else { Vec::new() };
         // Another address of the peer is asked besides, or now.
         let goes_on = self.leave_race(now, sa, &how);
+        self.hand_over(now, sa);
         let mut lost = self.on(now, sa, |cx, sa| {
             cx.drop_tasks(sa, &reason);
             cx.drop_children(sa)
@@ -67,6 +68,14 @@ impl Endpoint {
             self.shared.todo.push_back(Todo::Stay(old));
         }
         self.report(Report::Ended(Ended { ike: sa.id(), conn: sa.conn().clone(), end: how, lost, tried }));
+    }
+
+    /// Children on another IKE_SA that are to take over send before those of this one end.
+    fn hand_over(&mut self, now: Instant, sa: &IkeSa) {
+        let heirs: Vec<_> = sa.children().filter_map(|c| self.shared.handovers.heir(c.id())).collect();
+        for heir in heirs {
+            self.with_child(now, heir, |cx, sa| cx.activate(sa, heir));
+        }
     }
 
     /// Takes an IKE_SA out of everything that finds it.

@@ -7,6 +7,7 @@ use crate::context::lifecycle::{queue_rekey_ike, rekeys_ike};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task};
+use ironswan_keying::choices::way;
 use ironswan_keying::diagnosis::NotDone;
 use ironswan_keying::{Diagnosis, Target};
 
@@ -72,7 +73,7 @@ impl Endpoint {
         reauth: bool,
     ) -> Result<(usize, Ticket), Diagnosis> {
         if reauth {
-            return Err(NotDone::Reauthentication.into());
+            return self.reauthenticate_matching(now, target);
         }
         let found = self.find(target);
         let count: usize = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
@@ -106,6 +107,36 @@ impl Endpoint {
         }
         self.run_todo(now);
         Ok((count, ticket))
+    }
+
+    /// Makes the IKE_SAs that match anew, also those of children that match.
+    fn reauthenticate_matching(
+        &mut self,
+        now: Instant,
+        target: &Target,
+    ) -> Result<(usize, Ticket), Diagnosis> {
+        let found = self.find(target);
+        if found.is_empty() {
+            return Err(NotDone::NoMatch { to: "reauthenticate" }.into());
+        }
+        let ticket = self.open_ticket(found.len());
+        for (id, _) in &found {
+            self.work_on(now, *id, |cx, sa| {
+                let refusal = if !sa.is_up() {
+                    NotDone::NotEstablished
+                } else if sa.roam().leaving {
+                    NotDone::Replacing
+                } else if !way::can_take_over(cx.policy(), &sa.conn().name) {
+                    NotDone::NoAddress
+                } else {
+                    sa.roam_mut().ticket = Some(ticket);
+                    return cx.renew(sa, "reauthentication is asked for");
+                };
+                cx.done(Some(ticket), Err(refusal.into()));
+            });
+        }
+        self.run_todo(now);
+        Ok((found.len(), ticket))
     }
 
     /// The IKE_SAs that match, with the children that do when the target is about children.

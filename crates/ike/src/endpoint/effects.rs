@@ -126,9 +126,10 @@ impl Endpoint {
             }
         }
         sa.take_over_from(old.id());
-        let (leaving, elsewhere) = (old.roam().leaving, old.roam().elsewhere);
+        let old_roam = old.roam_mut();
+        let (leaving, elsewhere, ticket) = (old_roam.leaving, old_roam.elsewhere, old_roam.ticket.take());
         let roam = sa.roam_mut();
-        (roam.leaving, roam.elsewhere) = (leaving, elsewhere);
+        (roam.leaving, roam.elsewhere, roam.ticket) = (leaving, elsewhere, ticket);
         self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
         self.shared.timers.cancel(Timer::Linger(heir));
         self.on(now, &mut sa, |cx, sa| cx.set_ike_timers(sa));

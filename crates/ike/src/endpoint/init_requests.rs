@@ -120,7 +120,8 @@ fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>) -> Init {
         childless: accepted.conn.childless != Childless::Never,
         fragments: accepted.conn.fragmentation != Fragmentation::No
             && find_notify(accepted.request.payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
-        verifies_ed25519: signature::announced(accepted.request.payloads),
+        peer_hashes: signature::announced(accepted.request.payloads),
+        our_hashes: signature::hashes(&accepted.conn, false),
         ..Init::default()
     }
 }

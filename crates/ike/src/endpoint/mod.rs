@@ -26,6 +26,7 @@
 //! | `effects` | lends an IKE_SA its surroundings, and carries out its effects |
 //! | `failure` | lines and notifications of a diagnosis |
 //! | `halfopen` | half-open IKE_SAs and their limits |
+//! | `handover` | children of one tunnel on two IKE_SAs |
 //! | `init_requests` | IKE_SA_INIT requests from anyone |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
@@ -60,6 +61,7 @@ mod complete;
 mod effects;
 mod failure;
 mod halfopen;
+pub(crate) mod handover;
 mod init_requests;
 mod initiate;
 mod lifecycle;

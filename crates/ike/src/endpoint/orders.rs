@@ -131,6 +131,7 @@ impl Endpoint {
                 Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
                 Todo::Stay(old) => self.stay(now, old),
                 Todo::Collapse(id) => self.collapse(now, id, false),
+                Todo::TakeUp(child) => self.with_child(now, child, |cx, sa| cx.activate(sa, child)),
                 Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa, NotDone::Terminated)),
             }
         }

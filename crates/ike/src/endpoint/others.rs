@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ironswan_wire::id::{IdPattern, Identity};
-use ironswan_wire::sadb::Mode;
+use ironswan_wire::sadb::{Mode, ReqId};
 use ironswan_wire::selector::TrafficSelector;
 
+use super::handover::Older;
+use super::unique::identities;
 use crate::child::{Agreed, Child};
 use crate::context::Others;
-use crate::event::{ChildId, IkeId, IkeState};
+use crate::event::{ChildId, ChildState, IkeId, IkeState};
 use crate::sa::IkeSa;
 use crate::task::Task;
 use ironswan_keying::Policy;
@@ -91,6 +93,25 @@ impl Others for Neighbours<'_> {
         let known = names.iter().filter_map(|name| self.by_conn.get(name)).flatten();
         let moved = self.by_conn.get(&sa.conn().name).into_iter().flatten();
         !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
+    }
+
+    fn older(&self, sa: &IkeSa, reqid: ReqId, agreed: &Agreed) -> Option<Older> {
+        let ids = self.by_ids.get(&identities(sa)?)?;
+        let stands = |o: &IkeSa| matches!(o.state(), IkeState::Established | IkeState::Rekeying);
+        let same = |c: &&Child| {
+            c.reqid() == reqid
+                && c.replaced_by().is_none()
+                && c.state() != ChildState::Deleting
+                && c.agreed().local_ts == agreed.local_ts
+                && c.agreed().remote_ts == agreed.remote_ts
+        };
+        let others = ids.iter().filter(|id| **id != sa.id()).filter_map(|id| self.sas.get(id));
+        others.filter(|o| stands(o)).find_map(|o| {
+            let child = o.children().find(same)?;
+            let path = (o.local(), o.remote()) == (sa.local(), sa.remote());
+            let carries = path && child.sends() && !o.is_blocked();
+            Some(Older { child: child.id(), spi_out: child.spi_out(), carries })
+        })
     }
 
     fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)> {

@@ -14,7 +14,7 @@
 //! whoever can initiate. MOBIKE (RFC 4555) is not here. `receive` follows a peer that moves behind
 //! a NAT, and `unique` one that comes with a new IKE_SA.
 
-use ironswan_keying::diagnosis::Path;
+use ironswan_keying::diagnosis::{NotDone, Path};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -79,6 +79,8 @@ impl Endpoint {
             if sa.path().unblock() {
                 cx.send_again(sa);
             }
+            let ticket = sa.roam_mut().ticket.take();
+            cx.done(ticket, Ok(()));
             if !matches!(sa.state(), IkeState::Deleting | IkeState::Rekeyed) {
                 sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
             }
@@ -90,6 +92,9 @@ impl Endpoint {
         let Some(old) = self.heir(old) else { return };
         self.work_on(now, old, |cx, sa| {
             sa.roam_mut().leaving = false;
+            let ticket = sa.roam_mut().ticket.take();
+            cx.done(ticket, Err(NotDone::NotReplaced.into()));
+            cx.reauthenticate_later(sa);
             if matches!(sa.state(), IkeState::Established | IkeState::Rekeying)
                 && !cx.is_ours(sa.local().ip())
             {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use ironswan_crypto::rng::Rng;
 
+use super::handover::Handovers;
 use super::old_inbound::OldInbounds;
 use super::outbox::Outbox;
 use super::own::OwnValues;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub spd: Spd,
     /// Inbound SAs of rekeyed children that are kept a while.
     pub old_inbound: OldInbounds,
+    /// Children that are to take over from those of an older IKE_SA.
+    pub handovers: Handovers,
     pub own: OwnValues,
     /// Possessions of each authenticated identity.
     pub peers: Peers,
@@ -53,6 +56,7 @@ impl Shared {
             spis: Spis::default(),
             spd: Spd::default(),
             old_inbound: OldInbounds::default(),
+            handovers: Handovers::default(),
             own: OwnValues::default(),
             peers: Peers::default(),
             strangers: Strangers::default(),

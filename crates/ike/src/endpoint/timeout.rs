@@ -22,6 +22,7 @@ impl Endpoint {
             Timer::RekeyIke(id) => self.with_sa(now, id, |_, sa| {
                 queue_rekey_ike(sa, None);
             }),
+            Timer::Reauth(id) => self.work_on(now, id, |cx, sa| cx.reauthenticate(sa)),
             Timer::OverTime(id) => self.work_on(now, id, |cx, sa| cx.over_time(sa)),
             Timer::Liveness(id) => self.work_on(now, id, liveness::check),
             Timer::Fragments(id) => self.work_on(now, id, |_, sa| sa.drop_fragments()),
@@ -38,6 +39,7 @@ impl Endpoint {
             Timer::Redundant(id) => self.with_child(now, id, |_, sa| {
                 sa.work_mut().push(Task::DeleteChild(DeleteChild::of(vec![id], None)));
             }),
+            Timer::TakeUp(id) => self.with_child(now, id, |cx, sa| cx.activate(sa, id)),
             Timer::OldInbound(id) => self.aside(now, |cx| cx.drop_old_inbound(id)),
             Timer::Paths => self.ask_lost_paths(now),
             Timer::Strangers => self.sum_up_strangers(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::event::IkeId;
+use crate::event::{ChildId, IkeId};
 
 /// Something to do with another IKE_SA.
 pub(crate) enum Todo {
@@ -21,6 +21,8 @@ pub(crate) enum Todo {
     Stay(IkeId),
     /// This one has just come up, or a child of it: perhaps both sides began at once.
     Collapse(IkeId),
+    /// The child from which this one takes over has gone.
+    TakeUp(ChildId),
     /// This attempt is not wanted any more.
     GiveUp(IkeId),
 }

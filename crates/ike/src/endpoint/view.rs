@@ -24,6 +24,7 @@ impl Endpoint {
             ("addresses of half-open IKE_SAs", self.half_open.addresses()),
             ("own values under way", self.shared.own.len()),
             ("old inbound SAs", self.shared.old_inbound.len()),
+            ("children that take over", self.shared.handovers.len()),
             ("policies", self.shared.spd.len()),
             ("things to do", self.shared.todo.len()),
             ("tickets", self.shared.tickets.len()),

@@ -84,6 +84,7 @@ impl IkeSa {
         sa.path.set_nat(old.nat());
         sa.agree_fragments(old.fragments.are_agreed());
         sa.established = Some(now);
+        sa.renewal = old.renewal;
         (sa.attempt.automatic, sa.asked) = (old.attempt.automatic, old.asked);
         sa
     }

@@ -65,6 +65,8 @@ pub(crate) struct Roam {
     pub leaving: bool,
     /// That one is to another address of the peer, because there was no way to this one's.
     pub elsewhere: bool,
+    /// The command that waits for the one that takes over.
+    pub ticket: Option<Ticket>,
     /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an
     /// address that is not ours.
     pub misplaced: bool,
@@ -120,6 +122,15 @@ pub(crate) struct Asked {
     pub initial_contact: bool,
 }
 
+/// The end of the peer's authentication.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewal {
+    /// We make the IKE_SA anew, when we can begin.
+    pub soft: Instant,
+    /// It is closed if nobody has made it anew.
+    pub hard: Instant,
+}
+
 /// One IKE_SA.
 pub(crate) struct IkeSa {
     id: IkeId,
@@ -134,6 +145,8 @@ pub(crate) struct IkeSa {
     established: Option<Instant>,
     /// IkeUp has been told.
     announced: bool,
+    /// The authentication ends; `None`: it counts without end.
+    renewal: Option<Renewal>,
     /// Its lifetime is over, so it is deleted though nobody has asked for that.
     over_time: bool,
     /// To be removed.
@@ -179,6 +192,7 @@ impl IkeSa {
             created: now,
             established: None,
             announced: false,
+            renewal: None,
             over_time: false,
             dead: false,
             path: Path::new(local, remote),
@@ -325,6 +339,16 @@ impl IkeSa {
     /// The IKE_SA that this one replaced.
     pub(crate) fn predecessor(&self) -> Option<IkeId> {
         self.predecessor
+    }
+
+    /// The end of the authentication.
+    pub(crate) fn renewal(&self) -> Option<Renewal> {
+        self.renewal
+    }
+
+    /// The authentication ends then.
+    pub(crate) fn set_renewal(&mut self, renewal: Option<Renewal>) {
+        self.renewal = renewal;
     }
 
     /// Its lifetime is over.

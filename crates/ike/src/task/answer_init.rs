@@ -92,8 +92,8 @@ pub(crate) fn response(
     }
     // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use
     // for ours.
-    if init.verifies_ed25519.is_some() {
-        payloads.push(signature::announcement());
+    if init.peer_hashes.is_some() {
+        payloads.push(signature::announcement(&init.our_hashes));
     }
     payloads
 }

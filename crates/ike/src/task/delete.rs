@@ -120,6 +120,7 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     if error.is_some() || deletes().any(|d| d.protocol == ProtocolId::IKE) {
         return answer_ike(cx, sa);
     }
+    cx.read_auth_lifetime(sa, payloads);
     // Each once, however often the message names it: while we delete a child ourselves, it stays.
     let (mut spis, mut seen) = (Vec::new(), HashSet::new());
     for delete in deletes() {

@@ -121,7 +121,7 @@ pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, [])));
     }
     if sa.conn().has_signatures() {
-        payloads.push(signature::announcement());
+        payloads.push(signature::announcement(&signature::hashes(sa.conn(), true)));
     }
     cx.send_request(sa, ExchangeType::IKE_SA_INIT, Task::Init, &payloads);
 }
@@ -157,7 +157,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     init.peer_public.clone_from(&ke.data);
     init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
     init.fragments = find_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
-    init.verifies_ed25519 = signature::announced(payloads);
+    init.peer_hashes = signature::announced(payloads);
     let private = init.private.take().unwrap_or_default();
     let fragments = init.fragments && sa.conn().fragmentation != Fragmentation::No;
     sa.agree_fragments(fragments);

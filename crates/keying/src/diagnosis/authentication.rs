@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use ironswan_crypto::sign::{Hash, KeyKind, Scheme};
 use ironswan_wire::iana::{AuthMethod, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::payload::Notify;
@@ -14,7 +15,7 @@ use super::entry::{Words, entries, say};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProofFault {
     /// The peer uses another method than this value of `remote.auth`.
-    Method(&'static str),
+    Method(String),
     /// The MAC is none of the shared key with this name.
     Mac(String),
     /// The signature is by none of so many configured public keys.
@@ -23,8 +24,23 @@ pub enum ProofFault {
     Short(usize),
     /// The signature is by an algorithm that is not built: its AlgorithmIdentifier in DER.
     Algorithm(Vec<u8>),
-    /// The signature has a wrong length, in bytes, and should have another one.
-    Length(usize, usize),
+    /// The signature is by an algorithm that the configuration does not allow.
+    Scheme {
+        /// The algorithm.
+        scheme: Scheme,
+        /// Value of `remote.auth`.
+        configured: String,
+    },
+    /// No configured public key is for the algorithm of the signature, and as long as `remote.auth`
+    /// requires.
+    Keys {
+        /// The algorithm.
+        scheme: Scheme,
+        /// Kinds of the configured keys, each once.
+        keys: Vec<KeyKind>,
+        /// Value of `remote.auth`.
+        configured: String,
+    },
 }
 
 impl std::fmt::Display for ProofFault {
@@ -36,13 +52,26 @@ impl std::fmt::Display for ProofFault {
             Self::Short(bytes) => write!(f, "AUTH of {bytes} bytes is too short for a signature"),
             Self::Algorithm(der) => {
                 let hex: String = der.iter().take(32).map(|b| format!("{b:02x}")).collect();
-                write!(f, "it signs by algorithm {hex} (DER), and only Ed25519 is built")
+                write!(f, "it signs by algorithm {hex} (DER), which is not built")
             }
-            Self::Length(bytes, right) => {
-                write!(f, "the signature has {bytes} bytes, one of Ed25519 has {right}")
+            Self::Scheme { scheme, configured } => {
+                write!(f, "it signs by {scheme}, which remote.auth = {configured} does not allow")
+            }
+            Self::Keys { scheme, keys, configured } => {
+                write!(
+                    f,
+                    "it signs by {scheme}, and remote.pubkeys has {} with remote.auth = {configured}",
+                    list(keys)
+                )
             }
         }
     }
+}
+
+/// Names with commas between, or "none".
+fn list<T: std::fmt::Display>(of: &[T]) -> String {
+    let names: Vec<String> = of.iter().map(ToString::to_string).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// Reason why a peer has no more time to authenticate.
@@ -116,7 +145,7 @@ entries! {
         /// Method of the peer's proof.
         method: AuthMethod,
         /// Reason, with the name of the key that was tried.
-        fault: ProofFault,
+        fault: Box<ProofFault>,
     } = "authentication-failed" by NoAgreement;
     /// The peer wants to authenticate by EAP, which is not built.
     Eap {
@@ -128,10 +157,16 @@ entries! {
         /// Our identity.
         ours: Identity,
     } = "cannot-sign" by ThisMachine;
-    /// The peer does not verify signatures of the kind of our key.
+    /// The peer does not verify signatures that our key makes.
     NotVerified {
-        /// The peer has announced other hash algorithms; else it has announced none.
-        announced: bool,
+        /// Kind of our key.
+        key: KeyKind,
+        /// Value of our `local.auth`.
+        configured: String,
+        /// Hashes over which our key may sign.
+        ours: Vec<Hash>,
+        /// Hashes that the peer has announced. `None`: the peer has announced none.
+        peer: Option<Vec<Hash>>,
     } = "peer-lacks-our-signatures" by NoAgreement;
     /// The peer has refused to authenticate us.
     Rejected {
@@ -223,14 +258,22 @@ impl Authentication {
             ),
             Self::NoProof { peer, ours, method, fault } => say(
                 format!("authentication of '{peer}' with {method} failed: {fault} (for '{ours}')"),
-                match fault {
+                match &**fault {
                     ProofFault::Mac(key) => format!("give both sides the same secret (here secrets.{key})"),
                     ProofFault::Signature(_) => "put the peer's public key into remote.pubkeys".to_owned(),
                     ProofFault::Method(_) => {
                         "let remote.auth here and local.auth there be the same".to_owned()
                     }
-                    ProofFault::Algorithm(_) => "give the peer a key of Ed25519".to_owned(),
-                    ProofFault::Short(_) | ProofFault::Length(..) => String::new(),
+                    ProofFault::Algorithm(_) => {
+                        "give the peer a key of RSA, ECDSA (P-256, P-384, P-521) or Ed25519".to_owned()
+                    }
+                    ProofFault::Scheme { .. } => {
+                        "let remote.auth allow it, or let local.auth there be another one".to_owned()
+                    }
+                    ProofFault::Keys { .. } => {
+                        "put the public key of the peer's that it signs with into remote.pubkeys".to_owned()
+                    }
+                    ProofFault::Short(_) => String::new(),
                 },
             ),
             Self::Eap { peer } => say(
@@ -239,16 +282,25 @@ impl Authentication {
             ),
             Self::CannotSign { ours } => say(
                 format!("authentication of '{ours}' (myself) failed: our private key does not sign"),
-                "load the private key again",
+                "load the private key again; a short key of RSA needs a shorter hash in local.auth",
             ),
-            Self::NotVerified { announced: true } => say(
-                "the peer does not verify Ed25519 signatures: its SIGNATURE_HASH_ALGORITHMS lack the Identity hash \
-                 (RFC 8420)",
-                "let the peer allow ed25519, or use a secret",
+            Self::NotVerified { key, configured, ours, peer: Some(peer) } => say(
+                format!(
+                    "the peer does not verify what our key of {key} signs with local.auth = {configured}: our hash \
+                     algorithms are {}, those of its SIGNATURE_HASH_ALGORITHMS {}",
+                    list(ours),
+                    list(peer)
+                ),
+                "let both sides have a hash algorithm in common (Identity is that of Ed25519), use a key that is long \
+                 enough, or a secret",
             ),
-            Self::NotVerified { announced: false } => say(
-                "the peer does not verify Ed25519 signatures: it has sent no SIGNATURE_HASH_ALGORITHMS (RFC 7427)",
-                "let the peer allow signatures of RFC 7427, or use a secret",
+            Self::NotVerified { key, configured, peer: None, .. } => say(
+                format!(
+                    "the peer does not verify what our key of {key} signs with local.auth = {configured}: it has sent \
+                     no SIGNATURE_HASH_ALGORITHMS (RFC 7427), and no older method fits"
+                ),
+                "let the peer allow signatures of RFC 7427, or use ECDSA or a secret; local.auth = rsa-sha1 allows the \
+                 old method of RSA",
             ),
             Self::Rejected { ours, expected, key } => say(
                 "received AUTHENTICATION_FAILED notify error",

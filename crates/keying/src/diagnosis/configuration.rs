@@ -1,7 +1,7 @@
 //! Entries of the area configuration: files, names of keys and sections, values, and parts that do
 //! not fit each other. The finding that holds an entry names file, line and key.
 
-use ironswan_crypto::sign::KeyError;
+use ironswan_crypto::sign::{KeyFault, KeyKind};
 
 use super::entry::entries;
 use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
@@ -212,10 +212,17 @@ entries! {
         /// the finding is the path.
         file: Option<String>,
         /// Reason.
-        why: KeyError,
+        why: KeyFault,
         /// A private key was expected, else a public one.
         private: bool,
     } = "bad-key" by Configuration;
+    /// A public key is shorter than the rules of `auth` allow.
+    ShortKey {
+        /// File of the key as written; a key that came by VICI has a number.
+        file: String,
+        /// The key.
+        kind: KeyKind,
+    } = "short-key" by Configuration;
     /// More of something than there may be.
     TooMany {
         /// The limit.

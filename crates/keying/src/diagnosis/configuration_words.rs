@@ -1,6 +1,6 @@
 //! Sentences and remedies of the entries of configuration.
 
-use ironswan_crypto::sign::KeyError;
+use ironswan_crypto::sign::KeyFault;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 
@@ -117,21 +117,31 @@ impl Configuration {
                 let file = file.as_deref().unwrap_or("the file");
                 let kind = if *private { "private" } else { "public" };
                 let write = match why {
-                    KeyError::Malformed if *private => "put one key into the file, in PEM or DER",
-                    KeyError::Malformed => {
+                    KeyFault::Malformed if *private => "put one key into the file, in PEM or DER",
+                    KeyFault::Malformed => {
                         "put one key into the file, in PEM or DER (`openssl x509 -in FILE -noout -pubkey` prints that of a \
                          certificate)"
                     }
-                    KeyError::Mismatch => "put the key there again, with its own public key or without any",
-                    KeyError::Weak => "ask its owner for another one: somebody has tampered with this one",
-                    KeyError::Encrypted => "`openssl pkey -in FILE -out NEW` writes it without encryption",
-                    KeyError::Algorithm(_) => "`openssl genpkey -algorithm ed25519` makes a key of Ed25519",
+                    KeyFault::Mismatch => "put the key there again, with its own public key or without any",
+                    KeyFault::Weak | KeyFault::RsaExponent | KeyFault::RsaModulus | KeyFault::Point => {
+                        "ask its owner for another one: somebody has tampered with this one"
+                    }
+                    KeyFault::RsaSize(_) => "make a key of 2,048 to 4,096 bits",
+                    KeyFault::Encrypted => "`openssl pkey -in FILE -out NEW` writes it without encryption",
+                    KeyFault::Algorithm(_) | KeyFault::Curve => {
+                        "use a key of RSA, ECDSA (P-256, P-384, P-521) or Ed25519; `openssl genpkey -algorithm ed25519` \
+                         makes one"
+                    }
                 };
                 match why {
-                    KeyError::Malformed => say(format!("{file} holds no {kind} key"), write),
-                    why => say(format!("{file} {why}"), write),
+                    KeyFault::Malformed => say(format!("{file} holds no {kind} key"), write),
+                    why => say(format!("{file} cannot be used: {why}"), write),
                 }
             }
+            Self::ShortKey { file, kind } => say(
+                format!("{file} holds a key of {kind}, which is shorter than auth allows"),
+                "make a longer key; for an old peer write the length into auth (auth = rsa-1024)",
+            ),
             Self::TooMany { max, of, write } => say(format!("more than {max} {of}"), *write),
             Self::Conflicting { what } => what.words(),
             Self::Doubtful { what } => what.words(),

@@ -81,6 +81,8 @@ pub enum NotDone {
     Closing,
     /// The IKE_SA is being replaced or closed.
     Replacing,
+    /// No other IKE_SA has taken over.
+    NotReplaced,
     /// The CHILD_SA is being rekeyed already.
     ChildRekeying,
     /// The IKE_SA is being rekeyed already.
@@ -98,8 +100,6 @@ pub enum NotDone {
         /// The command, as a verb.
         to: &'static str,
     },
-    /// Reauthentication is not built.
-    Reauthentication,
     /// The child of this name is a shunt.
     Shunt(String),
     /// The connection names no address of the peer.
@@ -243,7 +243,7 @@ entries! {
     } = "peer-deleted" by Peer;
     /// The peer has lost the IKE_SA, and has come back.
     PeerRestarted = "peer-restarted" by Peer;
-    /// The lifetime of an SA is over, and it could not be rekeyed before.
+    /// The lifetime of an SA is over, and no other has taken over before.
     LifetimeOver {
         /// A CHILD_SA; else the IKE_SA.
         child: bool,
@@ -253,6 +253,14 @@ entries! {
         /// Reason.
         why: NotDone,
     } = "not-done" by Configuration;
+
+    /// The responder names a lifetime of the authentication (RFC 4478) that is too short.
+    ShortAuthLifetime {
+        /// The lifetime in seconds.
+        seconds: u32,
+        /// The lifetime in seconds that is used instead.
+        used: u64,
+    } = "short-auth-lifetime" by Peer;
 
     // ---- limits ----
 

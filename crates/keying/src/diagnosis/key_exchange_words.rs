@@ -38,6 +38,7 @@ impl KeyExchange {
             | Self::PeerDeleted { .. }
             | Self::PeerRestarted
             | Self::LifetimeOver { .. }
+            | Self::ShortAuthLifetime { .. }
             | Self::NotDone { .. } => return None,
             Self::NoProposal { .. } | Self::AhThroughNat => (NotifyType::NO_PROPOSAL_CHOSEN, Vec::new()),
             Self::OtherMethod { wanted, .. } => {
@@ -167,11 +168,17 @@ impl KeyExchange {
             Self::PeerDeleted { child: true } => say("the peer deleted the CHILD_SA", ""),
             Self::PeerRestarted => say("the peer has lost the IKE_SA", ""),
             Self::LifetimeOver { child: false } => {
-                say("the lifetime of the IKE_SA was over and it had not been rekeyed", "")
+                say("the lifetime of the IKE_SA was over and no other had taken over", "")
             }
             Self::LifetimeOver { child: true } => {
                 say("its lifetime was over and it had not been rekeyed", "")
             }
+            Self::ShortAuthLifetime { seconds, used } => say(
+                format!(
+                    "the peer wants a new authentication every {seconds} s, which is done every {used} s"
+                ),
+                "let the peer name a longer time (its reauth_time)",
+            ),
             Self::NotDone { why } => say(why.to_string(), why.remedy()),
             Self::ChildLimit { holder, children, setting } => say(
                 format!("{holder} has {children} CHILD_SAs already ({setting})"),
@@ -210,7 +217,6 @@ impl NotDone {
     fn remedy(&self) -> &'static str {
         match self {
             Self::NoAddress => "name the peer's address in remote_addrs, or let the peer initiate",
-            Self::Reauthentication => "terminate and initiate, or rekey",
             _ => "",
         }
     }
@@ -229,12 +235,12 @@ impl fmt::Display for NotDone {
             Self::ChildGone => "the CHILD_SA is gone",
             Self::Closing => "the IKE_SA is being closed",
             Self::Replacing => "the IKE_SA is being replaced or closed already",
+            Self::NotReplaced => "no other IKE_SA has taken over",
             Self::ChildRekeying => "CHILD_SA is being rekeyed already",
             Self::IkeRekeying => "IKE_SA is being rekeyed already",
             Self::NotEstablished => "IKE_SA is not established",
             Self::Initiating => "is being initiated already",
             Self::NoAddress => "unable to initiate to %any",
-            Self::Reauthentication => "reauthentication is not built",
             Self::NotLoaded(conn) => {
                 return write!(f, "IKE_SA config '{}' not found", conn.escape_debug());
             }

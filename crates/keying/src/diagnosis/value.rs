@@ -497,6 +497,8 @@ pub enum Unwise {
         /// Number of keys that are tried.
         tried: usize,
     },
+    /// SHA-1, or RSA below 2,048 bits, is named for signatures.
+    WeakSignatures,
     /// More workers than processors that they are bound to.
     FewProcessors {
         /// Number of workers.
@@ -509,7 +511,7 @@ pub enum Unwise {
 impl Unwise {
     pub(super) fn words(&self) -> Words {
         match self {
-            Self::RandTime => say("is longer than rekey_time, which is used instead", ""),
+            Self::RandTime => say("is longer than rekey_time or reauth_time, which is used instead", ""),
             Self::NoAddress => say(
                 "a child has a start_action, but there is no single address to initiate to",
                 "name the peer's address",
@@ -564,6 +566,10 @@ impl Unwise {
                     "only the first {tried} are tried on a signature, unless the peer's identity is the fingerprint of one"
                 ),
                 "give each peer a connection with its own keys, or no identity at its end",
+            ),
+            Self::WeakSignatures => say(
+                "signatures over SHA-1 and by RSA below 2,048 bits can be forged by somebody with much computing power",
+                "remove sha1 and the length, as soon as the peer can do better",
             ),
             Self::FewProcessors { workers, processors } => say(
                 format!("{workers} workers share {processors} processors"),

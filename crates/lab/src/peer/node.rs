@@ -272,6 +272,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         childless: ironswan_keying::Childless::Allow,
         fragmentation: ironswan_keying::Fragmentation::Yes,
         rekey_time: Duration::ZERO,
+        reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,
         children: vec![ChildConfig {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ironswan_keying::diagnosis::{Configuration, ValueFault};
-use ironswan_keying::{AddrSpec, Childless, Fragmentation, Unique};
+use ironswan_keying::{AddrSpec, Childless, Fragmentation, Signatures, Unique};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -52,12 +52,14 @@ keys! {
         "tries to bring a connection up, 0 or `%forever`: until it works, with growing pauses (`retry_initial` to `retry_max`). A try goes through all addresses of the peer. Without effect on what is started by itself for a child with `start_action = start` and `dpd_action = restart`: that never ends");
     UNIQUE: Unique = text("unique", Kind::Word, Is("no"), unique,
         "the same pair of identities authenticates again: `no` keeps both unless the peer says INITIAL_CONTACT, `never` keeps both in any case, `keep` refuses the new one, `replace` closes the old one. What both sides have begun at once is settled first: with the same children, one of the two IKE_SAs is deleted (not with `never`). A peer that moves to another address has to make a new one: `keep` holds it off until the old one is given up");
-    REKEY_TIME: Duration = time("rekey_time", Is("4h"),
+    REKEY_TIME: Duration = time("rekey_time", Depends("4h, or 0 with `reauth_time`"),
         "rekey the IKE_SA after this; 0: never");
-    OVER_TIME: Duration = time("over_time", Depends("10 % of `rekey_time`"),
-        "close it this long after that if rekeying did not work");
+    REAUTH_TIME: Duration = time("reauth_time", Is("0s"),
+        "make the IKE_SA anew with IKE_AUTH after this, with all its children, before the old one is deleted; 0: never. An end that cannot initiate tells its peer to do so (AUTH_LIFETIME, RFC 4478), and a lifetime that the peer names is kept to, though never more often than every 10 s. It needs `unique` other than `keep` at the peer");
+    OVER_TIME: Duration = time("over_time", Depends("10 % of the longer of `rekey_time` and `reauth_time`"),
+        "close it this long after either of the two if nothing has taken over");
     RAND_TIME: Duration = time("rand_time", Depends("`over_time`"),
-        "a random part of this is taken off `rekey_time`, so that two ends do not rekey at once");
+        "a random part of this is taken off `rekey_time` and `reauth_time`, so that two ends do not begin at once");
 }
 
 /// `connections.<conn>`.
@@ -75,7 +77,6 @@ const CONN_UNUSED: &[Unused] = &[
     only("ocsp", &["reply", "never"], CERTIFICATES),
     only("ppk_id", UNSET, PPK),
     only("ppk_required", NO, PPK),
-    only("reauth_time", ZERO, "reauthentication is not built yet; use rekey_time and remove this key"),
     only("pools", UNSET, VIPS),
     only("if_id_in", ZERO, XFRM),
     only("if_id_out", ZERO, XFRM),
@@ -94,12 +95,12 @@ const ROUND: Key<u64> = text(
 );
 
 /// A method of authentication, without its keys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::meaning) enum Method {
     /// A pre-shared key.
     Psk,
-    /// Signatures.
-    Pubkey,
+    /// Signatures that obey these rules.
+    Pubkey(Signatures),
 }
 
 /// Files of public keys.
@@ -116,9 +117,9 @@ pub(in crate::meaning) mod local {
         LOCAL;
         ROUND: u64 = super::ROUND;
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
-            "how we prove who we are: `pubkey`, a signature of Ed25519 (RFC 7427, RFC 8420) with a [raw public key](#public-keys), also written `ike:ed25519`; or `psk`, a shared key of `secrets`. The two directions may differ");
+            "how we prove who we are: `psk`, a shared key of `secrets`; or `pubkey`, a signature with a [raw public key](#public-keys). Instead of `pubkey`, [rules](#signatures) may name keys and hashes. The two directions may differ");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends("the private key whose fingerprint is `id`"), files,
-            "files of our public keys, absolute or in the folder `pubkey`. We sign with the private key of the first of them that has one in `private` or `pkcs8`");
+            "files of our public keys, absolute or in the folder `pubkey`. We sign with the private key of the first of them that has one in `private`, `rsa`, `ecdsa` or `pkcs8`");
         ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address; with `pubkeys` the fingerprint of the first key"), own_identity,
             "our identity: a name (`gw.example`), `user@example`, an address, or `@#hex` for a key ID");
     }
@@ -143,7 +144,7 @@ pub(in crate::meaning) mod remote {
         REMOTE;
         ROUND: u64 = super::ROUND;
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
-            "how the peer proves who it is, written as ours");
+            "how the peer proves who it is, written as ours. It must obey these [rules](#signatures)");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends(""), files,
             "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them: of the one whose fingerprint is its identity, else of one of the first 8");
         ID: IdPattern = text("id", Kind::Identity, Depends("`%any`; with `pubkeys` the fingerprint of the first key"), pattern,
@@ -213,20 +214,16 @@ fn fragmentation(text: &str) -> Result<Fragmentation, Wrong> {
     word(text, &words)
 }
 
-/// strongSwan's words for signatures of Ed25519, whose hash is the identity.
+/// A shared key, or strongSwan's words for signatures.
 fn auth(text: &str) -> Result<Method, Wrong> {
-    let word = text.trim().to_ascii_lowercase();
-    if word == "psk" {
+    if text.trim().eq_ignore_ascii_case("psk") {
         return Ok(Method::Psk);
     }
-    match word.strip_suffix("-identity").unwrap_or(&word) {
-        "pubkey" | "ike:pubkey" | "ike:ed25519" => Ok(Method::Pubkey),
-        _ => {
-            let what = format!("`{}` is not built yet", show(text.trim()));
-            let write = "write auth = pubkey (signatures of Ed25519), or auth = psk";
-            Err(Configuration::NotBuilt { what, write })
-        }
-    }
+    Signatures::parse(text).map(Method::Pubkey).ok_or_else(|| {
+        let what = format!("`{}` is no method that is built", show(text.trim()));
+        let write = "write auth = pubkey, one of rsa, rsa/pss, ecdsa and ed25519 with least lengths and hashes (rsa-3072-sha512), or auth = psk";
+        Configuration::NotBuilt { what, write }
+    })
 }
 
 /// Our identity. `%any` is the outer address, as without the key.

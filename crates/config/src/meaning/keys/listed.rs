@@ -51,7 +51,7 @@ const CONN_ROWS: &[Row<Connection>] = &[
     row(&c::LOCAL_ADDRS, |c| Some(addresses(&c.local_addrs))),
     row(&c::REMOTE_ADDRS, |c| Some(addresses(&c.remote_addrs))),
     row(&c::VERSION, |_| Some("IKEv2".into())),
-    fixed("reauth_time", |_| Some("0".into())),
+    row(&c::REAUTH_TIME, |c| Some(c.reauth_time.as_secs().into())),
     row(&c::REKEY_TIME, |c| Some(c.rekey_time.as_secs().into())),
     row(&c::UNIQUE, |c| Some(unique(c.unique).into())),
     row(&c::DPD_DELAY, |c| (!c.dpd_delay.is_zero()).then(|| c.dpd_delay.as_secs().into())),
@@ -127,13 +127,13 @@ fn unique(policy: Unique) -> &'static str {
 fn class(auth: &Auth) -> &'static str {
     match auth {
         Auth::Psk => "pre-shared key",
-        Auth::Pubkey(_) => "public key",
+        Auth::Pubkey { .. } => "public key",
     }
 }
 
 /// SHA-1 of each public key: `15:56:5d:...`.
 fn fingerprints(auth: &Auth) -> Value {
-    let keys = if let Auth::Pubkey(keys) = auth { keys.as_slice() } else { &[] };
+    let keys = if let Auth::Pubkey { keys, .. } = auth { keys.as_slice() } else { &[] };
     let text = |sha1: Fingerprint| sha1.map(|byte| format!("{byte:02x}")).join(":");
     keys.iter().map(|key| text(key.info())).collect::<Vec<_>>().into()
 }

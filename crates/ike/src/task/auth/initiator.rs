@@ -208,7 +208,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
         verifier(cx, sa, prf, &peer)
     };
     match verifier {
-        Ok(verifier) => {
+        Ok(mut verifier) => {
             let step = verifier.verify(their_octets(sa, &idr), &auth);
             verified(cx, sa, Verifying { verifier, peer, auth, payloads }, step);
         }
@@ -255,7 +255,10 @@ fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
             let key = cx.policy().shared_key(sa.local_id(), &expected);
             format!("shared key '{}'", key.map_or_else(String::new, |k| k.name))
         }
-        Method::Pubkey(_) => "our Ed25519 key".to_owned(),
+        Method::Pubkey { keys, .. } => {
+            let key = cx.policy().private_key(keys, sa.local_id());
+            key.map_or_else(|| "our key".to_owned(), |key| format!("our {} key", key.public().kind()))
+        }
     };
     Authentication::Rejected { ours: sa.local_id().clone(), expected, key }
 }
@@ -316,6 +319,7 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosi
     }
     let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
     cx.establish(sa);
+    cx.read_auth_lifetime(sa, payloads);
     if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
         new.nonce = ni;
         create_child::finish_first(cx, sa, new, payloads, &nr);

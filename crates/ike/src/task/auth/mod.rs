@@ -80,14 +80,20 @@ fn prover(
 ) -> Result<Box<dyn Prover>, Diagnosis> {
     match &sa.conn().local_auth {
         Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
-        Auth::Pubkey(public) => {
-            let Some(key) = cx.policy().private_key(public, sa.local_id()) else {
-                return Err(no_private_key(sa, !public.is_empty()));
+        Auth::Pubkey { keys, rules } => {
+            let Some(key) = cx.policy().private_key(keys, sa.local_id()) else {
+                return Err(no_private_key(sa, !keys.is_empty()));
             };
-            // "the Identity hash MUST be announced" by whoever is to verify (RFC 8420 section 2).
-            match sa.init().and_then(|init| init.verifies_ed25519) {
-                Some(true) => Ok(Box::new(Signer::new(key.clone()))),
-                announced => Err(Authentication::NotVerified { announced: announced.is_some() }.into()),
+            let peer = sa.init().and_then(|init| init.peer_hashes.as_deref());
+            match Signer::choose(&key, rules, peer) {
+                Some(signer) => Ok(Box::new(signer)),
+                None => Err(Authentication::NotVerified {
+                    key: key.public().kind(),
+                    configured: rules.to_string(),
+                    ours: rules.hashes(key.public()),
+                    peer: peer.map(<[_]>::to_vec),
+                }
+                .into()),
             }
         }
     }
@@ -122,7 +128,7 @@ fn verifier(
 ) -> Result<Box<dyn Verifier>, Diagnosis> {
     match &sa.conn().remote_auth {
         Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
-        Auth::Pubkey(public) => Ok(Box::new(Keys::new(tried(public, peer).to_vec()))),
+        Auth::Pubkey { keys, rules } => Ok(Box::new(Keys::new(tried(keys, peer).to_vec(), rules.clone()))),
     }
 }
 
@@ -162,5 +168,5 @@ fn intermediate_octets(init: &Init) -> Vec<u8> {
 fn no_proof(sa: &IkeSa, peer: &Identity, auth: &AuthPayload, fault: Option<ProofFault>) -> Diagnosis {
     let fault = fault.unwrap_or(ProofFault::Short(auth.data.len()));
     let (peer, ours) = (peer.clone(), sa.local_id().clone());
-    Authentication::NoProof { peer, ours, method: auth.method, fault }.into()
+    Authentication::NoProof { peer, ours, method: auth.method, fault: Box::new(fault) }.into()
 }

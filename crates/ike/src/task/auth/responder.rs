@@ -69,7 +69,7 @@ impl Exchange for AnswerAuth {
 
 pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     match identify(cx, sa, payloads) {
-        Ok(x) => {
+        Ok(mut x) => {
             let step = x.verifier.verify(their_octets(sa, &x.id), &x.auth);
             verified(cx, sa, x, step);
         }
@@ -239,6 +239,7 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
     {
         return cx.refuse_syntax(sa, why);
     }
+    response.extend(cx.auth_lifetime(sa));
     cx.respond(sa, &response);
 }
 

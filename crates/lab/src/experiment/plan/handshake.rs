@@ -217,6 +217,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         childless: ironswan_keying::Childless::Allow,
         fragmentation: ironswan_keying::Fragmentation::Yes,
         rekey_time: never,
+        reauth_time: never,
         over_time: never,
         rand_time: never,
         children: vec![child],

@@ -1,0 +1,24 @@
+//! The helper process, which `ironswan run` starts first: it keeps the privileges that the daemon
+//! gives up, and carries out the few requests of [`ironswan_wire::helper`].
+//!
+//! ```text
+//! ironswan run ── starts, socket on standard input ──▶ ironswan helper
+//!      │  requests (ironswan_io::helper)                    │  files, nft, TUN device, settings
+//!      └──── the end of one is the end of the other ────────┘
+//! ```
+//! The helper reads nothing but requests: no configuration, and nothing from the network. It
+//! ignores the signals that end the daemon, so that it is there for as long as the daemon is.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `process` | the daemon's side: starts the helper, and sees it end |
+//! | `files` | files of the configuration that the helper opens |
+//! | `serve` | the helper's side: carries out requests |
+//! | `folders` | which files the helper opens |
+
+pub(crate) mod files;
+mod folders;
+pub(crate) mod process;
+pub mod serve;

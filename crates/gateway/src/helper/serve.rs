@@ -1,0 +1,172 @@
+//! The helper's side: carries out requests.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ironswan_config::file_system::{Direct, FileSystem};
+use ironswan_io::Error as IoError;
+use ironswan_io::helper::server::{Outcome, serve};
+use ironswan_io::helper::{Channel, client};
+use ironswan_io::route::Link;
+use ironswan_io::{napi, signals, sysctl, tun};
+use ironswan_keying::diagnosis::FileFault;
+use ironswan_wire::helper::{Reply, Request};
+
+use super::folders::{Folders, Wanted};
+use crate::guard::nft;
+
+/// Limits the lines about refused requests: a daemon that somebody has taken over must not fill the
+/// log.
+const MAX_LINES: u32 = 100;
+
+/// The helper, with what it remembers between requests.
+struct Server {
+    folders: Folders,
+    /// The program that [`Request::FindNft`] has found.
+    nft: Mutex<Option<PathBuf>>,
+    refusals: Refusals,
+}
+
+/// Lines about refused requests, on standard error.
+#[derive(Default)]
+struct Refusals(AtomicU32);
+
+impl Refusals {
+    fn say(&self, why: &str) {
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
+        let more = match before {
+            Ok(n) if n + 1 < MAX_LINES => "",
+            Ok(n) if n + 1 == MAX_LINES => "; more will not be logged",
+            _ => return,
+        };
+        // Nobody may read standard error.
+        let _ = writeln!(io::stderr(), "ironswan helper: error: refused: {why}{more}");
+    }
+}
+
+/// Carries out the requests that come by standard input, until the daemon has ended. `config`: the
+/// configuration's folder.
+///
+/// # Errors
+/// A sentence: standard input is not the socket of a daemon, or the socket fails.
+pub fn run(config: &Path) -> Result<(), String> {
+    let foreign = |_| "this command is started by `ironswan run` alone".to_owned();
+    let input = io::stdin().as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
+    let channel = Channel::from_descriptor(input).map_err(foreign)?;
+    signals::ignore_ends().map_err(|e| e.to_string())?;
+    let server =
+        Server { folders: Folders::new(config), nft: Mutex::default(), refusals: Refusals::default() };
+    let said = Refusals::default();
+    serve(&channel, move |request, fds| server.carry_out(request, fds), |why| said.say(why))
+        .map_err(|e| e.to_string())
+}
+
+fn done() -> Outcome {
+    Ok((Reply::Done { descriptor: false }, Vec::new()))
+}
+
+fn with_descriptor(fd: impl Into<OwnedFd>) -> Outcome {
+    Ok((Reply::Done { descriptor: true }, vec![fd.into()]))
+}
+
+fn flag(yes: bool) -> Outcome {
+    Ok((Reply::Flag { yes, descriptor: false }, Vec::new()))
+}
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Names of interfaces are ASCII; others are none.
+fn name_of(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// The kernel's number for an error, from which the daemon makes the same error again.
+fn number(e: &IoError) -> io::Error {
+    e.errno().map_or_else(|| io::Error::other(e.to_string()), io::Error::from_raw_os_error)
+}
+
+impl Server {
+    fn carry_out(&self, request: Request, descriptors: Vec<OwnedFd>) -> Outcome {
+        match request {
+            Request::Open(path) => self.open(path_of(&path)),
+            Request::Canonical(path) => {
+                let path = Direct.canonical(self.allowed(&path, Wanted::Name)?)?;
+                Ok((Reply::Path(client::bytes(&path)), Vec::new()))
+            }
+            Request::Exists(path) => flag(Direct.exists(self.allowed(&path, Wanted::Name)?)?),
+            Request::List(path) => match Direct.list(self.allowed(&path, Wanted::Name)?)? {
+                None => flag(false),
+                Some(paths) => list(&paths),
+            },
+            Request::FindNft => {
+                let found = nft::locate(std::env::var_os("PATH"));
+                let path = found.as_deref().map(client::bytes).unwrap_or_default();
+                *self.nft.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                Ok((Reply::Path(path), Vec::new()))
+            }
+            Request::RunNft { run, seconds } => {
+                let program = self.nft.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let program = program.ok_or(io::ErrorKind::NotFound)?;
+                let streams = descriptors.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+                let (pid, end) = nft::start(&program, run, Duration::from_secs(seconds.into()), streams);
+                Ok((Reply::Ended { pid, end }, Vec::new()))
+            }
+            Request::OpenTun(name) => with_descriptor(tun::open(&name_of(name)?).map_err(|e| number(&e))?),
+            Request::SetDevice { name, setting } => {
+                sysctl::set_device(&name_of(name)?, setting)?;
+                done()
+            }
+            Request::SetThreaded { name, index, address, on } => {
+                let link = Link { name: name_of(name)?, index, address, ..Link::default() };
+                napi::write_threaded(&link, on)?;
+                done()
+            }
+        }
+    }
+
+    /// The path, when the helper may look at it.
+    fn allowed<'a>(&self, path: &'a [u8], wanted: Wanted) -> io::Result<&'a Path> {
+        let path = path_of(path);
+        self.folders
+            .allow(path, wanted)
+            .inspect_err(|e| self.refusals.say(&format!("{}: {e}", path.display())))?;
+        Ok(path)
+    }
+
+    fn open(&self, path: &Path) -> Outcome {
+        match Direct.open(self.allowed(path.as_os_str().as_bytes(), Wanted::Content)?) {
+            Ok(file) => {
+                self.folders.learn(path, &file);
+                with_descriptor(file)
+            }
+            Err(FileFault::NotRegular) => Ok((Reply::NotRegular, Vec::new())),
+            Err(FileFault::Missing(why)) => Err(io::Error::new(io::ErrorKind::NotFound, why)),
+            Err(FileFault::System(why)) => Err(io::Error::other(why)),
+            Err(other) => Err(io::Error::other(other.to_string())),
+        }
+    }
+}
+
+/// A folder's paths may be longer together than a message: they travel in a file.
+fn list(paths: &[PathBuf]) -> Outcome {
+    let mut text = Vec::new();
+    for path in paths {
+        text.extend_from_slice(path.as_os_str().as_bytes());
+        text.push(0);
+    }
+    let file: File = client::memory_file(&text)?.into();
+    Ok((Reply::Flag { yes: true, descriptor: true }, vec![file.into()]))
+}
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

@@ -1,0 +1,175 @@
+//! The daemon's end: one helper for the whole process.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use ironswan_wire::helper::{Reply, Request};
+use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+
+use super::Channel;
+
+/// The helper of this process. Privileges belong to a process, so their substitute does.
+static HELPER: OnceLock<Helper> = OnceLock::new();
+
+/// The way to the helper. Any thread may ask; each waits for its own reply.
+#[derive(Debug)]
+pub struct Helper(Channel);
+
+/// The helper, where this process has one.
+pub fn get() -> Option<&'static Helper> {
+    HELPER.get()
+}
+
+/// From now on this process asks the helper at the other end for everything that needs privileges.
+///
+/// # Errors
+/// There is a helper already.
+pub fn connect(channel: Channel) -> io::Result<&'static Helper> {
+    HELPER.set(Helper(channel)).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
+    HELPER.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The error for a reply that does not belong to its request.
+fn nonsense() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the helper process gave an answer that was not asked for")
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the helper process has ended")
+}
+
+impl Helper {
+    /// Sends a request with its descriptors, and waits for the reply and its descriptors. A reply
+    /// that says why the request has failed is an error here.
+    ///
+    /// # Errors
+    /// The helper's own, or that it has ended.
+    pub fn ask(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let (ours, theirs) = Channel::pair()?;
+        let all: Vec<BorrowedFd<'_>> =
+            std::iter::once(theirs.as_fd()).chain(descriptors.iter().copied()).collect();
+        self.0.send(&request.encode(), &all).map_err(|e| match e.raw_os_error() {
+            Some(libc::EPIPE | libc::ECONNRESET) => gone(),
+            _ => e,
+        })?;
+        drop(theirs);
+        let message = ours.receive()?.ok_or_else(gone)?;
+        let reply = Reply::decode(&message.bytes).map_err(io::Error::other)?;
+        if message.descriptors.len() != reply.descriptors() {
+            return Err(nonsense());
+        }
+        match reply {
+            Reply::Failed { errno: 0, reason } => Err(io::Error::other(reason)),
+            Reply::Failed { errno, reason } if reason.is_empty() => {
+                Err(io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO)))
+            }
+            Reply::Failed { errno, reason } => {
+                let kind = io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO)).kind();
+                Err(io::Error::new(kind, reason))
+            }
+            reply => Ok((reply, message.descriptors)),
+        }
+    }
+
+    /// Carries out a request whose only answer is that it is done.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn order(&self, request: &Request) -> io::Result<()> {
+        match self.ask(request, &[])? {
+            (Reply::Done { descriptor: false }, _) => Ok(()),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Carries out a request whose answer is one descriptor.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn descriptor(&self, request: &Request) -> io::Result<OwnedFd> {
+        let (reply, descriptors) = self.ask(request, &[])?;
+        one(reply, descriptors)
+    }
+
+    /// Carries out a request whose answer is a path, which may be empty.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn path(&self, request: &Request) -> io::Result<PathBuf> {
+        match self.ask(request, &[])? {
+            (Reply::Path(path), _) => Ok(std::ffi::OsString::from_vec(path).into()),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Says whether there is something under this name.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn exists(&self, path: &Path) -> io::Result<bool> {
+        match self.ask(&Request::Exists(bytes(path)), &[])? {
+            (Reply::Flag { yes, descriptor: false }, _) => Ok(yes),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Lists a folder, in no order; `None` when there is none of that name.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn list(&self, folder: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+        let (reply, mut descriptors) = self.ask(&Request::List(bytes(folder)), &[])?;
+        match (reply, descriptors.pop()) {
+            (Reply::Flag { yes: false, .. }, None) => Ok(None),
+            (Reply::Flag { yes: true, .. }, Some(list)) => {
+                let text = contents(list)?;
+                let paths = text.split(|b| *b == 0).filter(|name| !name.is_empty());
+                Ok(Some(paths.map(|p| PathBuf::from(std::ffi::OsStr::from_bytes(p))).collect()))
+            }
+            _ => Err(nonsense()),
+        }
+    }
+}
+
+fn one(reply: Reply, mut descriptors: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+    match (reply, descriptors.pop()) {
+        (Reply::Done { descriptor: true }, Some(fd)) => Ok(fd),
+        _ => Err(nonsense()),
+    }
+}
+
+/// The bytes of a path, as a message has them.
+pub fn bytes(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+/// A file in memory that holds these bytes, read from its begin.
+///
+/// # Errors
+/// No memory or no descriptors are left.
+pub fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("ironswan", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    seek(&file, SeekFrom::Start(0))?;
+    Ok(file.into())
+}
+
+/// Everything in a file, from its begin.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn contents(fd: OwnedFd) -> io::Result<Vec<u8>> {
+    let mut file = File::from(fd);
+    seek(&file, SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The processes of a gateway: the helper keeps privileges for the daemon, opens the configuration's files and no others, and each
+process ends with the other one. The guard stands whatever ends.
+"""
+import array
+import os
+import signal
+import socket
+import struct
+import subprocess
+
+from gateway import IronSwan, program, tunnel
+from lab import check, main, need, until
+from traffic import ping
+
+FIND_NFT = b'\x06'
+
+
+def children(pid):
+    with open(f'/proc/{pid}/task/{pid}/children') as f:
+        return [int(p) for p in f.read().split()]
+
+
+def command(pid):
+    with open(f'/proc/{pid}/cmdline', 'rb') as f:
+        return f.read().split(b'\0')
+
+
+def helper_of(gateway):
+    """The one child of the daemon that is its helper."""
+    found = [p for p in children(gateway.process.pid) if b'helper' in command(p)]
+    check(len(found) == 1, f'the daemon {gateway.process.pid} has one helper: {found}')
+    return found[0]
+
+
+def lives(pid):
+    try:
+        with open(f'/proc/{pid}/stat') as f:
+            return f.read().rsplit(') ', 1)[1][0] not in 'ZX'
+    except OSError:
+        return False
+
+
+def stands(lab):
+    return 'table inet ironswan' in lab.run('g1', 'nft', 'list', 'tables')
+
+
+def pair(lab):
+    need('ip', 'nft', 'ping')
+    lab.line()
+    g1, g2 = (IronSwan(lab, box).start(tunnel(box)) for box in ('g1', 'g2'))
+    g1.initiate()
+    ping(lab)
+    return g1, g2
+
+
+def killed_helper_ends_the_daemon(lab, full):
+    """SIGKILL for the helper: the daemon ends with an error that names it, and the guard stands."""
+    g1, _ = pair(lab)
+    pid = helper_of(g1)
+    for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(pid, ending)
+    ping(lab)
+    check(lives(pid), 'signals that end or reload a daemon leave the helper alone')
+    os.kill(pid, signal.SIGKILL)
+    status = g1.process.popen.wait(10)
+    check(status == 1, f'the daemon ends with status {status}')
+    line = next((line for line in g1.log().splitlines() if 'ironswan run: error:' in line), '')
+    check(f'the helper process {pid} has ended (signal: 9' in line, f'its last words: {line}')
+    check(stands(lab), 'the guard stands')
+    check(lab.run('a', 'ping', '-c', '2', '-W', '1', '10.2.0.2', fail=False).returncode != 0, 'and nothing passes')
+    g1.start(tunnel('g1'))
+    g1.initiate()
+    ping(lab)
+    check(True, 'the next start takes it over, and the tunnel carries')
+
+
+def killed_daemon_ends_the_helper(lab, full):
+    """SIGKILL for the daemon: the helper ends, the guard stands, the next start takes over."""
+    g1, _ = pair(lab)
+    pid = helper_of(g1)
+    g1.process.send(signal.SIGKILL)
+    g1.process.popen.wait(10)
+    until('the helper ends', lambda: not lives(pid), 5)
+    check(stands(lab), 'the guard stands')
+    g1.start(tunnel('g1'))
+    g1.initiate()
+    ping(lab)
+    pid = helper_of(g1)
+    g1.process.send(signal.SIGTERM)
+    check(g1.process.popen.wait(10) == 0, 'SIGTERM ends the next daemon with status 0')
+    until('its helper ends', lambda: not lives(pid), 5)
+
+
+class Helper:
+    """A helper without a daemon, as somebody sees it who has taken the daemon over."""
+
+    def __init__(self, lab, config):
+        self.errors = lab.path('helper-errors')
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with open(self.errors, 'wb') as errors:
+            self.process = subprocess.Popen([program(), 'helper', '--config', config], stdin=theirs, stderr=errors)
+        theirs.close()
+
+    def ask(self, request, fds=()):
+        """The reply and its descriptors."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(self.socket, [request], [theirs.fileno(), *fds])
+        theirs.close()
+        ours.settimeout(10)
+        reply, got, _, _ = socket.recv_fds(ours, 8192, 4)
+        ours.close()
+        return reply, got
+
+    def open(self, path):
+        reply, fds = self.ask(b'\x01' + struct.pack('>H', len(path)) + path.encode())
+        if reply[0] != 1:
+            return None
+        with os.fdopen(fds[0]) as f:
+            return f.read()
+
+    def log(self):
+        with open(self.errors) as f:
+            return f.read()
+
+
+def helper_opens_no_other_files(lab, full):
+    """A daemon that was taken over gets no file but those of the configuration; each refusal is logged, and their number is bounded."""
+    config = os.path.dirname(lab.write('etc/swanctl.conf', f'include {lab.path("shared.conf")}\n'))
+    outside = lab.write('outside/secret.conf', 'secret')
+    os.symlink(outside, os.path.join(config, 'linked.conf'))
+    helper = Helper(lab, config)
+    shared = lab.write('shared.conf', 'shared')
+    check(helper.open(shared) is None, 'no file has named the other one yet')
+    check(helper.open(f'{config}/swanctl.conf') == f'include {shared}\n', 'a file of the folder is opened')
+    check(helper.open(shared) == 'shared', 'and one that it names')
+    check(helper.open(f'{config}/linked.conf') == 'secret', "a link in the folder is the administrator's own")
+    for path in ('/etc/shadow', outside, f'{config}/../outside/secret.conf', '/proc/self/environ', '/dev/mem'):
+        check(helper.open(path) is None, f'{path} is refused')
+        check(f'ironswan helper: error: refused: {path}: ' in helper.log(), 'and that is logged')
+    for name, request in (('nothing', b'\0'), ('an unknown number', b'\xc8'), ('a path that is cut', b'\x01\x00\x09/etc'),
+                          ('bytes behind the request', FIND_NFT + b'x'), ('a run of nft that is in no list', b'\x07\xff\x05'),
+                          ('a name of 300 bytes', b'\x08\x01\x2c' + b'x' * 300), ('8,192 bytes', b'\x01' * 8192)):
+        reply, fds = helper.ask(request)
+        check(reply[0] == 5 and not fds, f'{name}: an error')
+    with open('/dev/null') as null:
+        check(helper.ask(FIND_NFT, [null.fileno()])[0][0] == 5, 'a descriptor too many: an error')
+    # No reply can be expected to these.
+    helper.socket.send(b'\x01' * 60000)
+    helper.socket.send(FIND_NFT)
+    rights = array.array('i', [helper.socket.fileno()] * 60)
+    helper.socket.sendmsg([FIND_NFT], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    reply, _ = helper.ask(FIND_NFT)
+    check(reply[0] == 3 and reply.endswith(b'/nft'), 'it goes on answering')
+    before = len(os.listdir(f'/proc/{helper.process.pid}/fd'))
+    for _ in range(500):
+        helper.open('/etc/shadow')
+    lines = helper.log().splitlines()
+    check(len(lines) <= 200 and 'more will not be logged' in helper.log(), f'500 more refusals: {len(lines)} lines in all')
+    after = len(os.listdir(f'/proc/{helper.process.pid}/fd'))
+    check(after <= before + 2, f'no descriptor is left behind: {before}, then {after}')
+    helper.socket.close()
+    check(helper.process.wait(5) == 0, 'it ends with its daemon')
+
+
+main({f.__name__: f for f in (killed_helper_ends_the_daemon, killed_daemon_ends_the_helper, helper_opens_no_other_files)}, 'processes')
