@@ -20,6 +20,7 @@
 //! | [`listener`] | the owner of a listening Unix socket (`sock_diag`) |
 //! | [`helper`] | the process that keeps privileges for this one |
 //! | [`namespace`] | network namespaces |
+//! | [`privileges`] | user, capabilities and limits that are given up |
 //! | [`signals`] | signals that a process ignores |
 //! | [`clock`] | the clock |
 //!
@@ -56,6 +57,7 @@ pub mod nft;
 pub mod packet;
 mod path;
 pub mod poller;
+pub mod privileges;
 pub mod raw;
 pub mod route;
 mod segmentation;

@@ -183,7 +183,7 @@ fn open_by(helper: &Helper, name: &str) -> Result<OwnedFd, Error> {
     if !is_name(name) {
         return Err(bad_name());
     }
-    let opened = helper.descriptor(&Request::OpenTun(name.into()));
+    let opened = helper.descriptor(&Request::OpenTun(name.into()), &[]);
     opened.map_err(|e| match e.raw_os_error() {
         Some(libc::EBUSY) => Error::DeviceBusy { name: name.to_owned() },
         Some(libc::EINVAL) => bad_name(),

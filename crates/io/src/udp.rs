@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use ironswan_wire::helper::Request;
+
 use crate::error::Error;
+use crate::helper::client;
 use crate::mmsg::{Outgoing, SendSlots};
 use crate::{sockaddr, sockopt};
 
@@ -102,11 +105,10 @@ impl UdpSocket {
         }
         set_dont_fragment(fd.as_fd(), config.ipv6, config.dont_fragment)
             .map_err(|e| Error::system("setting IP_MTU_DISCOVER", e))?;
-        let bind = rustix::net::bind(&fd, &SocketAddr::new(sockaddr::any(config.ipv6), config.port));
-        bind.map_err(|e| match e {
-            rustix::io::Errno::ADDRINUSE => Error::PortInUse { port: config.port, ipv6: config.ipv6 },
-            rustix::io::Errno::ADDRNOTAVAIL if config.ipv6 => Error::NoFamily { ipv6: true },
-            e => Error::system("binding a UDP port", e.into()),
+        bind_port(fd.as_fd(), config.ipv6, config.port).map_err(|e| match e.raw_os_error() {
+            Some(libc::EADDRINUSE) => Error::PortInUse { port: config.port, ipv6: config.ipv6 },
+            Some(libc::EADDRNOTAVAIL) if config.ipv6 => Error::NoFamily { ipv6: true },
+            _ => Error::system("binding a UDP port", e),
         })?;
         let port = rustix::net::getsockname(&fd)
             .ok()
@@ -203,6 +205,29 @@ impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Binds the wildcard address, by the helper where this process may not.
+fn bind_port(fd: BorrowedFd<'_>, ipv6: bool, port: u16) -> io::Result<()> {
+    let bound = rustix::net::bind(fd, &SocketAddr::new(sockaddr::any(ipv6), port));
+    match (bound, client::get()) {
+        // Ports below 1024 need CAP_NET_BIND_SERVICE.
+        (Err(rustix::io::Errno::ACCESS), Some(helper)) => {
+            helper.order_on(&Request::BindUdp { ipv6, port }, &[fd])
+        }
+        (bound, _) => Ok(bound?),
+    }
+}
+
+/// For the helper: binds a UDP socket to a port of all addresses.
+///
+/// # Errors
+/// The kernel refuses, or the descriptor is of no UDP socket.
+pub fn serve_bind(fd: BorrowedFd<'_>, ipv6: bool, port: u16) -> io::Result<()> {
+    let family = if ipv6 { rustix::net::AddressFamily::INET6 } else { rustix::net::AddressFamily::INET };
+    let fits = rustix::net::sockopt::socket_domain(fd)? == family
+        && rustix::net::sockopt::socket_type(fd)? == rustix::net::SocketType::DGRAM;
+    if fits { bind_port(fd, ipv6, port) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 /// Sets the options that UDP and raw sockets share: mark, buffers, and for each packet our address

@@ -10,6 +10,7 @@
 //! [`Request::descriptors`] and [`Reply::descriptors`] say how many belong to a message.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::read::{LenError, Reader, Writer};
 
@@ -96,15 +97,75 @@ pub enum Request {
         /// True for kernel threads.
         on: bool,
     },
+    /// Says whether the kernel takes programs with loops from the helper: [`Reply::Flag`].
+    MayLoop,
+    /// Makes a counter for programs at the ingress: [`Reply::Done`] with the descriptor of its map.
+    MakeCounter,
+    /// Reads such a counter, whose descriptor comes with the request: [`Reply::Count`].
+    ReadCounter,
+    /// Finds the counter of the guard's program with this number: [`Reply::Done`] with the
+    /// descriptor of its map.
+    CounterOf(u32),
+    /// Loads the guard's program for a filter. With two descriptors: a file with the filter, and
+    /// the map of its counter. [`Reply::Done`] with the descriptor of the program.
+    LoadIngress,
+    /// Counts the programs in front of tc at the interface with this index: [`Reply::Count`].
+    CountTcx(u32),
+    /// Makes the maps of an XDP program with this many queues: [`Reply::Done`] with the descriptors
+    /// of the map of addresses and the map of sockets.
+    MakeXdpMaps(u32),
+    /// Loads the XDP program over two maps, whose descriptors come with the request:
+    /// [`Reply::Done`] with the descriptor of the program.
+    LoadXdp {
+        /// Address of the interface in the link layer.
+        mac: [u8; 6],
+        /// Longest frame that the sockets can take, in bytes.
+        frame: u16,
+        /// UDP port of encapsulated ESP.
+        port: u16,
+        /// ESP without UDP is taken too.
+        raw_esp: bool,
+    },
+    /// Puts a socket into the map of sockets, at this queue. With two descriptors: the map, and the
+    /// socket. [`Reply::Done`].
+    SetXdpSocket(u32),
+    /// Adds an address to a map of addresses, whose descriptor comes with the request, or takes it
+    /// away: [`Reply::Done`].
+    SetXdpAddress {
+        /// The address.
+        address: IpAddr,
+        /// True to add it.
+        ours: bool,
+    },
+    /// Attaches an XDP program, whose descriptor comes with the request, to an interface:
+    /// [`Reply::Done`] with the descriptor that keeps it there.
+    AttachXdp {
+        /// Index of the interface.
+        index: u32,
+        /// Behind the driver, not in it.
+        generic: bool,
+    },
+    /// Makes the socket file of the control socket, and listens: [`Reply::Done`] with the socket.
+    Listen(Vec<u8>),
+    /// Removes a file that [`Request::Listen`] has made: [`Reply::Done`].
+    Unlisten(Vec<u8>),
+    /// Binds a UDP socket, whose descriptor comes with the request, to a port of all addresses:
+    /// [`Reply::Done`].
+    BindUdp {
+        /// IPv6, or IPv4.
+        ipv6: bool,
+        /// The port.
+        port: u16,
+    },
 }
 
 /// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The request has been carried out. The number of descriptors is 0 or 1.
+    /// The request has been carried out.
     Done {
-        /// A descriptor comes with it.
-        descriptor: bool,
+        /// The number of descriptors that come with it, at most 2.
+        descriptors: u8,
     },
     /// The answer is yes or no. The number of descriptors is 0 or 1.
     Flag {
@@ -131,6 +192,13 @@ pub enum Reply {
     },
     /// The path is not that of a regular file.
     NotRegular,
+    /// Numbers of packets and of their bytes; or one number, and 0.
+    Count {
+        /// Packets.
+        packets: u64,
+        /// Bytes.
+        bytes: u64,
+    },
 }
 
 /// How a program ended.
@@ -208,6 +276,28 @@ fn flag(r: &mut Reader<'_>, what: &'static str) -> Result<bool, MessageError> {
     }
 }
 
+/// An address: 4 or 6, then its octets.
+fn address(r: &mut Reader<'_>) -> Result<IpAddr, MessageError> {
+    match r.u8("family")? {
+        4 => Ok(IpAddr::from(r.array::<4>("address")?)),
+        6 => Ok(IpAddr::from(r.array::<16>("address")?)),
+        _ => Err(MessageError::Value("family")),
+    }
+}
+
+fn put_address(w: &mut Writer<'_>, address: IpAddr) {
+    match address {
+        IpAddr::V4(a) => {
+            w.u8(4);
+            w.bytes(&a.octets());
+        }
+        IpAddr::V6(a) => {
+            w.u8(6);
+            w.bytes(&a.octets());
+        }
+    }
+}
+
 /// Text longer than its length field can say is cut: no caller has such text, and the other side
 /// refuses what is cut.
 fn put(w: &mut Writer<'_>, text: &[u8]) {
@@ -234,6 +324,11 @@ impl Request {
     pub fn descriptors(&self) -> usize {
         match self {
             Self::RunNft { .. } => 3,
+            Self::LoadIngress | Self::LoadXdp { .. } | Self::SetXdpSocket(_) => 2,
+            Self::ReadCounter
+            | Self::SetXdpAddress { .. }
+            | Self::AttachXdp { .. }
+            | Self::BindUdp { .. } => 1,
             _ => 0,
         }
     }
@@ -284,6 +379,56 @@ impl Request {
                 put(&mut w, address);
                 w.u8(u8::from(*on));
             }
+            Self::MayLoop => w.u8(11),
+            Self::MakeCounter => w.u8(12),
+            Self::ReadCounter => w.u8(13),
+            Self::CounterOf(program) => {
+                w.u8(14);
+                w.u32(*program);
+            }
+            Self::LoadIngress => w.u8(15),
+            Self::CountTcx(index) => {
+                w.u8(16);
+                w.u32(*index);
+            }
+            Self::MakeXdpMaps(queues) => {
+                w.u8(17);
+                w.u32(*queues);
+            }
+            Self::LoadXdp { mac, frame, port, raw_esp } => {
+                w.u8(18);
+                w.bytes(mac);
+                w.u16(*frame);
+                w.u16(*port);
+                w.u8(u8::from(*raw_esp));
+            }
+            Self::SetXdpSocket(queue) => {
+                w.u8(19);
+                w.u32(*queue);
+            }
+            Self::SetXdpAddress { address, ours } => {
+                w.u8(20);
+                put_address(&mut w, *address);
+                w.u8(u8::from(*ours));
+            }
+            Self::AttachXdp { index, generic } => {
+                w.u8(21);
+                w.u32(*index);
+                w.u8(u8::from(*generic));
+            }
+            Self::Listen(path) => {
+                w.u8(22);
+                put(&mut w, path);
+            }
+            Self::Unlisten(path) => {
+                w.u8(23);
+                put(&mut w, path);
+            }
+            Self::BindUdp { ipv6, port } => {
+                w.u8(24);
+                w.u8(u8::from(*ipv6));
+                w.u16(*port);
+            }
         }
         out
     }
@@ -324,6 +469,25 @@ impl Request {
                 let address = r.bytes(len, "address")?.to_vec();
                 Self::SetThreaded { name, index, address, on: flag(&mut r, "flag")? }
             }
+            11 => Self::MayLoop,
+            12 => Self::MakeCounter,
+            13 => Self::ReadCounter,
+            14 => Self::CounterOf(r.u32("program")?),
+            15 => Self::LoadIngress,
+            16 => Self::CountTcx(r.u32("index")?),
+            17 => Self::MakeXdpMaps(r.u32("queues")?),
+            18 => Self::LoadXdp {
+                mac: r.array("address")?,
+                frame: r.u16("frame")?,
+                port: r.u16("port")?,
+                raw_esp: flag(&mut r, "flag")?,
+            },
+            19 => Self::SetXdpSocket(r.u32("queue")?),
+            20 => Self::SetXdpAddress { address: address(&mut r)?, ours: flag(&mut r, "flag")? },
+            21 => Self::AttachXdp { index: r.u32("index")?, generic: flag(&mut r, "flag")? },
+            22 => Self::Listen(named(&mut r, MAX_PATH, "path")?),
+            23 => Self::Unlisten(named(&mut r, MAX_PATH, "path")?),
+            24 => Self::BindUdp { ipv6: flag(&mut r, "flag")?, port: r.u16("port")? },
             _ => return Err(MessageError::Value("kind of request")),
         };
         ended(&r)?;
@@ -335,7 +499,8 @@ impl Reply {
     /// The number of descriptors that travel with the reply.
     pub fn descriptors(&self) -> usize {
         match self {
-            Self::Done { descriptor } | Self::Flag { descriptor, .. } => usize::from(*descriptor),
+            Self::Done { descriptors } => usize::from(*descriptors),
+            Self::Flag { descriptor, .. } => usize::from(*descriptor),
             _ => 0,
         }
     }
@@ -345,9 +510,9 @@ impl Reply {
         let mut out = Vec::new();
         let mut w = Writer::new(&mut out);
         match self {
-            Self::Done { descriptor } => {
+            Self::Done { descriptors } => {
                 w.u8(1);
-                w.u8(u8::from(*descriptor));
+                w.u8(*descriptors);
             }
             Self::Flag { yes, descriptor } => {
                 w.u8(2);
@@ -378,6 +543,11 @@ impl Reply {
                 put(&mut w, fitting(reason));
             }
             Self::NotRegular => w.u8(6),
+            Self::Count { packets, bytes } => {
+                w.u8(7);
+                w.u64(*packets);
+                w.u64(*bytes);
+            }
         }
         out
     }
@@ -389,7 +559,10 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut r = Reader::new(bytes);
         let reply = match r.u8("kind of reply")? {
-            1 => Self::Done { descriptor: flag(&mut r, "descriptor")? },
+            1 => match r.u8("descriptors")? {
+                descriptors @ 0..=2 => Self::Done { descriptors },
+                _ => return Err(MessageError::Value("descriptors")),
+            },
             2 => Self::Flag { yes: flag(&mut r, "answer")?, descriptor: flag(&mut r, "descriptor")? },
             3 => Self::Path(text(&mut r, MAX_PATH, "path")?),
             4 => {
@@ -405,6 +578,7 @@ impl Reply {
             }
             5 => Self::Failed { errno: r.u32("error number")?, reason: reason(&mut r)? },
             6 => Self::NotRegular,
+            7 => Self::Count { packets: r.u64("packets")?, bytes: r.u64("bytes")? },
             _ => return Err(MessageError::Value("kind of reply")),
         };
         ended(&r)?;

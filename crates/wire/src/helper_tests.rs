@@ -13,6 +13,24 @@ fn requests() -> Vec<Request> {
         Request::SetDevice { name: b"ipsec0".to_vec(), setting: DeviceSetting::ValidMark },
         Request::SetThreaded { name: b"wan0".to_vec(), index: 7, address: vec![0; 6], on: true },
     ];
+    let address = |text: &str| text.parse().unwrap();
+    all.extend([
+        Request::MayLoop,
+        Request::MakeCounter,
+        Request::ReadCounter,
+        Request::CounterOf(7),
+        Request::LoadIngress,
+        Request::CountTcx(2),
+        Request::MakeXdpMaps(64),
+        Request::LoadXdp { mac: [2, 0, 0, 0, 0, 1], frame: 1792, port: 4500, raw_esp: true },
+        Request::SetXdpSocket(3),
+        Request::SetXdpAddress { address: address("192.0.2.1"), ours: true },
+        Request::SetXdpAddress { address: address("2001:db8::1"), ours: false },
+        Request::AttachXdp { index: 2, generic: true },
+        Request::Listen(path()),
+        Request::Unlisten(path()),
+        Request::BindUdp { ipv6: true, port: 500 },
+    ]);
     all.extend(NFT_RUNS.map(|run| Request::RunNft { run, seconds: 30 }));
     all
 }
@@ -22,8 +40,8 @@ fn replies() -> Vec<Reply> {
     let ends =
         [ProgramEnd::Success, ProgramEnd::Failure, ProgramEnd::TimedOut, unknown(true), unknown(false)];
     let mut all = vec![
-        Reply::Done { descriptor: false },
-        Reply::Done { descriptor: true },
+        Reply::Done { descriptors: 0 },
+        Reply::Done { descriptors: 1 },
         Reply::Flag { yes: true, descriptor: false },
         Reply::Flag { yes: false, descriptor: true },
         Reply::Path(Vec::new()),
@@ -31,6 +49,8 @@ fn replies() -> Vec<Reply> {
         Reply::Failed { errno: 2, reason: String::new() },
         Reply::Failed { errno: 0, reason: "outside of the folders".into() },
         Reply::NotRegular,
+        Reply::Done { descriptors: 2 },
+        Reply::Count { packets: 7, bytes: u64::MAX },
     ];
     all.extend(ends.map(|end| Reply::Ended { pid: 4711, end }));
     all
@@ -88,7 +108,7 @@ fn numbers_and_values_outside_of_the_lists_are_refused() {
     let long = MAX_PATH as u16 + 1;
     let long = [&[1][..], &long.to_be_bytes(), &vec![b'x'; MAX_PATH + 1]].concat();
     assert_eq!(Request::decode(&long), Err(MessageError::Value("path")));
-    for bytes in [&[0][..], &[99], &[1, 2], &[4, 0, 0, 0, 1, 4], &[5, 0, 0, 0, 1, 0, 1, 0xff]] {
+    for bytes in [&[0][..], &[99], &[1, 3], &[4, 0, 0, 0, 1, 4], &[5, 0, 0, 0, 1, 0, 1, 0xff]] {
         assert!(matches!(Reply::decode(bytes), Err(MessageError::Value(_))), "{bytes:?}");
     }
 }
@@ -104,7 +124,7 @@ fn a_reason_is_cut_between_characters() {
 fn descriptors_are_counted() {
     assert_eq!(Request::RunNft { run: NftRun::Table, seconds: 1 }.descriptors(), 3);
     assert_eq!(Request::FindNft.descriptors(), 0);
-    assert_eq!(Reply::Done { descriptor: true }.descriptors(), 1);
+    assert_eq!(Reply::Done { descriptors: 1 }.descriptors(), 1);
     assert_eq!(Reply::NotRegular.descriptors(), 0);
     assert!(requests().iter().all(|r| r.descriptors() < MAX_DESCRIPTORS));
 }

@@ -30,6 +30,8 @@ pub struct Daemon {
     pub steer_mark: u32,
     /// nft is used: steering by exact policies, and the guard. False: routes and rules alone.
     pub guard: bool,
+    /// User that the daemon becomes; `None`: `ironswan`, or root where there is none.
+    pub user: Option<String>,
     /// Folder for key material, for Wireshark.
     pub keylog: Option<PathBuf>,
     /// Addresses on which VICI listens. Empty: the default.
@@ -55,6 +57,7 @@ impl Default for Daemon {
             mark: 0x220,
             steer_mark: 0x1000_0000,
             guard: true,
+            user: None,
             keylog: None,
             vici_listen: Vec::new(),
             log_level: Level::Info,
@@ -79,9 +82,20 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
         r.conflict(&k::STEER_MARK, Conflict::EqualMarks { steer: steer_mark, mark });
     }
     let (device, guard, keylog) = (r.read(&k::DEVICE), r.read(&k::GUARD), r.written(&k::KEYLOG));
+    let user = r.written(&k::USER);
     let limits = limits(&mut r);
-    let mut d =
-        Daemon { device, port_ike, port_natt, mark, steer_mark, guard, keylog, limits, ..Daemon::default() };
+    let mut d = Daemon {
+        device,
+        port_ike,
+        port_natt,
+        mark,
+        steer_mark,
+        guard,
+        user,
+        keylog,
+        limits,
+        ..Daemon::default()
+    };
     if let Some(section) = root.section("vici") {
         let mut r = Reader { section, path: "vici", diags };
         d.vici_listen = r.written(&k::LISTEN).unwrap_or_default();

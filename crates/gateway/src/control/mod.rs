@@ -39,7 +39,7 @@ mod query;
 mod queue;
 mod run;
 mod sas;
-mod socket;
+pub(crate) mod socket;
 mod troubles;
 
 use std::cell::{Cell, RefCell};

@@ -3,12 +3,14 @@
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream as BlockingStream;
+use std::os::unix::net::{UnixListener as BlockingListener, UnixStream as BlockingStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ironswan_io::clock;
+use ironswan_io::helper::client::{self, Helper};
 use ironswan_keying::diagnosis::{Machine, SocketFault};
+use ironswan_wire::helper::{Reply, Request};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -19,8 +21,8 @@ use tokio::net::{UnixListener, UnixStream};
 pub struct Listener {
     socket: UnixListener,
     path: PathBuf,
-    /// Device and inode of our file: another daemon may have put its own there since.
-    file: (u64, u64),
+    /// `None` when the helper has made the file.
+    file: Option<SocketFile>,
 }
 
 /// How long to wait before trying again to connect to a daemon with as many clients waiting as it
@@ -67,12 +69,20 @@ pub fn connect_within(path: &Path, time: Duration) -> Result<BlockingStream, Err
     }
 }
 
-impl Listener {
-    /// Binds the path. Call it on the runtime.
+/// A socket file that this process has made, with its device and inode: another daemon may have put
+/// its own there since.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl SocketFile {
+    /// Makes the file, replaces that of a dead daemon, and listens.
     ///
     /// # Errors
     /// The reason, with the remedy.
-    pub fn bind(path: &Path) -> Result<Self, Machine> {
+    pub(crate) fn listen(path: &Path) -> Result<(BlockingListener, Self), Machine> {
         let fault = |why| Machine::ViciSocket { path: path.to_owned(), why };
         if let Ok(meta) = std::fs::symlink_metadata(path) {
             if !meta.file_type().is_socket() {
@@ -86,7 +96,7 @@ impl Listener {
         }
         // The mode must be right from the first moment on, not only after a chmod.
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-        let bound = UnixListener::bind(path);
+        let bound = BlockingListener::bind(path);
         rustix::process::umask(before);
         let socket = bound.map_err(|e| {
             fault(match e.kind() {
@@ -97,7 +107,40 @@ impl Listener {
         })?;
         let meta =
             std::fs::symlink_metadata(path).map_err(|e| fault(SocketFault::Vanished(e.to_string())))?;
-        Ok(Self { socket, path: path.to_owned(), file: (meta.dev(), meta.ino()) })
+        Ok((socket, Self { path: path.to_owned(), file: (meta.dev(), meta.ino()) }))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the file if it is still ours.
+    pub(crate) fn remove(&self) {
+        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file);
+        if ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Listener {
+    /// Binds the path, by the helper where there is one. Call it on the runtime.
+    ///
+    /// # Errors
+    /// The reason, with the remedy.
+    pub fn bind(path: &Path) -> Result<Self, Machine> {
+        let fault =
+            |e: Error| Machine::ViciSocket { path: path.to_owned(), why: SocketFault::System(e.to_string()) };
+        let (socket, file) = match client::get() {
+            Some(helper) => (listen_by(helper, path)?, None),
+            None => {
+                let (socket, file) = SocketFile::listen(path)?;
+                (socket, Some(file))
+            }
+        };
+        socket.set_nonblocking(true).map_err(fault)?;
+        let socket = UnixListener::from_std(socket).map_err(fault)?;
+        Ok(Self { socket, path: path.to_owned(), file })
     }
 
     pub(super) async fn accept(&self) -> Result<UnixStream, Error> {
@@ -107,10 +150,53 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file);
-        if ours {
-            let _ = std::fs::remove_file(&self.path);
+        match (&self.file, client::get()) {
+            (Some(file), _) => file.remove(),
+            (None, Some(helper)) => {
+                // When the helper has gone, the next daemon removes the file.
+                let _ = helper.order(&Request::Unlisten(client::bytes(&self.path)));
+            }
+            (None, None) => {}
         }
+    }
+}
+
+/// Has the helper make the socket file and listen.
+fn listen_by(helper: &Helper, path: &Path) -> Result<BlockingListener, Machine> {
+    let fault = |why| Machine::ViciSocket { path: path.to_owned(), why };
+    let system = |e: Error| fault(SocketFault::System(e.to_string()));
+    let (reply, mut descriptors) =
+        helper.reply(&Request::Listen(client::bytes(path)), &[]).map_err(system)?;
+    match (reply, descriptors.pop()) {
+        (Reply::Done { .. }, Some(socket)) => Ok(socket.into()),
+        (Reply::Failed { errno, reason }, None) => Err(fault(fault_of(errno, reason))),
+        _ => Err(system(ErrorKind::InvalidData.into())),
+    }
+}
+
+/// The number by which the helper says what is wrong with a socket file, and the kernel's words.
+pub(crate) fn number_of(why: &SocketFault) -> (Errno, String) {
+    match why {
+        SocketFault::NoSocket => (Errno::NOTSOCK, String::new()),
+        SocketFault::Alive => (Errno::ADDRINUSE, String::new()),
+        SocketFault::NoFolder => (Errno::NOENT, String::new()),
+        SocketFault::Stale(words) => (Errno::BUSY, words.clone()),
+        SocketFault::Denied(words) => (Errno::ACCESS, words.clone()),
+        SocketFault::Vanished(words) => (Errno::STALE, words.clone()),
+        SocketFault::System(words) => (Errno::IO, words.clone()),
+    }
+}
+
+/// The inverse of [`number_of`].
+fn fault_of(errno: u32, words: String) -> SocketFault {
+    match Errno::from_raw_os_error(i32::try_from(errno).unwrap_or_default()) {
+        Errno::NOTSOCK => SocketFault::NoSocket,
+        Errno::ADDRINUSE => SocketFault::Alive,
+        Errno::NOENT => SocketFault::NoFolder,
+        Errno::BUSY => SocketFault::Stale(words),
+        Errno::ACCESS => SocketFault::Denied(words),
+        Errno::STALE => SocketFault::Vanished(words),
+        _ => SocketFault::System(words),
     }
 }
 

@@ -27,6 +27,8 @@ const NFT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long listing other programs' rules may take. They serve for warnings only, so the start does
 /// not wait longer.
 const RULESET_TIMEOUT: Duration = Duration::from_secs(3);
+/// Limits the bytes that a run of `nft` may write.
+const MAX_OUTPUT: u64 = 1 << 30;
 /// How many characters of an error message of `nft` are passed on.
 const COMPLAINT: usize = 400;
 
@@ -247,7 +249,8 @@ impl Nft {
                 start(&self.program, run, timeout, [input, copy(&stdout)?, copy(&stderr)?])
             }
         };
-        let text = |fd| client::contents(fd).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let text =
+            |fd| client::contents(fd, MAX_OUTPUT).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let (stdout, stderr) = (text(stdout).map_err(unable)?, text(stderr).map_err(unable)?);
         let ok = match end {
             ProgramEnd::Success => true,

@@ -14,23 +14,36 @@ use ironswan_config::file_system::{Direct, FileSystem};
 use ironswan_io::Error as IoError;
 use ironswan_io::helper::server::{Outcome, serve};
 use ironswan_io::helper::{Channel, client};
+use ironswan_io::ingress::{IngressError, kernel};
 use ironswan_io::route::Link;
-use ironswan_io::{napi, signals, sysctl, tun};
-use ironswan_keying::diagnosis::FileFault;
+use ironswan_io::xdp::serve as xdp;
+use ironswan_io::{napi, privileges, signals, sysctl, tun, udp};
+use ironswan_keying::diagnosis::{FileFault, Machine};
 use ironswan_wire::helper::{Reply, Request};
 
 use super::folders::{Folders, Wanted};
+use crate::control::socket::{SocketFile, number_of};
 use crate::guard::nft;
 
 /// Limits the lines about refused requests: a daemon that somebody has taken over must not fill the
 /// log.
 const MAX_LINES: u32 = 100;
 
+/// Limits the control sockets of a daemon.
+const MAX_SOCKETS: usize = 16;
+
+/// Limits the bytes of a script for `nft`: 10,000 tunnels take a few million.
+const MAX_SCRIPT: u64 = 256 << 20;
+/// The word by which a script reads other files.
+const INCLUDE: &[u8] = b"include";
+
 /// The helper, with what it remembers between requests.
 struct Server {
     folders: Folders,
     /// The program that [`Request::FindNft`] has found.
     nft: Mutex<Option<PathBuf>>,
+    /// Files of control sockets.
+    sockets: Mutex<Vec<SocketFile>>,
     refusals: Refusals,
 }
 
@@ -61,19 +74,18 @@ pub fn run(config: &Path) -> Result<(), String> {
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
     let channel = Channel::from_descriptor(input).map_err(foreign)?;
     signals::ignore_ends().map_err(|e| e.to_string())?;
-    let server =
-        Server { folders: Folders::new(config), nft: Mutex::default(), refusals: Refusals::default() };
+    let server = Server::new(config);
     let said = Refusals::default();
     serve(&channel, move |request, fds| server.carry_out(request, fds), |why| said.say(why))
         .map_err(|e| e.to_string())
 }
 
 fn done() -> Outcome {
-    Ok((Reply::Done { descriptor: false }, Vec::new()))
+    Ok((Reply::Done { descriptors: 0 }, Vec::new()))
 }
 
 fn with_descriptor(fd: impl Into<OwnedFd>) -> Outcome {
-    Ok((Reply::Done { descriptor: true }, vec![fd.into()]))
+    Ok((Reply::Done { descriptors: 1 }, vec![fd.into()]))
 }
 
 fn flag(yes: bool) -> Outcome {
@@ -95,6 +107,15 @@ fn number(e: &IoError) -> io::Error {
 }
 
 impl Server {
+    fn new(config: &Path) -> Self {
+        Self {
+            folders: Folders::new(config),
+            nft: Mutex::default(),
+            sockets: Mutex::default(),
+            refusals: Refusals::default(),
+        }
+    }
+
     fn carry_out(&self, request: Request, descriptors: Vec<OwnedFd>) -> Outcome {
         match request {
             Request::Open(path) => self.open(path_of(&path)),
@@ -116,7 +137,11 @@ impl Server {
             Request::RunNft { run, seconds } => {
                 let program = self.nft.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let program = program.ok_or(io::ErrorKind::NotFound)?;
-                let streams = descriptors.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+                let [script, stdout, stderr] =
+                    descriptors.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+                let streams = [own_script(script)?, stdout, stderr];
+                // This thread ends with the request.
+                privileges::keep_net_admin()?;
                 let (pid, end) = nft::start(&program, run, Duration::from_secs(seconds.into()), streams);
                 Ok((Reply::Ended { pid, end }, Vec::new()))
             }
@@ -130,6 +155,35 @@ impl Server {
                 napi::write_threaded(&link, on)?;
                 done()
             }
+            Request::Listen(path) => self.listen(path_of(&path)),
+            Request::Unlisten(path) => {
+                let mut files = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+                let at = files.iter().position(|file| file.path() == path_of(&path));
+                files.remove(at.ok_or(io::ErrorKind::NotFound)?).remove();
+                done()
+            }
+            request => programs(request, descriptors),
+        }
+    }
+
+    /// Makes the socket file of the control socket. The daemon does so at its start alone.
+    fn listen(&self, path: &Path) -> Outcome {
+        let mut files = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.len() >= MAX_SOCKETS {
+            self.refusals.say(&format!("{}: more control sockets than may be", path.display()));
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        match SocketFile::listen(path) {
+            Ok((socket, file)) => {
+                files.push(file);
+                with_descriptor(socket)
+            }
+            Err(Machine::ViciSocket { why, .. }) => {
+                let (errno, reason) = number_of(&why);
+                let errno = errno.raw_os_error().unsigned_abs();
+                Ok((Reply::Failed { errno, reason }, Vec::new()))
+            }
+            Err(other) => Err(io::Error::other(other.to_string())),
         }
     }
 
@@ -153,6 +207,57 @@ impl Server {
             Err(FileFault::System(why)) => Err(io::Error::other(why)),
             Err(other) => Err(io::Error::other(other.to_string())),
         }
+    }
+}
+
+/// A copy of a script that the daemon cannot change any more. `nft` reads other files when a script
+/// includes them, and shows parts of them in its errors: scripts of the daemon include none.
+fn own_script(script: OwnedFd) -> io::Result<OwnedFd> {
+    let text = client::contents(script, MAX_SCRIPT)?;
+    if text.windows(INCLUDE.len()).any(|word| word == INCLUDE) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the script includes other files"));
+    }
+    client::memory_file(&text)
+}
+
+/// Requests about programs in the kernel, and about sockets, which the helper remembers nothing of.
+fn programs(request: Request, descriptors: Vec<OwnedFd>) -> Outcome {
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
+    match request {
+        Request::MayLoop => flag(kernel::serve_may_loop()),
+        Request::MakeCounter => with_descriptor(kernel::serve_counter()?),
+        Request::ReadCounter => {
+            let (packets, bytes) = kernel::serve_count(next()?)?;
+            Ok((Reply::Count { packets, bytes }, Vec::new()))
+        }
+        Request::CounterOf(program) => with_descriptor(kernel::serve_counter_of(program)?),
+        Request::LoadIngress => {
+            let loaded = kernel::serve_load(next()?, next()?);
+            with_descriptor(loaded.map_err(IngressError::into_reason)?)
+        }
+        Request::CountTcx(index) => {
+            let packets = kernel::serve_tcx(index)?.into();
+            Ok((Reply::Count { packets, bytes: 0 }, Vec::new()))
+        }
+        Request::MakeXdpMaps(queues) => Ok((Reply::Done { descriptors: 2 }, xdp::maps(queues)?.into())),
+        Request::LoadXdp { mac, frame, port, raw_esp } => {
+            with_descriptor(xdp::load(mac, frame, port, raw_esp, [next()?, next()?])?)
+        }
+        Request::SetXdpSocket(queue) => {
+            xdp::set_socket(queue, next()?, next()?)?;
+            done()
+        }
+        Request::SetXdpAddress { address, ours } => {
+            xdp::set_address(address, ours, next()?)?;
+            done()
+        }
+        Request::AttachXdp { index, generic } => with_descriptor(xdp::attach(next()?, index, generic)?),
+        Request::BindUdp { ipv6, port } => {
+            udp::serve_bind(next()?.as_fd(), ipv6, port)?;
+            done()
+        }
+        _ => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 

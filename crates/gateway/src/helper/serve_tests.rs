@@ -6,7 +6,7 @@ use ironswan_wire::helper::{NftRun, ProgramEnd};
 use super::*;
 
 fn server(config: &Path) -> Server {
-    Server { folders: Folders::new(config), nft: Mutex::default(), refusals: Refusals::default() }
+    Server::new(config)
 }
 
 fn ask(server: &Server, request: Request) -> Outcome {
@@ -16,7 +16,7 @@ fn ask(server: &Server, request: Request) -> Outcome {
 fn text(outcome: Outcome) -> Vec<u8> {
     let (reply, mut descriptors) = outcome.unwrap();
     assert_eq!(reply.descriptors(), descriptors.len());
-    client::contents(descriptors.pop().unwrap()).unwrap()
+    client::contents(descriptors.pop().unwrap(), 1 << 20).unwrap()
 }
 
 #[test]
@@ -71,14 +71,19 @@ fn no_program_runs_but_the_one_that_the_helper_has_found() {
     let server = server(dir.path());
     let file = || client::memory_file(b"").unwrap();
     let request = Request::RunNft { run: NftRun::Version, seconds: 5 };
-    let run = |streams| server.carry_out(request.clone(), streams);
+    // The thread of a request that runs a program keeps one capability.
+    let run = |streams| {
+        std::thread::scope(|s| s.spawn(|| server.carry_out(request.clone(), streams)).join().unwrap())
+    };
     assert!(run(vec![file(), file(), file()]).is_err(), "nothing was looked for");
+    let script = client::memory_file(b"include \"/etc/shadow\"").unwrap();
+    assert!(own_script(script).is_err(), "nft would read another file");
     let Reply::Path(found) = ask(&server, Request::FindNft).unwrap().0 else { panic!("no path") };
     assert!(found.ends_with(b"/nft"), "{found:?}");
     let output = file();
     let (reply, _) = run(vec![file(), output.try_clone().unwrap(), file()]).unwrap();
     assert!(matches!(reply, Reply::Ended { pid: 1.., end: ProgramEnd::Success }), "{reply:?}");
-    assert!(client::contents(output).unwrap().starts_with(b"nftables v"));
+    assert!(client::contents(output, 1 << 20).unwrap().starts_with(b"nftables v"));
 }
 
 #[test]

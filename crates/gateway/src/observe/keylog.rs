@@ -49,7 +49,11 @@ pub struct KeyLogger {
     refused: Receiver<io::Error>,
 }
 
-impl KeyLogger {
+/// The files of the tables, open for appending: whoever has them needs no right to the folder.
+#[derive(Debug)]
+pub struct Tables([File; 3]);
+
+impl Tables {
     /// Opens or makes the tables in `dir`.
     ///
     /// # Errors
@@ -57,7 +61,16 @@ impl KeyLogger {
     pub fn open(dir: &Path) -> io::Result<Self> {
         let folder = private_folder(dir)?;
         let open = |name: &str| private_file(&folder, name);
-        let mut tables = [open("ikev2_decryption_table")?, open("ike_sk")?, open("esp_sa")?];
+        Ok(Self([open("ikev2_decryption_table")?, open("ike_sk")?, open("esp_sa")?]))
+    }
+}
+
+impl KeyLogger {
+    /// Starts the thread that writes.
+    ///
+    /// # Errors
+    /// The system starts no more threads.
+    pub fn start(Tables(mut tables): Tables) -> io::Result<Self> {
         let (tx, waiting) = sync_channel::<Entry>(MAX_WAITING);
         let (refuse, refused) = channel();
         let write = move || {

@@ -42,6 +42,10 @@ const KNOWN: &[&str] = &[
     "ANY 128 bit authentication [no checking]",
 ];
 
+fn open(dir: &Path) -> io::Result<KeyLogger> {
+    Tables::open(dir).and_then(KeyLogger::start)
+}
+
 #[test]
 fn every_suite_is_named_as_wireshark_names_it_or_is_a_comment() {
     for encr in EncrId::ALL {
@@ -130,7 +134,7 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
     let esp = child(ProtocolId::ESP, EncrId::AES_GCM_16, None);
     let dir = Scratch::new();
     let keys = dir.path().join("keys");
-    let mut log = KeyLogger::open(&keys).unwrap();
+    let mut log = open(&keys).unwrap();
     log.write(&ike).unwrap();
     log.write(&esp).unwrap();
     // Dropping the key log waits for the lines that have not been written yet.
@@ -154,11 +158,11 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
 fn what_others_can_read_or_have_made_is_refused() {
     let dir = Scratch::new();
     let keys = dir.path().join("keys");
-    drop(KeyLogger::open(&keys).unwrap());
+    drop(open(&keys).unwrap());
     // Files of the key log itself are used again.
-    drop(KeyLogger::open(&keys).unwrap());
+    drop(open(&keys).unwrap());
     let refused = |says: &str| {
-        let why = KeyLogger::open(&keys).map(|_| ()).unwrap_err().to_string();
+        let why = open(&keys).map(|_| ()).unwrap_err().to_string();
         assert!(why.contains(says), "{why}");
     };
     let mode = |path: &Path, mode: u32| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -195,8 +199,8 @@ fn what_others_can_read_or_have_made_is_refused() {
         std::os::unix::fs::chown(&keys, Some(0), None).unwrap();
         std::os::unix::fs::chown(keys.join("ike_sk"), Some(0), None).unwrap();
     }
-    drop(KeyLogger::open(&keys).unwrap());
+    drop(open(&keys).unwrap());
     let under = keys.join("ike_sk/keys");
-    let why = KeyLogger::open(&under).map(|_| ()).unwrap_err().to_string();
+    let why = open(&under).map(|_| ()).unwrap_err().to_string();
     assert!(why.contains("name a folder that can be made"), "{why}");
 }

@@ -6,10 +6,12 @@
 //! | `reload` | reads the configuration again and applies the difference |
 //! | [`failure`] | reasons why the daemon does not start, has to end, or does not reload |
 //! | [`fitness`] | names what on this machine stands in the way of a gateway |
+//! | `privileges` | becomes the daemon's user, with two capabilities |
 //! | [`notify`] | tells the service manager how far the daemon is |
 
 pub mod failure;
 pub mod fitness;
 pub mod notify;
+mod privileges;
 pub(crate) mod reload;
 pub mod run;

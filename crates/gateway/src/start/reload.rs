@@ -308,6 +308,7 @@ fn changed(a: &Daemon, b: &Daemon) -> Vec<&'static str> {
         ("mark", a.mark != b.mark),
         ("steer_mark", a.steer_mark != b.steer_mark),
         ("guard", a.guard != b.guard),
+        ("user", a.user != b.user),
         ("keylog", a.keylog != b.keylog),
         ("vici_listen", a.vici_listen != b.vici_listen),
         ("log_format", a.log_format != b.log_format),

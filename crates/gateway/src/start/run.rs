@@ -33,11 +33,12 @@ use crate::guard::shared::SharedGuard;
 use crate::guard::standing::StandingGuard;
 use crate::guard::start_and_end::DaemonGuard;
 use crate::helper::process::Process;
-use crate::observe::keylog::KeyLogger;
+use crate::observe::keylog::{KeyLogger, Tables};
 use crate::observe::log;
 use crate::start::failure::RunError;
 use crate::start::fitness;
 use crate::start::notify::notify;
+use crate::start::privileges;
 use crate::start::reload::{Loaded, load, report};
 
 /// Address of the VICI socket unless told otherwise.
@@ -69,25 +70,46 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
     let helper = Process::start(&options.config)
         .map_err(|e| RunError::passing(format!("the helper process cannot be started: {e}")))?;
     let (config, diags) = load(&options.config)?;
+    // The last steps as root, before there is another thread.
+    let prepared = Prepared::new(options, &config.daemon);
+    let lines = privileges::give_up(&config.daemon);
     crate::observe::log::init(config.daemon.log_level, config.daemon.log_format)?;
     report(&diags);
+    lines?.iter().for_each(|line| tracing::info!("{line}"));
     selftest::run()
         .map_err(|e| format!("the cryptographic self-test failed: {e}; do not use this program"))?;
-    let sockets = vici_paths(options, &config.daemon)?;
-    for path in &sockets {
-        if is_alive(path) {
-            let running = Machine::ViciSocket { path: path.clone(), why: SocketFault::Alive };
-            return Err(Diagnosis::from(running).into());
-        }
-    }
+    let prepared = prepared?;
     // Blocking work has pools of its own: the runtime would wait for its own threads at the end.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Diagnosis::from(system("starting the control thread", &e)))?;
-    let ended = LocalSet::new().block_on(&runtime, daemon(options, config, sockets, helper));
+    let ended = LocalSet::new().block_on(&runtime, daemon(options, config, prepared, helper));
     crate::observe::log::flush();
     ended
+}
+
+/// What is opened as root, and used once the daemon is another user.
+struct Prepared {
+    /// Paths of the VICI sockets, at which no daemon listens.
+    sockets: Vec<PathBuf>,
+    /// The tables of the key log, and its folder.
+    tables: Option<(Tables, PathBuf)>,
+    /// Only a claim of root or of one's own user counts, and `ironswan guard` is root's command.
+    claim: Result<Claim, Diagnosis>,
+}
+
+impl Prepared {
+    fn new(options: &RunOptions, settings: &Daemon) -> Result<Self, RunError> {
+        let sockets = vici_paths(options, settings)?;
+        for path in &sockets {
+            if is_alive(path) {
+                let running = Machine::ViciSocket { path: path.clone(), why: SocketFault::Alive };
+                return Err(Diagnosis::from(running).into());
+            }
+        }
+        Ok(Self { sockets, tables: open_tables(settings)?, claim: Claim::take() })
+    }
 }
 
 fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, RunError> {
@@ -104,14 +126,15 @@ fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, Run
 async fn daemon(
     options: &RunOptions,
     config: Config,
-    sockets: Vec<PathBuf>,
+    prepared: Prepared,
     mut helper: Process,
 ) -> Result<(), RunError> {
-    let keylog = open_keylog(&config.daemon)?;
+    let Prepared { sockets, tables, claim } = prepared;
+    let keylog = tables.map(start_keylog).transpose()?;
     let mut stop = StopSignals::catch()?;
     let hangup = on(SignalKind::hangup())?;
     let (driver, routing) = start_driver(&config.daemon, keylog)?;
-    let ended = match Running::start(options, config, &sockets, driver.clone(), routing, hangup) {
+    let ended = match Running::start(options, config, &sockets, claim, driver.clone(), routing, hangup) {
         Ok(running) => running.until_stopped(&mut stop, &mut helper).await,
         Err(e) => Err(e),
     };
@@ -123,13 +146,18 @@ async fn daemon(
     ended
 }
 
-fn open_keylog(settings: &Daemon) -> Result<Option<KeyLogger>, RunError> {
+fn open_tables(settings: &Daemon) -> Result<Option<(Tables, PathBuf)>, RunError> {
     let Some(dir) = &settings.keylog else { return Ok(None) };
-    let log = files::within_limit(clock::now, dir, KeyLogger::open)
+    let tables = files::within_limit(clock::now, dir, Tables::open)
         .map_err(|e| RunError::passing(e.to_string()))?
         .map_err(|e| format!("keylog = {}: {e}", dir.display()))?;
+    Ok(Some((tables, dir.clone())))
+}
+
+fn start_keylog((tables, dir): (Tables, PathBuf)) -> Result<KeyLogger, RunError> {
+    let log = KeyLogger::start(tables).map_err(|e| format!("keylog = {}: {e}", dir.display()))?;
     tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());
-    Ok(Some(log))
+    Ok(log)
 }
 
 /// Starts the data plane and a driver over it. Returns also the netlink address from which our
@@ -169,11 +197,12 @@ impl Running {
         options: &RunOptions,
         config: Config,
         sockets: &[PathBuf],
+        claim: Result<Claim, Diagnosis>,
         driver: Driver,
         routing: u32,
         hangup: Signal,
     ) -> Result<Self, RunError> {
-        let claim = Claim::take()?;
+        let claim = claim?;
         claim.doubt().into_iter().for_each(|doubt| log::diagnosis(Level::Warn, None, doubt));
         tokio::task::spawn_local(async move { claim.keep_free().await });
         let settings = config.daemon.clone();

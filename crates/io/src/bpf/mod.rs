@@ -228,6 +228,26 @@ impl<const K: usize, const V: usize> Map<K, V> {
         unsafe { bpf_fd(MAP_CREATE, &mut attr) }.map(Self)
     }
 
+    /// A map that another process has made: of this kind, with such keys and values.
+    ///
+    /// # Errors
+    /// `InvalidInput` for anything else.
+    pub(crate) fn adopt(fd: OwnedFd, kind: MapKind) -> io::Result<Self> {
+        let info = map_info(fd.as_fd())?;
+        let fits = info.kind == kind as u32 && info.key_size as usize == K && info.value_size as usize == V;
+        if fits { Ok(Self(fd)) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// Takes a descriptor for a map that the helper has made for this process.
+    pub(crate) fn trusted(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// The descriptor alone.
+    pub(crate) fn into_descriptor(self) -> OwnedFd {
+        self.0
+    }
+
     /// Puts `value` at `key`.
     pub(crate) fn insert(&self, key: &[u8; K], value: &[u8; V]) -> io::Result<()> {
         let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
@@ -298,18 +318,31 @@ impl SingleValueMap {
         for id in ids.into_iter().take(info.maps as usize) {
             // SAFETY: no addresses.
             let map = unsafe { bpf_fd(MAP_GET_FD_BY_ID, &mut ObjectById { id, next: 0, flags: 0 }) }?;
-            let mut info = MapInfo::default();
-            let at = std::ptr::from_mut(&mut info) as u64;
-            let mut attr =
-                ObjectInfo { object: number(map.as_fd()), size: size_of::<MapInfo>() as u32, info: at };
-            // SAFETY: `info` is a live structure of that size, which the kernel writes.
-            unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
-            let array = info.kind == MapKind::Array as u32 && info.key_size == 4 && info.max_entries == 1;
-            if array && info.name == name(text) && info.value_size as usize == size {
+            let info = map_info(map.as_fd())?;
+            if info.is_single(size) && info.name == name(text) {
                 return Ok(Some(Self { map, size }));
             }
         }
         Ok(None)
+    }
+
+    /// A map of this size that another process has made.
+    ///
+    /// # Errors
+    /// `InvalidInput` for anything else.
+    pub(crate) fn adopt(map: OwnedFd, size: usize) -> io::Result<Self> {
+        let single = map_info(map.as_fd())?.is_single(size);
+        if single { Ok(Self { map, size }) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// Takes a descriptor for a map of this size that the helper has made for this process.
+    pub(crate) fn trusted(map: OwnedFd, size: usize) -> Self {
+        Self { map, size }
+    }
+
+    /// The descriptor alone.
+    pub(crate) fn into_descriptor(self) -> OwnedFd {
+        self.map
     }
 
     /// Writes it.
@@ -344,6 +377,26 @@ impl SingleValueMap {
 impl AsFd for SingleValueMap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
+    }
+}
+
+/// What the kernel says of a map.
+fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
+    let mut info = MapInfo::default();
+    let at = std::ptr::from_mut(&mut info) as u64;
+    let mut attr = ObjectInfo { object: number(map), size: size_of::<MapInfo>() as u32, info: at };
+    // SAFETY: `info` is a live structure of that size, which the kernel writes.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(info)
+}
+
+impl MapInfo {
+    /// An array of one value of this size.
+    fn is_single(&self, size: usize) -> bool {
+        self.kind == MapKind::Array as u32
+            && self.key_size == 4
+            && self.max_entries == 1
+            && self.value_size as usize == size
     }
 }
 

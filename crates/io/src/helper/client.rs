@@ -1,7 +1,7 @@
 //! The daemon's end: one helper for the whole process.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,9 @@ use ironswan_wire::helper::{Reply, Request};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 
 use super::Channel;
+
+/// Limits the bytes of a list of paths.
+const MAX_LIST: u64 = 256 << 20;
 
 /// The helper of this process. Privileges belong to a process, so their substitute does.
 static HELPER: OnceLock<Helper> = OnceLock::new();
@@ -53,6 +56,29 @@ impl Helper {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let (reply, descriptors) = self.reply(request, descriptors)?;
+        match reply {
+            Reply::Failed { errno: 0, reason } => Err(io::Error::other(reason)),
+            Reply::Failed { errno, reason } if reason.is_empty() => {
+                Err(io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO)))
+            }
+            Reply::Failed { errno, reason } => {
+                let kind = io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO)).kind();
+                Err(io::Error::new(kind, reason))
+            }
+            reply => Ok((reply, descriptors)),
+        }
+    }
+
+    /// The same, with a reply that says why the request has failed as it came.
+    ///
+    /// # Errors
+    /// The helper has ended.
+    pub fn reply(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<(Reply, Vec<OwnedFd>)> {
         let (ours, theirs) = Channel::pair()?;
         let all: Vec<BorrowedFd<'_>> =
             std::iter::once(theirs.as_fd()).chain(descriptors.iter().copied()).collect();
@@ -66,17 +92,7 @@ impl Helper {
         if message.descriptors.len() != reply.descriptors() {
             return Err(nonsense());
         }
-        match reply {
-            Reply::Failed { errno: 0, reason } => Err(io::Error::other(reason)),
-            Reply::Failed { errno, reason } if reason.is_empty() => {
-                Err(io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO)))
-            }
-            Reply::Failed { errno, reason } => {
-                let kind = io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO)).kind();
-                Err(io::Error::new(kind, reason))
-            }
-            reply => Ok((reply, message.descriptors)),
-        }
+        Ok((reply, message.descriptors))
     }
 
     /// Carries out a request whose only answer is that it is done.
@@ -84,19 +100,52 @@ impl Helper {
     /// # Errors
     /// As [`Helper::ask`].
     pub fn order(&self, request: &Request) -> io::Result<()> {
-        match self.ask(request, &[])? {
-            (Reply::Done { descriptor: false }, _) => Ok(()),
+        self.order_on(request, &[])
+    }
+
+    /// The same, for a request with descriptors.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn order_on(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        match self.ask(request, descriptors)? {
+            (Reply::Done { descriptors: 0 }, _) => Ok(()),
             _ => Err(nonsense()),
         }
     }
 
-    /// Carries out a request whose answer is one descriptor.
+    /// Carries out a request, with its descriptors, whose answer is one descriptor.
     ///
     /// # Errors
     /// As [`Helper::ask`].
-    pub fn descriptor(&self, request: &Request) -> io::Result<OwnedFd> {
-        let (reply, descriptors) = self.ask(request, &[])?;
-        one(reply, descriptors)
+    pub fn descriptor(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+        let (reply, mut descriptors) = self.ask(request, descriptors)?;
+        match (reply, descriptors.pop()) {
+            (Reply::Done { descriptors: 1 }, Some(fd)) => Ok(fd),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Carries out a request whose answer is two numbers.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn count(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<(u64, u64)> {
+        match self.ask(request, descriptors)? {
+            (Reply::Count { packets, bytes }, _) => Ok((packets, bytes)),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Carries out a request whose answer is yes or no.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn flag(&self, request: &Request) -> io::Result<bool> {
+        match self.ask(request, &[])? {
+            (Reply::Flag { yes, descriptor: false }, _) => Ok(yes),
+            _ => Err(nonsense()),
+        }
     }
 
     /// Carries out a request whose answer is a path, which may be empty.
@@ -115,10 +164,7 @@ impl Helper {
     /// # Errors
     /// As [`Helper::ask`].
     pub fn exists(&self, path: &Path) -> io::Result<bool> {
-        match self.ask(&Request::Exists(bytes(path)), &[])? {
-            (Reply::Flag { yes, descriptor: false }, _) => Ok(yes),
-            _ => Err(nonsense()),
-        }
+        self.flag(&Request::Exists(bytes(path)))
     }
 
     /// Lists a folder, in no order; `None` when there is none of that name.
@@ -130,19 +176,12 @@ impl Helper {
         match (reply, descriptors.pop()) {
             (Reply::Flag { yes: false, .. }, None) => Ok(None),
             (Reply::Flag { yes: true, .. }, Some(list)) => {
-                let text = contents(list)?;
+                let text = contents(list, MAX_LIST)?;
                 let paths = text.split(|b| *b == 0).filter(|name| !name.is_empty());
                 Ok(Some(paths.map(|p| PathBuf::from(std::ffi::OsStr::from_bytes(p))).collect()))
             }
             _ => Err(nonsense()),
         }
-    }
-}
-
-fn one(reply: Reply, mut descriptors: Vec<OwnedFd>) -> io::Result<OwnedFd> {
-    match (reply, descriptors.pop()) {
-        (Reply::Done { descriptor: true }, Some(fd)) => Ok(fd),
-        _ => Err(nonsense()),
     }
 }
 
@@ -165,11 +204,11 @@ pub fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// Everything in a file, from its begin.
 ///
 /// # Errors
-/// The file cannot be read.
-pub fn contents(fd: OwnedFd) -> io::Result<Vec<u8>> {
-    let mut file = File::from(fd);
+/// The file cannot be read, or is longer than `max` bytes.
+pub fn contents(fd: OwnedFd, max: u64) -> io::Result<Vec<u8>> {
+    let file = File::from(fd);
     seek(&file, SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut file, &mut bytes)?;
-    Ok(bytes)
+    (&file).take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }

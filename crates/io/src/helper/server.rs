@@ -137,7 +137,7 @@ mod tests {
     fn bytes_that_are_no_request_are_refused_and_the_next_request_is_answered() {
         let (to, refusals) = helper(|request, _| {
             assert_eq!(request, Request::FindNft);
-            Ok((Reply::Done { descriptor: false }, Vec::new()))
+            Ok((Reply::Done { descriptors: 0 }, Vec::new()))
         });
         let invalid = |reply| matches!(reply, Reply::Failed { errno, .. } if errno == libc::EINVAL as u32);
         assert!(invalid(ask(&to, &[99], 0)));
@@ -148,7 +148,7 @@ mod tests {
         to.send(&Request::FindNft.encode(), &[]).unwrap();
         let file = client::memory_file(b"").unwrap();
         to.send(&Request::FindNft.encode(), &[file.as_fd()]).unwrap();
-        assert_eq!(ask(&to, &Request::FindNft.encode(), 0), Reply::Done { descriptor: false });
+        assert_eq!(ask(&to, &Request::FindNft.encode(), 0), Reply::Done { descriptors: 0 });
         assert_eq!(refusals.lock().unwrap().len(), 6, "{refusals:?}");
     }
 
@@ -158,7 +158,7 @@ mod tests {
             if matches!(request, Request::List(_)) {
                 std::thread::sleep(std::time::Duration::from_secs(3600));
             }
-            Ok((Reply::Done { descriptor: false }, Vec::new()))
+            Ok((Reply::Done { descriptors: 0 }, Vec::new()))
         });
         let mut waiting = Vec::new();
         for _ in 0..MAX_UNDER_WAY - 1 {
@@ -166,7 +166,7 @@ mod tests {
             to.send(&Request::List(b"/".to_vec()).encode(), &[theirs.as_fd()]).unwrap();
             waiting.push(ours);
         }
-        assert_eq!(ask(&to, &Request::FindNft.encode(), 0), Reply::Done { descriptor: false });
+        assert_eq!(ask(&to, &Request::FindNft.encode(), 0), Reply::Done { descriptors: 0 });
         let (ours, theirs) = Channel::pair().unwrap();
         // The place of the one that was just answered becomes free soon after its reply.
         let refused = (0..100).any(|_| {

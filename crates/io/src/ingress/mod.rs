@@ -22,14 +22,18 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `coded` | a filter as bytes, for the helper |
+//! | [`kernel`] | the steps that need CAP_BPF, here or by the helper |
 //! | `filter` | the packets that must not come in |
 //! | `fit` | makes a filter smaller that is larger than the program may be |
 //! | `table` | the memory |
 //! | `program` | the program |
 //! | `tc` | filters by rtnetlink |
 
+mod coded;
 mod filter;
 mod fit;
+pub mod kernel;
 mod program;
 mod table;
 pub(crate) mod tc;
@@ -46,7 +50,7 @@ use crate::bpf::{self, SingleValueMap};
 use crate::clock;
 use crate::error::Error;
 pub use filter::{Family, Filter, List, MOBILITY, Row, WITH_PORTS, WITH_TYPES};
-use program::{COUNTER, COUNTER_SIZE, DROPPED, ProgramImage};
+use program::{DROPPED, ProgramImage};
 use tc::{HANDLE, PREFERENCE, Tc};
 
 /// Begin of the names of our filters. The digest follows, and [`MADE_CLSACT`] where `clsact` was
@@ -116,6 +120,14 @@ impl std::error::Error for IngressError {
 }
 
 impl IngressError {
+    /// The kernel's own answer, or the sentence, for a process that says the step itself.
+    pub fn into_reason(self) -> io::Error {
+        match self {
+            Self::TooMany(why) => io::Error::other(why),
+            Self::Refused { source, .. } => source,
+        }
+    }
+
     /// An equal error; `io::Error` cannot be cloned.
     fn duplicate(&self) -> Self {
         match self {
@@ -256,12 +268,10 @@ impl Ingress {
             Some(counter) => counter,
             None => match self.standing_counter(interfaces) {
                 Some(counter) => Arc::new(counter),
-                None => {
-                    Arc::new(SingleValueMap::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?)
-                }
+                None => Arc::new(kernel::make_counter().map_err(refused("make a BPF map"))?),
             },
         };
-        let program = Program::of(&image, &counter);
+        let program = Program::of(&fitted, &image, &counter);
         self.counter = Some(counter);
         Ok(DesiredProgram { filter: filter.clone(), fitted, stricter, program: program? })
     }
@@ -365,7 +375,7 @@ impl Ingress {
             .filter(|f| f.preference <= PREFERENCE)
             .map(|f| format!("tc filter {} pref {}", f.kind, f.preference))
             .collect();
-        match bpf::tcx_at(interface) {
+        match kernel::count_tcx(interface) {
             Ok(n) if n > 0 => before.insert(0, format!("{n} TCX")),
             // A kernel without TCX has none.
             _ => {}
@@ -390,7 +400,7 @@ impl Ingress {
     /// Packets and bytes that our filter at one of these interfaces has dropped, whichever process
     /// set it; `None` when no interface has one.
     pub fn standing_count(&mut self, interfaces: &[Interface<'_>]) -> Option<(u64, u64)> {
-        read(&self.standing_counter(interfaces)?)
+        kernel::read(&self.standing_counter(interfaces)?)
     }
 
     /// True when interfaces shall have a filter.
@@ -400,11 +410,10 @@ impl Ingress {
 
     /// The counter of our filter at one of these interfaces, whichever process set it.
     fn standing_counter(&mut self, interfaces: &[Interface<'_>]) -> Option<SingleValueMap> {
-        let program = interfaces.iter().find_map(|(index, _)| {
+        interfaces.iter().find_map(|(index, _)| {
             let found = self.tc.filters(*index).ok()?;
-            bpf::program_by_id(own_filter(&found)?.program?).ok()
-        })?;
-        SingleValueMap::of_program(program.as_fd(), COUNTER_SIZE, COUNTER).ok()?
+            kernel::counter_of(own_filter(&found)?.program?).ok()
+        })
     }
 }
 
@@ -415,14 +424,8 @@ pub struct Counter(Arc<SingleValueMap>);
 impl Counter {
     /// Packets and bytes; `None` when the kernel does not say.
     pub fn read(&self) -> Option<(u64, u64)> {
-        read(&self.0)
+        kernel::read(&self.0)
     }
-}
-
-fn read(counter: &SingleValueMap) -> Option<(u64, u64)> {
-    let bytes = counter.get().ok()?;
-    let number = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-    Some((number(0)?, number(8)?))
 }
 
 /// A program that the kernel has loaded for a filter.
@@ -439,12 +442,12 @@ impl Program {
     /// The step that the kernel refused, or that the filter is too large.
     pub fn load(filter: &Filter) -> Result<Self, IngressError> {
         let image = ProgramImage::new(filter).map_err(IngressError::TooMany)?;
-        let counter = SingleValueMap::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?;
-        Self::of(&image, &counter)
+        let counter = kernel::make_counter().map_err(refused("make a BPF map"))?;
+        Self::of(filter, &image, &counter)
     }
 
-    fn of(image: &ProgramImage, counter: &SingleValueMap) -> Result<Self, IngressError> {
-        let fd = image.load(counter).map_err(refused("load a program"))?;
+    fn of(filter: &Filter, image: &ProgramImage, counter: &SingleValueMap) -> Result<Self, IngressError> {
+        let fd = kernel::load(filter, image, counter).map_err(refused("load a program"))?;
         Ok(Self { fd, digest: image.digest() })
     }
 

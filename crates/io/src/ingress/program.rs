@@ -17,6 +17,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+use ironswan_wire::helper::Request;
 
 use super::table::{
     DESTINATION, DROP, FamilyTables, HEAD, PROTOCOL, SHOWS, SHOWS_NONE, SHOWS_PORTS, SOURCE, SearchTable,
@@ -27,6 +30,7 @@ use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R1
 use crate::bpf::assembler::Size::{Byte, Half, Word};
 use crate::bpf::assembler::*;
 use crate::bpf::{self, ProgramKind, SingleValueMap};
+use crate::helper::client;
 
 /// The verdict that leaves a packet to the next filter (`TC_ACT_UNSPEC`).
 const NEXT_FILTER: i32 = -1;
@@ -179,6 +183,16 @@ pub(super) fn max_list_rows() -> usize {
 /// True when the verifier accepts a loop: this thread has CAP_PERFMON, or CAP_SYS_ADMIN, which
 /// contains it.
 fn may_loop() -> bool {
+    // The helper's privileges do not change.
+    static HELPERS: OnceLock<bool> = OnceLock::new();
+    match client::get() {
+        Some(helper) => *HELPERS.get_or_init(|| helper.flag(&Request::MayLoop).unwrap_or(false)),
+        None => this_thread_may_loop(),
+    }
+}
+
+/// The same for this thread, whether there is a helper or not.
+pub(super) fn this_thread_may_loop() -> bool {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let effective =
         status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("CapEff:")?.trim(), 16).ok());

@@ -23,10 +23,12 @@
 //! | `ring` | memory shared with the kernel |
 //! | `socket` | one socket for one queue |
 //! | `frame` | checks of what arrived |
+//! | [`serve`] | the steps that need CAP_BPF, for the helper |
 
 mod frame;
 mod program;
 mod ring;
+pub mod serve;
 mod socket;
 
 use std::collections::BTreeSet;
@@ -39,7 +41,6 @@ use program::{MAX_ADDRESSES, Maps, Program};
 use socket::{HEADROOM, QueueBinding};
 pub use socket::{SLOT, XdpSocket, XdpStats};
 
-use crate::bpf;
 use crate::error::Error;
 use crate::route::{Netlink, Watch};
 
@@ -226,7 +227,7 @@ impl XdpAttachment {
         for (queue, socket) in (0..).zip(&sockets) {
             maps.set_socket(queue, socket.as_fd()).map_err(refused(SetupStep::Maps))?;
         }
-        let attach = |generic| bpf::attach(program.as_fd(), link.index, generic);
+        let attach = |generic| program::attach(program.as_fd(), link.index, generic);
         let (attached, generic) = match config.generic {
             GenericXdp::Only => (attach(true), true),
             GenericXdp::Hardware => match attach(false) {

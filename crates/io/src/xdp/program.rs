@@ -22,7 +22,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R6, R10};
 use crate::bpf::assembler::Size::{Byte, Half, Word};
@@ -31,6 +31,8 @@ use crate::bpf::assembler::{
     MAP_LOOKUP_ELEM, REDIRECT_MAP,
 };
 use crate::bpf::{self, Map, MapKind, ProgramKind};
+use crate::helper::client;
+use ironswan_wire::helper::{Reply, Request};
 
 // Verdicts.
 /// The kernel goes on with the frame.
@@ -175,13 +177,25 @@ impl Program<'_> {
 
     /// Gives it to the kernel.
     pub(super) fn load(&self) -> io::Result<OwnedFd> {
-        bpf::load(ProgramKind::Xdp, &self.assemble(), "ironswan_esp")
+        let Some(helper) = client::get() else {
+            return bpf::load(ProgramKind::Xdp, &self.assemble(), "ironswan_esp");
+        };
+        let Self { mac, frame, port, raw_esp, addresses, sockets } = *self;
+        helper.descriptor(&Request::LoadXdp { mac, frame, port, raw_esp }, &[addresses, sockets])
+    }
+}
+
+/// Attaches a program to an interface as long as the descriptor is open ([`bpf::attach`]).
+pub(super) fn attach(program: BorrowedFd<'_>, index: u32, generic: bool) -> io::Result<OwnedFd> {
+    match client::get() {
+        Some(helper) => helper.descriptor(&Request::AttachXdp { index, generic }, &[program]),
+        None => bpf::attach(program, index, generic),
     }
 }
 
 /// Length of a key of the address map: the IP version, then the address, IPv4 with zeros behind it.
 /// Without the version an IPv6 frame to `::ffff:a.b.c.d` would pass for one to our IPv4 address.
-const KEY_LEN: usize = 20;
+pub(super) const KEY_LEN: usize = 20;
 /// Offset of the look-up key on the program's stack, which is at its end.
 const KEY: i16 = -(KEY_LEN as i16);
 const V4: [u8; 4] = [4, 0, 0, 0];
@@ -199,6 +213,15 @@ pub(super) struct Maps {
 
 impl Maps {
     pub(super) fn new(queues: u32) -> io::Result<Self> {
+        if let Some(helper) = client::get() {
+            let (reply, descriptors) = helper.ask(&Request::MakeXdpMaps(queues), &[])?;
+            let (Reply::Done { .. }, Ok([addresses, sockets])) =
+                (reply, <[OwnedFd; 2]>::try_from(descriptors))
+            else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            return Ok(Self { addresses: Map::trusted(addresses), sockets: Map::trusted(sockets) });
+        }
         Ok(Self {
             addresses: Map::new(MapKind::Hash, MAX_ADDRESSES, "ironswan_own")?,
             sockets: Map::new(MapKind::Xsk, queues, "ironswan_xsk")?,
@@ -207,22 +230,37 @@ impl Maps {
 
     /// An address becomes ours.
     pub(super) fn add_address(&self, address: IpAddr) -> io::Result<()> {
-        self.addresses.insert(&key(address), &[0; 4])
+        match client::get() {
+            Some(helper) => {
+                let request = Request::SetXdpAddress { address, ours: true };
+                helper.order_on(&request, &[self.addresses.as_fd()])
+            }
+            None => self.addresses.insert(&key(address), &[0; 4]),
+        }
     }
 
     /// An address is ours no more.
     pub(super) fn remove_address(&self, address: IpAddr) -> io::Result<()> {
-        self.addresses.remove(&key(address))
+        match client::get() {
+            Some(helper) => {
+                let request = Request::SetXdpAddress { address, ours: false };
+                helper.order_on(&request, &[self.addresses.as_fd()])
+            }
+            None => self.addresses.remove(&key(address)),
+        }
     }
 
     /// `socket` takes what arrives on `queue`. It leaves the map by itself when it is closed.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.sockets.insert(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
+        match client::get() {
+            Some(helper) => helper.order_on(&Request::SetXdpSocket(queue), &[self.sockets.as_fd(), socket]),
+            None => self.sockets.insert(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes()),
+        }
     }
 }
 
 /// An address as the map has it.
-fn key(address: IpAddr) -> [u8; KEY_LEN] {
+pub(super) fn key(address: IpAddr) -> [u8; KEY_LEN] {
     let mut key = [0; KEY_LEN];
     let (version, octets) = key.split_at_mut(4);
     match address {

@@ -60,6 +60,8 @@ pub(super) enum Kind {
     Devices,
     /// A list of processors.
     Processors,
+    /// A user of this machine.
+    User,
     /// A folder.
     Folder,
     /// A list of files.
@@ -87,6 +89,7 @@ impl Kind {
             Self::Device => "device",
             Self::Devices => "list of devices",
             Self::Processors => "list of processors",
+            Self::User => "user",
             Self::Folder => "folder",
             Self::Files => "list of files",
             Self::Sockets => "list of sockets",

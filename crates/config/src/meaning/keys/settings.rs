@@ -37,6 +37,8 @@ keys! {
         "mark (one bit) of packets that a policy sends into a tunnel; nft puts it on, a rule sends it to table 220. Must not be a bit of `mark`, nor one that other programs use");
     GUARD: bool = yes_no("guard", "yes",
         "`no`: nft is not used at all. Routes and rules alone steer, by destination; what they cannot tell apart goes to `ipsec0` and is dropped there, and nothing holds once the daemon has ended ([operations](operations.md#the-guard))");
+    USER: String = text("user", Kind::User, Depends("`ironswan`, where there is one"), user,
+        "user of this machine that the daemon becomes once it has started its helper ([operations](operations.md#processes-and-privileges)). Without this key and without a user `ironswan`, or with `root`, it stays root, with the same two capabilities");
     KEYLOG: PathBuf = text("keylog", Kind::Folder, Depends(""), |t| Ok(PathBuf::from(t.trim())),
         "a folder: writes every key there, in the tables Wireshark reads. Off unless written; whoever reads that folder reads the traffic, so it must belong to the daemon's user or root and nobody else may write to it, and files that are there already must be the daemon's user's own with mode 600. It ends, and the log says so, when its file system takes nothing");
     RETRANSMIT_TIMEOUT: Duration = text("retransmit_timeout", Kind::Duration, Is("4s"), positive,
@@ -131,6 +133,18 @@ fn real_port(text: &str) -> Result<u16, Wrong> {
     match value::number(text, 65_535)? {
         0 => Err(wrong(text, ValueFault::Zero, "")),
         n => Ok(n as u16),
+    }
+}
+
+/// A user's name, which stands in a list with colons.
+fn user(text: &str) -> Result<String, Wrong> {
+    let name = text.trim();
+    let fits = (1..=32).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_graphic() && b != b':' && b != b'/');
+    if fits {
+        Ok(name.to_owned())
+    } else {
+        Err(wrong(name, ValueFault::Not("a user's name (1 to 32 characters)"), ""))
     }
 }
 

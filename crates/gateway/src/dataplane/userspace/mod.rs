@@ -74,7 +74,7 @@ mod pool;
 mod refused;
 mod report;
 mod sampling;
-mod scheduling;
+pub(crate) mod scheduling;
 mod sockets;
 mod stats;
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(super) fn schedule(processor: Option<usize>, nice: i8) {
 /// has a session of its own. A daemon that leads its session sets the value of the whole session;
 /// one that was started from a shell leaves the session alone. A process that may not do this may
 /// not set its own priority either, and [`prefer`] reports that.
-pub(super) fn prefer_session(nice: i8) {
+pub(crate) fn prefer_session(nice: i8) {
     if nice == 0 || !std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| leads_session(&stat)) {
         return;
     }

@@ -152,7 +152,6 @@ impl Workers {
     ) -> Result<(), Diagnosis> {
         let (epoch, tuning) = (config.epoch, &config.tuning);
         let (lanes, stop) = (self.lanes.clone(), self.stop.clone());
-        scheduling::prefer_session(tuning.nice);
         self.spawn(tuning, move || run(&poller, &lanes, tun, epoch, &stop))?;
         for _ in 1..workers {
             let lanes = self.lanes.clone();

@@ -1,0 +1,71 @@
+//! The daemon gives up what it needs no more: it becomes another user, with two capabilities.
+
+use std::time::Duration;
+
+use ironswan_config::Daemon;
+use ironswan_io::privileges::{self, Account};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Machine;
+
+use crate::dataplane::userspace::scheduling;
+use crate::start::failure::RunError;
+
+/// User of the daemon unless the configuration names one.
+const USER: &str = "ironswan";
+/// How long a thread that has read files may take to end, in steps of 1 ms.
+const MAX_WAITS: u32 = 1_000;
+
+/// Makes this process, which has no other thread, the daemon of its user. Returns lines for the
+/// log, which is not there yet.
+///
+/// # Errors
+/// The user is not there, or the kernel refuses a step.
+pub(crate) fn give_up(settings: &Daemon) -> Result<Vec<String>, RunError> {
+    let (account, line) = match privileges::is_root() {
+        true => account(settings.user.as_deref())?,
+        false => (None, None),
+    };
+    let nice = settings.tuning.nice;
+    scheduling::prefer_session(nice);
+    privileges::set_limits(nice);
+    alone()?;
+    privileges::become_daemon(account).map_err(|e| refused("giving up privileges", &e))?;
+    Ok(line.into_iter().collect())
+}
+
+/// The user that the daemon becomes, and a line when it stays root although nobody asked for that.
+fn account(named: Option<&str>) -> Result<(Option<Account>, Option<String>), RunError> {
+    let name = named.unwrap_or(USER);
+    let found = privileges::find_account(name).map_err(|e| refused("reading /etc/passwd", &e))?;
+    match (found, named) {
+        (Some(account), _) => Ok(((account.uid != 0).then_some(account), None)),
+        (None, Some(name)) => Err(format!(
+            "user = {name}: there is no user of that name in /etc/passwd; make one (`useradd --system --no-create-home \
+             --shell /usr/sbin/nologin {name}`), or write `user = root`"
+        )
+        .into()),
+        (None, None) => {
+            let line = format!(
+                "the daemon stays root, with CAP_NET_ADMIN and CAP_NET_RAW alone: there is no user {USER} (`useradd --system \
+                 --no-create-home --shell /usr/sbin/nologin {USER}` makes one)"
+            );
+            Ok((None, Some(line)))
+        }
+    }
+}
+
+/// Waits until this process has one thread: others would keep what this one gives up.
+fn alone() -> Result<(), RunError> {
+    for _ in 0..MAX_WAITS {
+        match privileges::threads() {
+            Ok(1) => return Ok(()),
+            Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+            Err(e) => return Err(refused("counting the threads of this process", &e)),
+        }
+    }
+    Err("privileges cannot be given up, because a thread that reads files does not end".to_owned().into())
+}
+
+fn refused(action: &str, e: &std::io::Error) -> RunError {
+    Diagnosis::from(Machine::SystemCall { action: action.to_owned(), why: e.to_string() }).into()
+}

@@ -1,0 +1,199 @@
+//! Privileges that a process, or one of its threads, gives up. None of this can be undone.
+//!
+//! User, groups and capabilities belong to a thread in Linux, and new threads inherit them. A
+//! process that is to have few of them gives them up before it starts other threads.
+
+use std::io;
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+use rustix::thread::{Gid, Uid};
+
+/// The list of users. The daemon's user is one of this machine: no directory service is asked.
+const USERS: &str = "/etc/passwd";
+
+/// A user, by numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Account {
+    /// The user.
+    pub uid: u32,
+    /// The user's own group.
+    pub gid: u32,
+}
+
+/// Finds a user of this machine by name; `None` when there is none.
+///
+/// # Errors
+/// The list of users cannot be read.
+pub fn find_account(name: &str) -> io::Result<Option<Account>> {
+    Ok(find_in(&std::fs::read(USERS)?, name))
+}
+
+fn find_in(users: &[u8], name: &str) -> Option<Account> {
+    users.split(|b| *b == b'\n').find_map(|line| account(std::str::from_utf8(line).ok()?, name))
+}
+
+/// Reads a line such as `ironswan:x:995:994::/nonexistent:/usr/sbin/nologin`.
+fn account(line: &str, name: &str) -> Option<Account> {
+    let mut fields = line.split(':');
+    if fields.next()? != name {
+        return None;
+    }
+    Some(Account { uid: fields.nth(1)?.parse().ok()?, gid: fields.next()?.parse().ok()? })
+}
+
+/// True when this process is root, and so may become another user.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The number of threads of this process.
+///
+/// # Errors
+/// `/proc` is not there.
+pub fn threads() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// Raises the limits that the daemon needs once it is no longer root, as far as the kernel lets it:
+/// the nice values down to `nice`, and locked memory, which `AF_XDP` takes. No core is ever dumped.
+pub fn set_limits(nice: i8) {
+    let raise = |resource, to: Option<u64>| {
+        let now = getrlimit(resource);
+        let at_least = |limit: Option<u64>| match (limit, to) {
+            (Some(limit), Some(to)) => Some(limit.max(to)),
+            _ => None,
+        };
+        // Where the kernel refuses, the limit stays, and what needs it says so.
+        let _ =
+            setrlimit(resource, Rlimit { current: at_least(now.current), maximum: at_least(now.maximum) });
+    };
+    raise(Resource::Nice, Some(u64::from((20 - i16::from(nice)).unsigned_abs())));
+    raise(Resource::Memlock, None);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+}
+
+/// Capabilities that the daemon keeps: routes, rules, marks and traffic control; raw packets.
+fn daemons() -> CapabilitySet {
+    CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW
+}
+
+/// Makes the only thread of this process the daemon: of this user, with CAP_NET_ADMIN and
+/// CAP_NET_RAW at most, without new privileges by programs, and closed to other processes of the
+/// same user. A process that is not root stays who it is.
+///
+/// # Errors
+/// The kernel refuses a step, which leaves the thread with less than it had.
+pub fn become_daemon(account: Option<Account>) -> io::Result<()> {
+    let _ = clear_ambient_capability_set();
+    bound(daemons());
+    if let Some(Account { uid, gid }) = account {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        set_keep_capabilities(true)?;
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+    }
+    keep(daemons(), CapabilitySet::empty())?;
+    set_no_new_privs(true)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
+/// Leaves this thread, and the programs that it starts, CAP_NET_ADMIN alone.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn keep_net_admin() -> io::Result<()> {
+    bound(CapabilitySet::NET_ADMIN);
+    keep(CapabilitySet::NET_ADMIN, CapabilitySet::NET_ADMIN)?;
+    // Where the user is not root, a program gets only what is in this set; and where the thread
+    // has not got the capability, the program says that it needs it.
+    let _ = configure_capability_in_ambient_set(CapabilitySet::NET_ADMIN, true);
+    Ok(())
+}
+
+/// Lowers the most that programs may get, as far as this thread may do so (CAP_SETPCAP).
+fn bound(kept: CapabilitySet) {
+    for capability in CapabilitySet::all().difference(kept).iter() {
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+}
+
+/// Leaves this thread those of `kept` that it has.
+fn keep(kept: CapabilitySet, inheritable: CapabilitySet) -> io::Result<()> {
+    let has = capabilities(None)?.permitted.intersection(kept);
+    set_capabilities(
+        None,
+        CapabilitySets { effective: has, permitted: has, inheritable: has.intersection(inheritable) },
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_its_whole_name() {
+        let users =
+            b"root:x:0:0:root:/root:/bin/bash\nironswan-x:x:7:8::/:/bin/false\nbroken:x\n\xff:x:1:1::/:/\n\
+            ironswan:x:995:994::/nonexistent:/usr/sbin/nologin\nironswan:x:1:1::/:/\n";
+        let find = |name| find_in(users, name);
+        assert_eq!(find("ironswan"), Some(Account { uid: 995, gid: 994 }));
+        assert_eq!(find("root"), Some(Account { uid: 0, gid: 0 }));
+        for name in ["iron", "", "x", "broken", "nobody"] {
+            assert_eq!(find(name), None, "{name}");
+        }
+    }
+
+    /// What the kernel says of this thread.
+    fn status(key: &str) -> String {
+        let text = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        text.lines().find_map(|l| l.strip_prefix(key)).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_thread_gives_up_what_it_does_not_need_and_other_threads_keep_theirs() {
+        if !is_root() {
+            eprintln!("skipped: this needs root");
+            return;
+        }
+        let before = status("CapEff:");
+        let after = std::thread::spawn(|| {
+            // Whether the process may be dumped belongs to all of its threads.
+            let account = Account { uid: 65_534, gid: 65_534 };
+            become_daemon(Some(account)).unwrap();
+            let shown =
+                ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:", "NoNewPrivs:"]
+                    .map(status);
+            assert!(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err());
+            shown
+        });
+        let both = format!("{:016x}", daemons().bits());
+        let none = "0".repeat(16);
+        let nobody = "65534\t65534\t65534\t65534";
+        assert_eq!(after.join().unwrap(), [nobody, nobody, "", &none, &both, &both, &none, "1"]);
+        assert_eq!(status("CapEff:"), before);
+        set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+    }
+
+    #[test]
+    fn a_program_of_a_thread_that_keeps_one_capability_has_no_other() {
+        if !is_root() {
+            eprintln!("skipped: this needs root");
+            return;
+        }
+        let run = || std::process::Command::new("cat").arg("/proc/self/status").output().unwrap();
+        let text = std::thread::spawn(move || {
+            keep_net_admin().unwrap();
+            String::from_utf8(run().stdout).unwrap()
+        });
+        let text = text.join().unwrap();
+        assert!(text.contains(&format!("CapEff:\t{:016x}", CapabilitySet::NET_ADMIN.bits())), "{text}");
+    }
+}
