@@ -5,7 +5,7 @@
 
 use std::io;
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
@@ -59,38 +59,37 @@ pub fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Raises the limits that the daemon needs once it is no longer root, as far as the kernel lets it:
-/// the nice values down to `nice`, and locked memory, which `AF_XDP` takes. No core is ever dumped.
-pub fn set_limits(nice: i8) {
-    let raise = |resource, to: Option<u64>| {
-        let now = getrlimit(resource);
-        let at_least = |limit: Option<u64>| match (limit, to) {
-            (Some(limit), Some(to)) => Some(limit.max(to)),
-            _ => None,
-        };
-        // Where the kernel refuses, the limit stays, and what needs it says so.
-        let _ =
-            setrlimit(resource, Rlimit { current: at_least(now.current), maximum: at_least(now.maximum) });
-    };
-    raise(Resource::Nice, Some(u64::from((20 - i16::from(nice)).unsigned_abs())));
-    raise(Resource::Memlock, None);
-    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+/// True when this thread may become another user.
+pub fn may_change_user() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Capabilities that the daemon keeps: routes, rules, marks and traffic control; raw packets.
-fn daemons() -> CapabilitySet {
-    CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW
+/// No core of this process is ever dumped.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn dump_no_core() -> io::Result<()> {
+    Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
 }
 
-/// Makes the only thread of this process the daemon: of this user, with CAP_NET_ADMIN and
-/// CAP_NET_RAW at most, without new privileges by programs, and closed to other processes of the
-/// same user. A process that is not root stays who it is.
+/// Takes away the limit of locked memory. False when the kernel refuses.
+pub fn unlimit_locked_memory() -> bool {
+    setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_ok()
+}
+
+/// Makes the only thread of this process the daemon: of this user, without new privileges by
+/// programs, and closed to other processes of the same user. The daemon keeps CAP_NET_ADMIN (routes,
+/// rules, marks, traffic control) and CAP_NET_RAW (raw packets), and with `locks_memory` also
+/// CAP_IPC_LOCK, as far as the thread has them. Without an account it stays who it is.
 ///
 /// # Errors
 /// The kernel refuses a step, which leaves the thread with less than it had.
-pub fn become_daemon(account: Option<Account>) -> io::Result<()> {
+pub fn become_daemon(account: Option<Account>, locks_memory: bool) -> io::Result<()> {
+    let mut kept = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+    kept.set(CapabilitySet::IPC_LOCK, locks_memory);
     let _ = clear_ambient_capability_set();
-    bound(daemons());
+    bound(kept);
     if let Some(Account { uid, gid }) = account {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         set_keep_capabilities(true)?;
@@ -98,7 +97,7 @@ pub fn become_daemon(account: Option<Account>) -> io::Result<()> {
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
     }
-    keep(daemons(), CapabilitySet::empty())?;
+    keep(kept, CapabilitySet::empty())?;
     set_no_new_privs(true)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
@@ -167,14 +166,14 @@ mod tests {
         let after = std::thread::spawn(|| {
             // Whether the process may be dumped belongs to all of its threads.
             let account = Account { uid: 65_534, gid: 65_534 };
-            become_daemon(Some(account)).unwrap();
+            become_daemon(Some(account), false).unwrap();
             let shown =
                 ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:", "NoNewPrivs:"]
                     .map(status);
             assert!(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err());
             shown
         });
-        let both = format!("{:016x}", daemons().bits());
+        let both = format!("{:016x}", (CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW).bits());
         let none = "0".repeat(16);
         let nobody = "65534\t65534\t65534\t65534";
         assert_eq!(after.join().unwrap(), [nobody, nobody, "", &none, &both, &both, &none, "1"]);

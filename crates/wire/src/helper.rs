@@ -145,6 +145,13 @@ pub enum Request {
         /// Behind the driver, not in it.
         generic: bool,
     },
+    /// Gives a thread of the daemon a nice value: [`Reply::Done`].
+    SetNice {
+        /// Number of the thread.
+        thread: u32,
+        /// The value, -20 to 19.
+        nice: i8,
+    },
     /// Makes the socket file of the control socket, and listens: [`Reply::Done`] with the socket.
     Listen(Vec<u8>),
     /// Removes a file that [`Request::Listen`] has made: [`Reply::Done`].
@@ -424,6 +431,11 @@ impl Request {
                 w.u8(23);
                 put(&mut w, path);
             }
+            Self::SetNice { thread, nice } => {
+                w.u8(25);
+                w.u32(*thread);
+                w.u8(nice.cast_unsigned());
+            }
             Self::BindUdp { ipv6, port } => {
                 w.u8(24);
                 w.u8(u8::from(*ipv6));
@@ -488,6 +500,13 @@ impl Request {
             22 => Self::Listen(named(&mut r, MAX_PATH, "path")?),
             23 => Self::Unlisten(named(&mut r, MAX_PATH, "path")?),
             24 => Self::BindUdp { ipv6: flag(&mut r, "flag")?, port: r.u16("port")? },
+            25 => Self::SetNice {
+                thread: r.u32("thread")?,
+                nice: match r.u8("nice value")?.cast_signed() {
+                    nice @ -20..=19 => nice,
+                    _ => return Err(MessageError::Value("nice value")),
+                },
+            },
             _ => return Err(MessageError::Value("kind of request")),
         };
         ended(&r)?;

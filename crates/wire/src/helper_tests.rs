@@ -30,6 +30,8 @@ fn requests() -> Vec<Request> {
         Request::Listen(path()),
         Request::Unlisten(path()),
         Request::BindUdp { ipv6: true, port: 500 },
+        Request::SetNice { thread: 4711, nice: -10 },
+        Request::SetNice { thread: 1, nice: 19 },
     ]);
     all.extend(NFT_RUNS.map(|run| Request::RunNft { run, seconds: 30 }));
     all
@@ -98,6 +100,8 @@ fn numbers_and_values_outside_of_the_lists_are_refused() {
         &[1, 0, 0],
         &[1, 0, 2, b'a', 0],
         &[&[8, 0, 16][..], &[b'x'; 16]].concat(),
+        // A nice value that no thread can have.
+        &[25, 0, 0, 0, 1, 20],
         // A flag that is neither 0 nor 1, and an address that is too long.
         &[10, 0, 1, b'x', 0, 0, 0, 1, 0, 0, 2],
         &[&[10, 0, 1, b'x', 0, 0, 0, 1, 0, 33][..], &[0; 34]].concat(),

@@ -4,6 +4,7 @@ process ends with the other one. The guard stands whatever ends.
 """
 import array
 import os
+import pwd
 import signal
 import socket
 import struct
@@ -92,6 +93,51 @@ def killed_daemon_ends_the_helper(lab, full):
     until('its helper ends', lambda: not lives(pid), 5)
 
 
+NET_ADMIN_AND_RAW = 1 << 12 | 1 << 13
+
+
+def statuses(pid):
+    """/proc/PID/task/*/status: of every thread, since user and capabilities are a thread's own."""
+    for task in os.listdir(f'/proc/{pid}/task'):
+        with open(f'/proc/{pid}/task/{task}/status') as f:
+            yield dict(line.rstrip('\n').split(':\t', 1) for line in f if ':\t' in line)
+
+
+def daemon_has_two_capabilities_and_its_user(lab, full):
+    """Every thread of the daemon is its user's, with CAP_NET_ADMIN and CAP_NET_RAW, before and after a reload, with nothing to dump."""
+    need('ip', 'nft', 'ping')
+    lab.line()
+    IronSwan(lab, 'g2').start(tunnel('g2'))
+    g1 = IronSwan(lab, 'g1')
+    for user in ('nobody', 'root'):
+        g1.start(tunnel('g1'), settings=f'user = {user}\n')
+        g1.initiate()
+        ping(lab)
+        g1.process.send(signal.SIGHUP)
+        until('the configuration is read again', lambda: 'configuration reloaded' in g1.log(), 5)
+        ids = pwd.getpwnam(user)
+        pid, threads = g1.process.pid, 0
+        for status in statuses(pid):
+            threads += 1
+            have = [int(status[key], 16) for key in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb')]
+            check(have == [0, NET_ADMIN_AND_RAW, NET_ADMIN_AND_RAW, NET_ADMIN_AND_RAW, 0], f"{user}, {status['Name']}: capabilities {have}")
+            check(status['Uid'].split() == [str(ids.pw_uid)] * 4 and status['Gid'].split() == [str(ids.pw_gid)] * 4
+                  and (user == 'root' or not status['Groups'].strip()), f"{status['Uid']} {status['Gid']} {status['Groups']}")
+            check(status['NoNewPrivs'] == '1', 'no new privileges')
+        check(threads > 3, f'{user}: {threads} threads')
+        with open(f'/proc/{pid}/limits') as f:
+            limits = next(line.split()[4:6] for line in f if line.startswith('Max core file size'))
+        check(limits == ['0', '0'], f'no core is dumped: {limits}')
+        look = subprocess.run(['setpriv', '--reuid', user, '--regid', str(ids.pw_gid), '--clear-groups', '--bounding-set', '-all',
+                               '--inh-caps', '-all', 'cat', f'/proc/{pid}/environ'], capture_output=True, text=True)
+        check(look.returncode != 0 and 'Permission denied' in look.stderr, 'another process of that user cannot look into it')
+        check(os.stat(g1.socket).st_uid == 0, "the control socket is root's")
+        g1.process.stop()
+        check(not os.path.exists(g1.socket), 'and is removed at the end')
+    g1.start(tunnel('g1'), settings='user = nobody-there\n', wait=False)
+    check(g1.process.popen.wait(10) == 2 and 'useradd --system' in g1.log(), 'a user that is not there is refused, with the remedy')
+
+
 class Helper:
     """A helper without a daemon, as somebody sees it who has taken the daemon over."""
 
@@ -163,4 +209,6 @@ def helper_opens_no_other_files(lab, full):
     check(helper.process.wait(5) == 0, 'it ends with its daemon')
 
 
-main({f.__name__: f for f in (killed_helper_ends_the_daemon, killed_daemon_ends_the_helper, helper_opens_no_other_files)}, 'processes')
+main({f.__name__: f for f in (
+    killed_helper_ends_the_daemon, killed_daemon_ends_the_helper, daemon_has_two_capabilities_and_its_user,
+    helper_opens_no_other_files)}, 'processes')

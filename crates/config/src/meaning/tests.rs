@@ -277,7 +277,7 @@ fn the_daemon_s_settings_have_bounds_too() {
     let mut d = Diagnostics::default();
     let got = daemon(
         &tree(
-            "device = ipsec7\nmark = 0x10\nkeylog = /var/tmp/k\nvici { listen = unix:///run/a.vici, unix:///run/b.vici }\nlog { level = warn\n format = json }\nretransmit_tries = 3\nretransmit_base = 1.5",
+            "device = ipsec7\nuser = nobody\nmark = 0x10\nkeylog = /var/tmp/k\nvici { listen = unix:///run/a.vici, unix:///run/b.vici }\nlog { level = warn\n format = json }\nretransmit_tries = 3\nretransmit_base = 1.5",
         ),
         &mut d,
     );
@@ -286,8 +286,10 @@ fn the_daemon_s_settings_have_bounds_too() {
         (got.device.as_str(), got.mark, got.vici_listen.len(), got.log_format),
         ("ipsec7", 16, 2, LogFormat::Json)
     );
-    assert_eq!(got.limits.retransmit_tries, 3);
+    assert_eq!((got.limits.retransmit_tries, got.user.as_deref()), (3, Some("nobody")));
     for text in [
+        "user = a:b",
+        "user = a/b",
         "device = a/b",
         "device = abcdefghijklmnop",
         // To nft it would be every device whose name begins with e.

@@ -21,6 +21,8 @@ use ironswan_io::{napi, privileges, signals, sysctl, tun, udp};
 use ironswan_keying::diagnosis::{FileFault, Machine};
 use ironswan_wire::helper::{Reply, Request};
 
+use rustix::process::Pid;
+
 use super::folders::{Folders, Wanted};
 use crate::control::socket::{SocketFile, number_of};
 use crate::guard::nft;
@@ -155,6 +157,11 @@ impl Server {
                 napi::write_threaded(&link, on)?;
                 done()
             }
+            Request::SetNice { thread, nice } => {
+                let thread = of_daemon(thread)?;
+                rustix::process::setpriority_process(Some(thread), nice.into())?;
+                done()
+            }
             Request::Listen(path) => self.listen(path_of(&path)),
             Request::Unlisten(path) => {
                 let mut files = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,6 +215,13 @@ impl Server {
             Err(other) => Err(io::Error::other(other.to_string())),
         }
     }
+}
+
+/// The thread of this number, which must be one of the daemon's.
+fn of_daemon(thread: u32) -> io::Result<Pid> {
+    let daemon = rustix::process::getppid().ok_or(io::ErrorKind::NotFound)?;
+    std::fs::metadata(format!("/proc/{}/task/{thread}", daemon.as_raw_nonzero()))?;
+    i32::try_from(thread).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// A copy of a script that the daemon cannot change any more. `nft` reads other files when a script

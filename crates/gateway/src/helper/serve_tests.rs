@@ -110,3 +110,13 @@ fn the_lines_about_refusals_are_limited() {
     refusals.0.store(u32::MAX, Ordering::Relaxed);
     refusals.say("nobody reads this either");
 }
+
+#[test]
+fn no_thread_but_the_daemons_gets_another_nice_value() {
+    let dir = Scratch::new();
+    let server = server(dir.path());
+    // The daemon is the parent of a helper, and this process's parent has no thread of these.
+    for thread in [0, 1, std::process::id(), u32::MAX] {
+        assert!(ask(&server, Request::SetNice { thread, nice: 19 }).is_err(), "{thread}");
+    }
+}

@@ -25,11 +25,12 @@ pub(crate) fn give_up(settings: &Daemon) -> Result<Vec<String>, RunError> {
         true => account(settings.user.as_deref())?,
         false => (None, None),
     };
-    let nice = settings.tuning.nice;
-    scheduling::prefer_session(nice);
-    privileges::set_limits(nice);
+    scheduling::prefer_session(settings.tuning.nice);
+    privileges::dump_no_core().map_err(|e| refused("forbidding core dumps", &e))?;
+    // The memory of AF_XDP is locked, and counted where the capability is missing.
+    let locks_memory = !settings.tuning.xdp.is_empty() && !privileges::unlimit_locked_memory();
     alone()?;
-    privileges::become_daemon(account).map_err(|e| refused("giving up privileges", &e))?;
+    privileges::become_daemon(account, locks_memory).map_err(|e| refused("giving up privileges", &e))?;
     Ok(line.into_iter().collect())
 }
 
@@ -38,6 +39,10 @@ fn account(named: Option<&str>) -> Result<(Option<Account>, Option<String>), Run
     let name = named.unwrap_or(USER);
     let found = privileges::find_account(name).map_err(|e| refused("reading /etc/passwd", &e))?;
     match (found, named) {
+        (Some(_), None) if !privileges::may_change_user() => {
+            let line = format!("the daemon stays root: becoming {USER} needs CAP_SETUID and CAP_SETGID");
+            Ok((None, Some(line)))
+        }
         (Some(account), _) => Ok(((account.uid != 0).then_some(account), None)),
         (None, Some(name)) => Err(format!(
             "user = {name}: there is no user of that name in /etc/passwd; make one (`useradd --system --no-create-home \

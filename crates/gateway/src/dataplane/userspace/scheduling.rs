@@ -3,7 +3,10 @@
 use std::sync::Once;
 
 use ironswan_ike::event::Level;
+use ironswan_io::helper::client;
 use ironswan_keying::diagnosis::DataPlane;
+use ironswan_wire::helper::Request;
+use rustix::io::Errno;
 
 use crate::observe::log;
 
@@ -29,6 +32,13 @@ pub(super) fn prefer(nice: i8) -> Result<(), DataPlane> {
         return Ok(());
     }
     let set = rustix::process::setpriority_process(None, nice.into());
+    let set = match (set, client::get()) {
+        (Err(Errno::ACCESS | Errno::PERM), Some(helper)) => {
+            let thread = rustix::thread::gettid().as_raw_pid().unsigned_abs();
+            helper.order(&Request::SetNice { thread, nice })
+        }
+        (set, _) => set.map_err(Into::into),
+    };
     set.map_err(|e| DataPlane::WorkerPriority { nice, why: e.to_string() })
 }
 
