@@ -79,9 +79,9 @@ pub fn unlimit_locked_memory() -> bool {
 }
 
 /// Makes the only thread of this process the daemon: of this user, without new privileges by
-/// programs, and closed to other processes of the same user. The daemon keeps CAP_NET_ADMIN (routes,
-/// rules, marks, traffic control) and CAP_NET_RAW (raw packets), and with `locks_memory` also
-/// CAP_IPC_LOCK, as far as the thread has them. Without an account it stays who it is.
+/// programs, and closed to other processes of the same user. The daemon keeps CAP_NET_ADMIN (for
+/// routes, rules, marks, traffic control) and CAP_NET_RAW (for raw packets), as far as the thread
+/// has them, and with `locks_memory` CAP_IPC_LOCK too. Without an account it stays who it is.
 ///
 /// # Errors
 /// The kernel refuses a step, which leaves the thread with less than it had.
