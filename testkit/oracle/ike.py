@@ -8,6 +8,7 @@ JSON lines on standard input, one answer line each on standard output. Every val
    "shared": [secret of IKE_SA_INIT, of each IKE_INTERMEDIATE]}       the answer: {"keys": [[seven keys] after each exchange]}
   {"op": "rekey", ..., "sk_d": of the old IKE_SA, "shared": [secret of CREATE_CHILD_SA, of each IKE_FOLLOWUP_KE]}
                                                                       the answer: {"keys": [[seven keys]]}
+  {"op": "keymat", "bits": n, "length": of KEYMAT, "ni", "nr", "sk_d", "shared": as for "rekey"}      the answer: {"keymat": hex}
   {"op": "int_auth", "bits": n, "messages": [{"header": 28 bytes as on the wire, "first": type of the first payload inside,
    "inner": payloads, "sk_p": key of the sender}], "mid": message ID of IKE_AUTH}     the answer: {"int_auth": hex}
 """
@@ -57,6 +58,12 @@ def rekey(q):
     return [expand(q, prf(q['bits'], q['sk_d'], first + q['ni'] + q['nr'] + b''.join(more)))]
 
 
+def keymat(q):
+    """KEYMAT = prf+ (SK_d, SK(0) | Ni | Nr | SK(1) | ... | SK(n))."""
+    first, *more = q['shared']
+    return prf_plus(q['bits'], q['sk_d'], first + q['ni'] + q['nr'] + b''.join(more), q['length'])
+
+
 def int_auth(q):
     """IntAuth_iN | IntAuth_rN | MID, of messages whose lengths count neither IV, padding nor ICV."""
     chains = {False: b'', True: b''}
@@ -77,6 +84,8 @@ def answer(q):
     if q['op'] == 'int_auth':
         return {'int_auth': int_auth(q).hex()}
     q['shared'] = [bytes.fromhex(s) for s in q['shared']]
+    if q['op'] == 'keymat':
+        return {'keymat': keymat(q).hex()}
     rows = {'keys': keys, 'rekey': rekey}[q['op']](q)
     return {'keys': [[key.hex() for key in row] for row in rows]}
 

@@ -54,6 +54,13 @@ pub fn esp_proposal(ke: &[KeId]) -> Proposal {
     Proposal { number: 1, protocol: ProtocolId::ESP, spi: Vec::new(), transforms }
 }
 
+/// The same ESP proposal with additional key exchanges (RFC 9370): number and method.
+pub fn esp_proposal_with(ke: &[KeId], additional: &[(u8, KeId)]) -> Proposal {
+    let mut proposal = esp_proposal(ke);
+    proposal.transforms.extend(additional.iter().map(|(n, id)| Transform::AddKe(*n, *id)));
+    proposal
+}
+
 /// A child without timers.
 pub fn child(name: &str, local: &str, remote: &str) -> ChildConfig {
     ChildConfig {

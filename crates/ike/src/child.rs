@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::ProtocolId;
-use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::proposal::{Additional, EspSuite, Transform};
 use ironswan_wire::sadb::{Direction, Mode, OriginalAddresses, ReqId, SaAdd, SaRef, Spi};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -22,6 +22,8 @@ pub(crate) struct Agreed {
     /// ESP or AH.
     pub protocol: ProtocolId,
     pub suite: EspSuite,
+    /// Additional key exchanges that have made its keys.
+    pub additional: Additional,
     pub mode: Mode,
     pub local_ts: Vec<TrafficSelector>,
     pub remote_ts: Vec<TrafficSelector>,
@@ -38,7 +40,10 @@ pub(crate) struct Agreed {
 impl Agreed {
     /// `AH:HMAC_SHA2_256_128/NO_EXT_SEQ`, as charon prints it.
     pub(crate) fn proposal(&self) -> String {
-        let esp = self.suite.to_string();
+        let mut esp = self.suite.to_string();
+        for (n, id) in self.additional.iter() {
+            esp.insert_str(esp.rfind('/').unwrap_or(esp.len()), &format!("/{}", Transform::AddKe(n, id)));
+        }
         match esp.strip_prefix("ESP:NULL/").filter(|_| self.protocol == ProtocolId::AH) {
             Some(rest) => format!("{}:{rest}", self.protocol),
             None => esp,
@@ -197,6 +202,7 @@ impl Child {
             cpi_in: self.agreed.cpi_in,
             cpi_out: self.agreed.cpi_out,
             suite: self.agreed.suite,
+            additional: self.agreed.additional,
             local_ts: self.agreed.local_ts.clone(),
             remote_ts: self.agreed.remote_ts.clone(),
             installed: now.saturating_duration_since(self.installed),

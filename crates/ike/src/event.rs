@@ -11,7 +11,7 @@ use ironswan_keying::{Diagnosis, PrivateKey, PublicKey};
 pub use ironswan_keying::{IkeId, Level, Ticket};
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
-use ironswan_wire::proposal::{EspSuite, IkeSuite};
+use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite};
 use ironswan_wire::sadb::{Command, Mode, ReqId, SaStats, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
@@ -406,6 +406,8 @@ pub struct ChildSaInfo {
     pub cpi_out: Option<u16>,
     /// Suite.
     pub suite: EspSuite,
+    /// Additional key exchanges that have made its keys.
+    pub additional: Additional,
     /// Our side's selectors as agreed.
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side's selectors as agreed.

@@ -6,6 +6,7 @@
 //!            with | SK(1) | .. | SK(n) behind         of additional key exchanges (RFC 9370)
 //! {SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr)
 //! KEYMAT = prf+(SK_d, [ g^ir (new) | ] Ni | Nr)       IkeKeys::child
+//!          with | SK(1) | .. | SK(n) behind, likewise
 //! ```
 //!
 //! The types go one way: a seed is consumed when it becomes keys.
@@ -110,18 +111,20 @@ pub(crate) struct ChildKeys {
 impl IkeKeys {
     /// KEYMAT: "keying material for the SAs carrying data from the initiator to the responder is
     /// taken first", and in each direction encryption before integrity (RFC 7296 section 2.17). AH
-    /// has integrity only. `None` for a suite not supported.
+    /// has integrity only. `more`: secrets of additional key exchanges, in their order (RFC 9370
+    /// section 2.2.4). `None` for a suite not supported.
     pub(crate) fn child(
         &self,
         protocol: ProtocolId,
         suite: &EspSuite,
-        shared: Option<&Secret>,
+        (shared, more): (Option<&Secret>, &[Secret]),
         ni: &[u8],
         nr: &[u8],
     ) -> Option<ChildKeys> {
         let (encr, integ) = negotiate::keymat_lens(protocol, suite)?;
         let shared = shared.map_or(&[][..], Secret::expose);
-        let all = prf::prf_plus(self.prf, self.sk_d.expose(), &[shared, ni, nr], 2 * (encr + integ));
+        let seed: Vec<&[u8]> = [shared, ni, nr].into_iter().chain(more.iter().map(Secret::expose)).collect();
+        let all = prf::prf_plus(self.prf, self.sk_d.expose(), &seed, 2 * (encr + integ));
         let [ei, ai, er, ar] = split(all.expose(), [encr, integ, encr, integ])?;
         Some(ChildKeys {
             initiator: SaKeys { encr: ei, integ: ai },
@@ -204,14 +207,20 @@ mod tests {
         };
         let k = keys(true);
         let all = prf::prf_plus(k.prf, k.sk_d.expose(), &[&[1; 32], &[2; 32]], 128);
-        let child = k.child(ProtocolId::ESP, &suite, None, &[1; 32], &[2; 32]).unwrap();
+        let child = k.child(ProtocolId::ESP, &suite, (None, &[]), &[1; 32], &[2; 32]).unwrap();
         assert_eq!(child.initiator.encr.expose(), &all.expose()[..32]);
         assert_eq!(child.initiator.integ.expose(), &all.expose()[32..64]);
         assert_eq!(child.responder.encr.expose(), &all.expose()[64..96]);
         assert_eq!(child.responder.integ.expose(), &all.expose()[96..]);
-        let pfs =
-            k.child(ProtocolId::ESP, &suite, Some(&Secret::from(&[6; 32][..])), &[1; 32], &[2; 32]).unwrap();
-        assert_ne!(child, pfs);
+        let secret = |n: u8| Secret::from(&[n; 32][..]);
+        let with = |more: &[Secret]| {
+            k.child(ProtocolId::ESP, &suite, (Some(&secret(6)), more), &[1; 32], &[2; 32]).unwrap()
+        };
+        assert_ne!(child, with(&[]));
+        // "KEYMAT = prf+ (SK_d, SK(0) | Ni | Nr | SK(1) | ... SK(n))" (RFC 9370 section 2.2.4).
+        let seed: [&[u8]; 5] = [&[6; 32], &[1; 32], &[2; 32], &[7; 32], &[8; 32]];
+        let all = prf::prf_plus(k.prf, k.sk_d.expose(), &seed, 128);
+        assert_eq!(with(&[secret(7), secret(8)]).initiator.encr.expose(), &all.expose()[..32]);
     }
 
     #[test]

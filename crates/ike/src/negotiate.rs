@@ -8,8 +8,8 @@
 //! | protocol | types of transforms (RFC 7296 section 3.3.3) |
 //! |---|---|
 //! | IKE | ENCR, INTEG unless combined mode, PRF, KE, ADDKE1 to 7 |
-//! | ESP | ENCR, INTEG unless combined mode, ESN, KE for PFS |
-//! | AH | INTEG, ESN, KE for PFS |
+//! | ESP | ENCR, INTEG unless combined mode, ESN, KE for PFS, ADDKE1 to 7 beside KE |
+//! | AH | INTEG, ESN, KE for PFS, ADDKE1 to 7 beside KE |
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_keying::diagnosis::{Difference, KeyExchange, Nearest};
@@ -65,26 +65,30 @@ const KINDS: usize = 11;
 
 /// The types that a proposal of this protocol can have.
 fn kinds(protocol: ProtocolId) -> &'static [TransformType] {
-    const IKE: &[TransformType; KINDS] = &[
-        TransformType::ENCR,
-        TransformType::INTEG,
-        TransformType::PRF,
-        TransformType::KE,
-        TransformType::ADDKE1,
-        TransformType::ADDKE2,
-        TransformType::ADDKE3,
-        TransformType::ADDKE4,
-        TransformType::ADDKE5,
-        TransformType::ADDKE6,
-        TransformType::ADDKE7,
-    ];
-    const ESP: &[TransformType] =
-        &[TransformType::ENCR, TransformType::INTEG, TransformType::KE, TransformType::ESN];
-    const AH: &[TransformType] = &[TransformType::INTEG, TransformType::KE, TransformType::ESN];
+    const fn with_ke(first: [TransformType; 3]) -> [TransformType; KINDS] {
+        [
+            first[0],
+            first[1],
+            first[2],
+            TransformType::KE,
+            TransformType::ADDKE1,
+            TransformType::ADDKE2,
+            TransformType::ADDKE3,
+            TransformType::ADDKE4,
+            TransformType::ADDKE5,
+            TransformType::ADDKE6,
+            TransformType::ADDKE7,
+        ]
+    }
+    const IKE: [TransformType; KINDS] =
+        with_ke([TransformType::ENCR, TransformType::INTEG, TransformType::PRF]);
+    const ESP: [TransformType; KINDS] =
+        with_ke([TransformType::ENCR, TransformType::INTEG, TransformType::ESN]);
     match protocol {
-        ProtocolId::IKE => IKE,
-        ProtocolId::AH => AH,
-        _ => ESP,
+        ProtocolId::IKE => &IKE,
+        // AH encrypts nothing.
+        ProtocolId::AH => ESP.split_at(1).1,
+        _ => &ESP,
     }
 }
 
@@ -148,7 +152,7 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
     // "If the responder receives a proposal that contains a Transform Type it does not understand
     // ... it MUST consider this proposal unacceptable" (RFC 7296 section 3.3.6).
     for t in &theirs.transforms {
-        if is_odd(theirs, t, ke) {
+        if is_odd(theirs, t) {
             differ.push(Difference { kind: t.kind(), received: vec![*t], configured: Vec::new() });
         }
     }
@@ -190,7 +194,7 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
         aead |= is_aead(&pick);
         chosen[at] = Some(pick);
     }
-    (!theirs.transforms.iter().any(|t| is_odd(theirs, t, ke))).then_some(chosen)
+    (!theirs.transforms.iter().any(|t| is_odd(theirs, t))).then_some(chosen)
 }
 
 /// True when the proposal has this transform, or means it by having none of its type.
@@ -212,14 +216,10 @@ fn default(kind: TransformType) -> Option<Transform> {
 }
 
 /// True for a transform for which its whole proposal is refused.
-fn is_odd(theirs: &Proposal, t: &Transform, ke: KeRule) -> bool {
+fn is_odd(theirs: &Proposal, t: &Transform) -> bool {
     let kind = t.kind();
     match *t {
         Transform::Unknown { .. } => !is_known(kind),
-        // A CHILD_SA has no additional key exchanges here; the peer may do without.
-        Transform::AddKe(n, id) if !kinds(theirs.protocol).contains(&kind) => {
-            id != KeId::NONE && ke != KeRule::Ignore && !has(theirs, kind, &Transform::AddKe(n, KeId::NONE))
-        }
         // AH that promises to encrypt would be believed by somebody.
         Transform::Encr(..) => theirs.protocol == ProtocolId::AH,
         _ => false,
@@ -341,7 +341,14 @@ pub(crate) fn keymat_lens(protocol: ProtocolId, suite: &EspSuite) -> Option<(usi
     }
 }
 
-fn child_suite(protocol: ProtocolId, chosen: &[Transform]) -> Option<EspSuite> {
+/// Algorithms of a CHILD_SA, and the additional key exchanges that make its keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ChildSuite {
+    pub esp: EspSuite,
+    pub additional: Additional,
+}
+
+fn child_suite(protocol: ProtocolId, chosen: &[Transform]) -> Option<ChildSuite> {
     // An AH SA encrypts nothing (`SaAdd::suite`).
     let mut suite = EspSuite { encr: EncrId::NULL, key_bits: 0, integ: None, ke: None, esn: false };
     for t in chosen {
@@ -354,7 +361,12 @@ fn child_suite(protocol: ProtocolId, chosen: &[Transform]) -> Option<EspSuite> {
         }
     }
     keymat_lens(protocol, &suite)?;
-    suite.ke.is_none_or(kex::supported).then_some(suite)
+    let additional = Additional::of(chosen);
+    // IKE_FOLLOWUP_KE comes behind a key exchange in CREATE_CHILD_SA (RFC 9370 section 2.2.4).
+    let has_first = suite.ke.is_some() || additional.is_none();
+    let mut methods = suite.ke.into_iter().chain(additional.iter().map(|(_, id)| id));
+    let all_known = methods.all(|id| kex::public_len(id).is_some());
+    (has_first && all_known).then_some(ChildSuite { esp: suite, additional })
 }
 
 /// Chooses for an IKE_SA. `ke` is the method of the KE payload.
@@ -399,7 +411,7 @@ pub(crate) fn select_child(
     offered: &[Proposal],
     protocols: &[ProtocolId],
     ke: KeRule,
-) -> Result<Selected<EspSuite>, KeyExchange> {
+) -> Result<Selected<ChildSuite>, KeyExchange> {
     fit(configured, offered, protocols, ke, &mut 0, child_suite)
         .ok_or_else(|| why_not(configured, offered, protocols, ke))
 }
@@ -436,7 +448,7 @@ pub(crate) fn check_child(
     sent: &[Proposal],
     answer: &[Proposal],
     ke: KeRule,
-) -> Option<(ProtocolId, EspSuite, u32)> {
+) -> Option<(ProtocolId, ChildSuite, u32)> {
     let (chosen, answer) = check_answer(sent, answer, ke)?;
     let spi = u32::from_be_bytes(answer.spi.as_slice().try_into().ok()?);
     // "The set of SPI values in the range 1 through 255 are reserved", and 0 is never on the wire

@@ -174,6 +174,12 @@ pub const BUSY_PEER: Duration = Duration::from_secs(300);
 /// requests that meet a busy peer are repeated after 5 to 15 s, and a lost response delays one by
 /// up to 165 s.
 pub const BUSY_PEER_FORGOTTEN: Duration = Duration::from_secs(200);
+/// Series of additional key exchanges that one peer may have under way on one IKE_SA at a time.
+/// Each holds some kilobytes; a peer that does one thing after the other has one.
+pub const SERIES_KEPT: usize = 8;
+/// After this many series in a row that the peer has forgotten (STATE_NOT_FOUND) we delete the
+/// IKE_SA (RFC 9370 section 2.2.4: "after several retries").
+pub const SERIES_FORGOTTEN: u32 = 4;
 /// The last answer of an IKE_SA that is gone is kept for this time: as long as a peer with the
 /// usual schedule retransmits.
 pub const LAST_ANSWER_KEPT: Duration = Duration::from_secs(60);

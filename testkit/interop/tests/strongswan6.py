@@ -75,6 +75,48 @@ def seven_exchanges(lab, full):
     lives(lab, us, them, ['CURVE_25519', 'ML_KEM_512', 'ECP_384', 'ML_KEM_768', 'MODP_3072', 'ML_KEM_1024', 'ECP_521', 'ECP_256'])
 
 
+def of_children(lab, full):
+    """Additional key exchanges of CHILD_SAs: created and rekeyed by each side, with traffic; ML-KEM alone; and optional ones."""
+    us, them = pair(lab, esp='aes128gcm16-x25519-ke1_mlkem768-ke3_ecp384')
+    for esp, wanted in (('aes128gcm16-x25519-ke1_mlkem768-ke3_ecp384', ['CURVE_25519', 'ML_KEM_768', 'ECP_384']),
+                        ('aes256gcm16-mlkem1024-ke1_modp2048', ['ML_KEM_1024', 'MODP_2048']),
+                        ('aes256gcm16-mlkem512', ['ML_KEM_512']),
+                        ('aes128gcm16-ecp256-ke1_mlkem768-ke1_none', ['ECP_256', 'ML_KEM_768'])):
+        for gateway in (us, them):
+            gateway.load(tunnel(gateway.box, esp=esp))
+        us.initiate()
+        for first, second in ((us, them), (them, us)):
+            for gateway in (first, second):
+                gateway.rekey('child')
+                ping(lab)
+                children(us, them, wanted, f'{gateway.kind} rekeyed')
+            first.swanctl('--terminate', '--child', 'net')
+            until('both have no child', lambda: not us.child_spis() and not them.child_spis())
+            first.initiate()
+            ping(lab)
+            children(us, them, wanted, f'{first.kind} created it')
+        us.swanctl('--terminate', '--ike', 'net')
+        until('both are empty', lambda: not us.sas() and not them.sas())
+    optional = 'aes128gcm16-ecp256-ke1_mlkem768-ke1_none'
+    for ours, theirs in ((optional, 'aes128gcm16-ecp256'), ('aes128gcm16-ecp256', optional)):
+        us.load(tunnel('g1', esp=ours))
+        them.load(tunnel('g2', esp=theirs))
+        us.initiate()
+        for gateway in (us, them):
+            gateway.rekey('child')
+            ping(lab)
+            children(us, them, ['ECP_256'], f'{ours} and {theirs}, {gateway.kind} rekeyed')
+        us.swanctl('--terminate', '--ike', 'net')
+        until('both are empty', lambda: not us.sas() and not them.sas())
+
+
+def children(us, them, wanted, what):
+    """The CHILD_SA has these methods at both ends."""
+    for end in (us, them):
+        found = [methods(c) for sa in end.sas() for c in sa['child-sas'].values() if c['state'] == 'INSTALLED']
+        check(found == [wanted], f'{what}: {end.kind} has {"/".join(wanted)}')
+
+
 def our_default_takes_ml_kem(lab, full):
     """Our `default` against a peer that names ML-KEM, and one that does not."""
     need('ip', 'ping')
@@ -92,4 +134,4 @@ def our_default_takes_ml_kem(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (rekeys_both_ways, ml_kem, seven_exchanges, our_default_takes_ml_kem)}, 'strongswan6')
+    main({f.__name__: f for f in (rekeys_both_ways, ml_kem, seven_exchanges, of_children, our_default_takes_ml_kem)}, 'strongswan6')

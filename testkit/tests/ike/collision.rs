@@ -11,6 +11,7 @@ use ironswan_ike::event::{ChildState, Event};
 use ironswan_keying::Limits;
 use ironswan_testkit::{Node, Seen, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
+use ironswan_wire::proposal::Proposal;
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -43,7 +44,30 @@ struct Setup {
     rngs: [Chosen; 2],
 }
 
-fn setup(seed: u64, pfs: &[KeId]) -> Setup {
+/// ESP proposals of both sides.
+type Offers = [Vec<Proposal>; 2];
+
+/// Both sides have these methods.
+fn pfs(ke: &[KeId]) -> Offers {
+    [(); 2].map(|()| vec![config::esp_proposal(ke)])
+}
+
+/// Both sides have two additional key exchanges.
+fn series() -> Offers {
+    let add = [(1, KeId::ML_KEM_768), (3, KeId::ECP_256)];
+    [(); 2].map(|()| vec![config::esp_proposal_with(&[KeId::CURVE_25519], &add)])
+}
+
+/// Each side prefers another one, and who responds decides: what 0 begins has no additional key
+/// exchange, and what 1 begins has one.
+fn series_of_one() -> Offers {
+    let with = config::esp_proposal_with(&[KeId::CURVE_25519], &[(1, KeId::ML_KEM_512)]);
+    let without = config::esp_proposal(&[KeId::CURVE_25519]);
+    let second = |p: &Proposal| Proposal { number: 2, ..p.clone() };
+    [vec![with.clone(), second(&without)], vec![without, second(&with)]]
+}
+
+fn setup(seed: u64, esp: Offers) -> Setup {
     let rng = |n| Chosen {
         inner: Arc::new(Mutex::new(Seeded::new(seed * 2 + n))),
         first: Arc::default(),
@@ -55,8 +79,8 @@ fn setup(seed: u64, pfs: &[KeId]) -> Setup {
         (0..2).map(|i| Node::new(vec![addrs[i]], Box::new(rngs[i].clone()), Limits::default())).collect();
     let mut world = World::new(seed, nodes);
     let mut conns = config::pair(addrs[0], addrs[1]);
-    for c in &mut conns {
-        c.children[0].proposals = vec![config::esp_proposal(pfs)];
+    for (c, esp) in conns.iter_mut().zip(esp) {
+        c.children[0].proposals = esp;
     }
     world.load(conns);
     world.establish(0).unwrap();
@@ -80,11 +104,12 @@ const ORDERS: [[u8; 4]; 4] = [[1, 8, 5, 6], [8, 1, 5, 6], [5, 6, 1, 8], [5, 6, 8
 
 #[test]
 fn a_child_rekey_collision_is_settled_by_the_lowest_nonce() {
-    for pfs in [&[][..], &[KeId::CURVE_25519]] {
+    for esp in [pfs(&[]), pfs(&[KeId::CURVE_25519]), series(), series_of_one()] {
         for order in ORDERS {
-            let mut s = setup(11, pfs);
-            s.nonces(0, order[0], order[1], !pfs.is_empty());
-            s.nonces(1, order[2], order[3], !pfs.is_empty());
+            let mut s = setup(11, esp.clone());
+            let with_kex = esp != pfs(&[]);
+            s.nonces(0, order[0], order[1], with_kex);
+            s.nonces(1, order[2], order[3], with_kex);
             let old = s.world.child(0);
             s.world.traffic = Some(MS);
             s.world.run(S);
@@ -112,7 +137,7 @@ fn a_child_rekey_collision_is_settled_by_the_lowest_nonce() {
 #[test]
 fn an_ike_rekey_collision_is_settled_by_the_lowest_nonce() {
     for order in ORDERS {
-        let mut s = setup(12, &[]);
+        let mut s = setup(12, pfs(&[]));
         s.nonces(0, order[0], order[1], true);
         s.nonces(1, order[2], order[3], true);
         let (ike, child) = (s.world.up(0)[0].spi_i, s.world.child(0).spi_in);
@@ -185,12 +210,12 @@ fn judge(w: &World, acts: [Act; 2], what: &str) {
 /// Runs the pair of acts with a rule on the messages behind the set-up.
 fn scene(
     seed: u64,
-    pfs: &[KeId],
+    esp: Offers,
     acts: [Act; 2],
     gap: Duration,
     rule: impl FnMut(&Seen) -> Verdict + 'static,
 ) -> (World, usize) {
-    let mut s = setup(seed, pfs);
+    let mut s = setup(seed, esp);
     let first = s.world.net.count;
     s.world.net.rules.push(Box::new(rule));
     act(&mut s.world, 0, acts[0]);
@@ -221,7 +246,7 @@ fn every_pair_of_acts_at_once_ends_clean() {
     for acts in PAIRS {
         for seed in 0..6 {
             for gap in [0, 3, 5, 8, 12] {
-                let (w, _) = scene(100 + seed, &[KeId::CURVE_25519], acts, gap * MS, |_| Verdict::Pass);
+                let (w, _) = scene(100 + seed, pfs(&[KeId::CURVE_25519]), acts, gap * MS, |_| Verdict::Pass);
                 judge(&w, acts, &format!("{acts:?} seed {seed} gap {gap}"));
             }
         }
@@ -232,10 +257,10 @@ fn every_pair_of_acts_at_once_ends_clean() {
 fn every_message_of_every_collision_may_be_lost_once() {
     for acts in PAIRS {
         for seed in 0..4 {
-            let (w, first) = scene(200 + seed, &[], acts, Duration::ZERO, |_| Verdict::Pass);
+            let (w, first) = scene(200 + seed, pfs(&[]), acts, Duration::ZERO, |_| Verdict::Pass);
             let total = w.net.count;
             for k in first..total {
-                let (w, _) = scene(200 + seed, &[], acts, Duration::ZERO, move |s| {
+                let (w, _) = scene(200 + seed, pfs(&[]), acts, Duration::ZERO, move |s| {
                     if s.index == k { Verdict::Drop } else { Verdict::Pass }
                 });
                 judge(&w, acts, &format!("{acts:?} seed {seed} without message {k} of {first}..{total}"));
@@ -248,11 +273,11 @@ fn every_message_of_every_collision_may_be_lost_once() {
 fn every_message_of_every_collision_may_be_late() {
     for acts in PAIRS {
         for seed in 0..4 {
-            let (w, first) = scene(300 + seed, &[], acts, Duration::ZERO, |_| Verdict::Pass);
+            let (w, first) = scene(300 + seed, pfs(&[]), acts, Duration::ZERO, |_| Verdict::Pass);
             let total = w.net.count;
             for k in first..total {
                 for late in [7, 40, 4_500] {
-                    let (w, _) = scene(300 + seed, &[], acts, Duration::ZERO, move |s| {
+                    let (w, _) = scene(300 + seed, pfs(&[]), acts, Duration::ZERO, move |s| {
                         if s.index == k { Verdict::Delay(late * MS) } else { Verdict::Pass }
                     });
                     judge(&w, acts, &format!("{acts:?} seed {seed} message {k} late by {late}"));
@@ -264,7 +289,7 @@ fn every_message_of_every_collision_may_be_late() {
 
 #[test]
 fn rekeying_a_child_and_the_ike_sa_at_once_is_refused_by_both_and_done_later() {
-    let (w, _) = scene(500, &[], [Act::RekeyChild, Act::RekeyIke], Duration::ZERO, |_| Verdict::Pass);
+    let (w, _) = scene(500, pfs(&[]), [Act::RekeyChild, Act::RekeyIke], Duration::ZERO, |_| Verdict::Pass);
     w.assert_one();
     for n in &w.nodes {
         assert_eq!(n.count_logged("rekeying failed, trying again in"), 1);
@@ -279,7 +304,7 @@ fn a_peer_that_does_not_notice_the_collision_answers_temporary_failure() {
     for ike in [false, true] {
         let a = if ike { Act::RekeyIke } else { Act::RekeyChild };
         let mut held = false;
-        let (w, _) = scene(400, &[], [a, a], Duration::ZERO, move |s| {
+        let (w, _) = scene(400, pfs(&[]), [a, a], Duration::ZERO, move |s| {
             if s.node == 1 && s.exchange == ExchangeType::CREATE_CHILD_SA && !s.response && !held {
                 held = true;
                 return Verdict::Delay(Duration::from_millis(200));
@@ -289,5 +314,50 @@ fn a_peer_that_does_not_notice_the_collision_answers_temporary_failure() {
         w.assert_one();
         assert!(!w.nodes[0].logged("collision detected"), "0 is done before it hears of it");
         assert!(w.nodes[1].logged("collision detected"));
+    }
+}
+
+/// Acts that meet a series of additional key exchanges.
+const SERIES: [[Act; 2]; 4] = [
+    [Act::RekeyChild, Act::RekeyChild],
+    [Act::RekeyChild, Act::RekeyIke],
+    [Act::RekeyIke, Act::RekeyChild],
+    [Act::RekeyChild, Act::DeleteChild],
+];
+
+#[test]
+fn series_of_both_sides_at_once_end_clean_however_far_the_other_has_come() {
+    for esp in [series(), series_of_one()] {
+        for acts in SERIES {
+            for seed in 0..4 {
+                for gap in (0..60).step_by(3) {
+                    let (w, _) = scene(600 + seed, esp.clone(), acts, gap * MS, |_| Verdict::Pass);
+                    judge(&w, acts, &format!("{acts:?} seed {seed} gap {gap}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_message_of_crossing_series_may_be_lost_or_late() {
+    for esp in [series(), series_of_one()] {
+        for acts in SERIES {
+            for seed in 0..3 {
+                let (w, first) = scene(700 + seed, esp.clone(), acts, Duration::ZERO, |_| Verdict::Pass);
+                let total = w.net.count;
+                for k in first..total {
+                    for late in [None, Some(7 * MS), Some(40 * MS), Some(4_500 * MS)] {
+                        let (w, _) =
+                            scene(700 + seed, esp.clone(), acts, Duration::ZERO, move |s| match late {
+                                _ if s.index != k => Verdict::Pass,
+                                Some(late) => Verdict::Delay(late),
+                                None => Verdict::Drop,
+                            });
+                        judge(&w, acts, &format!("{acts:?} seed {seed} message {k} late by {late:?}"));
+                    }
+                }
+            }
+        }
     }
 }

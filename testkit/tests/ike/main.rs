@@ -35,6 +35,7 @@ mod rfc7296_auth;
 mod rfc7296_exchanges;
 mod rfc7296_states;
 mod roam;
+mod series;
 mod setup;
 mod signature;
 mod suites;

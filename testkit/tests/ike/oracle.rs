@@ -118,6 +118,42 @@ fn keys_of_each_step_and_of_a_rekeying_are_those_of_the_oracle() {
 }
 
 #[test]
+fn keys_of_a_child_with_additional_key_exchanges_are_those_of_the_oracle() {
+    let mut w = World::pair(8, |c| {
+        for c in c {
+            c.children[0].proposals = vec![config::esp_proposal_with(&[KeId::CURVE_25519], ADD)];
+        }
+    });
+    w.establish(0).unwrap();
+    for initiator in 0..2 {
+        let (f, before) = (Forger::newest(&w.nodes[0]), w.nodes[0].secrets.len());
+        w.rekey_child(initiator);
+        w.run(Duration::from_secs(60));
+        w.assert_one();
+        let opened = |response| {
+            let p = sent(&w, ExchangeType::CREATE_CHILD_SA, response).last().unwrap().1.payload.clone();
+            nonce(&f.open(&p).unwrap().1)
+        };
+        let shared: Vec<String> = w.nodes[0].secrets[before..].iter().map(|s| hex(s.expose())).collect();
+        assert_eq!(shared.len(), 1 + ADD.len());
+        // AES-GCM-128 with 4 bytes of salt in each direction, the initiator's first.
+        let answer = ask(&json!({
+            "op": "keymat", "bits": 256, "length": 40, "ni": hex(&opened(false)), "nr": hex(&opened(true)),
+            "sk_d": logged(&w)[0].2[0], "shared": shared,
+        }));
+        let key = |from: usize| {
+            let spi = w.child(from).spi_out;
+            let of = |k: &KeyLog| match k {
+                KeyLog::Child { spi: s, encr_key, .. } if *s == spi => Some(hex(encr_key.expose())),
+                _ => None,
+            };
+            w.nodes[0].keys.iter().find_map(of).unwrap()
+        };
+        assert_eq!(answer["keymat"], json!(key(initiator) + &key(1 - initiator)));
+    }
+}
+
+#[test]
 fn auth_covers_what_the_oracle_says_whole_and_in_fragments() {
     for fragment_size in [10_000, 1_280, 300] {
         let w = world(PrfId::HMAC_SHA2_256, fragment_size);

@@ -3,6 +3,7 @@
 
 use ironswan_ike::event::{ChildSaInfo, IkeSaInfo, IkeState};
 use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::proposal::Additional;
 use ironswan_wire::sadb::{Mode, SaStats};
 use ironswan_wire::selector::TrafficSelector;
 use ironswan_wire::vici::Section;
@@ -88,9 +89,7 @@ pub(super) fn ike(sa: &IkeSaInfo) -> Section {
             s.put("integ-alg", integ.to_string());
         }
         s.put("prf-alg", suite.prf.to_string()).put("dh-group", suite.ke.to_string());
-        for (n, method) in suite.additional.iter() {
-            s.put(format!("ake{n}"), method.to_string());
-        }
+        put_additional(&mut s, &suite.additional);
     }
     if matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
         if let Some(age) = sa.established {
@@ -111,6 +110,13 @@ pub(super) fn ike(sa: &IkeSaInfo) -> Section {
         }
     }
     s
+}
+
+/// Additional key exchanges, as strongSwan 6 names them.
+fn put_additional(s: &mut Section, additional: &Additional) {
+    for (n, method) in additional.iter() {
+        s.put(format!("ake{n}"), method.to_string());
+    }
 }
 
 /// A CHILD_SA.
@@ -141,6 +147,7 @@ pub(super) fn child(c: &ChildSaInfo, now: u64) -> Section {
     if let Some(ke) = c.suite.ke {
         s.put("dh-group", ke.to_string());
     }
+    put_additional(&mut s, &c.additional);
     if c.suite.esn {
         s.put("esn", "1");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ironswan_ike::event::{ChildId, ChildState};
 use ironswan_wire::iana::{EncrId, IntegId, KeId};
-use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::proposal::{Additional, EspSuite, Transform};
 use ironswan_wire::sadb::{ReqId, Spi};
 
 use super::*;
@@ -24,6 +24,7 @@ fn sa(protocol: ProtocolId, mode: Mode, encr: EncrId, key_bits: u16, integ: Opti
         cpi_in: None,
         cpi_out: None,
         suite: EspSuite { encr, key_bits, integ, ke: None, esn: false },
+        additional: Additional::NONE,
         local_ts: Vec::new(),
         remote_ts: Vec::new(),
         installed: Duration::from_secs(5),
@@ -64,10 +65,11 @@ fn the_order_of_everything_that_esp_can_have_is_charon_s() {
     let mut esp = sa(ProtocolId::ESP, Mode::Tunnel, EncrId::AES_CBC, 192, Some(IntegId::AES_XCBC_96));
     (esp.udp_encap, esp.cpi_in, esp.cpi_out) = (true, Some(0x000a), Some(0xf001));
     (esp.suite.esn, esp.suite.ke) = (true, Some(KeId::CURVE_25519));
+    esp.additional = Additional::of(&[Transform::AddKe(2, KeId::ML_KEM_768)]);
     assert_eq!(
         shown(&esp),
         "mode=TUNNEL protocol=ESP encap=yes spi-in=c0000001 spi-out=000000c2 cpi-in=000a cpi-out=f001 encr-alg=AES_CBC \
-         encr-keysize=192 integ-alg=AES_XCBC_96 dh-group=CURVE_25519 esn=1"
+         encr-keysize=192 integ-alg=AES_XCBC_96 dh-group=CURVE_25519 ake2=ML_KEM_768 esn=1"
     );
     let null = sa(ProtocolId::ESP, Mode::Tunnel, EncrId::NULL, 0, Some(IntegId::HMAC_SHA1_96));
     assert!(shown(&null).ends_with("encr-alg=NULL integ-alg=HMAC_SHA1_96"));

@@ -34,7 +34,7 @@ impl Context<'_> {
                 self.shared.spis.free_ike(task.spi);
                 self.done(task.ticket, err);
             }
-            Task::FollowUp(follow) => self.fail_task(Task::RekeyIke(follow.into_task()), why),
+            Task::FollowUp(follow) => self.fail_task(follow.into_task(), why),
             Task::DeleteChild(task) => self.done(task.ticket, Ok(())),
             Task::DeleteIke(task) => self.done(task.ticket, Ok(())),
         }
@@ -135,6 +135,7 @@ fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
         .chain(sa.work().queued())
         .filter_map(|t| match t {
             Task::Child(n) | Task::Auth(Some(n)) => Some(&**n),
+            Task::FollowUp(follow) => follow.child(),
             _ => None,
         })
         .chain(waiting)
@@ -142,9 +143,8 @@ fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
 
 /// A rekeying of the IKE_SA that is queued or runs.
 pub(crate) fn rekeys_ike(sa: &IkeSa) -> bool {
-    let task = |t: &Task| matches!(t, Task::RekeyIke(_) | Task::FollowUp(_));
-    sa.work().queued().any(task)
-        || sa.work().active().is_some_and(|a| task(&a.task))
+    sa.work().queued().any(Task::rekeys_ike)
+        || sa.work().active().is_some_and(|a| a.task.rekeys_ike())
         || sa.waiting().is_some_and(|w| w.exchange.rekeys_ike())
 }
 

@@ -67,7 +67,7 @@ use crate::event::{ChildId, Event, IkeId, IkeSaInfo, Level, Request, RequestId, 
 use crate::init::Init;
 use crate::options::Options;
 use crate::sa::IkeSa;
-use crate::task::{NewChild, Task};
+use crate::task::{Agreement, NewChild, Task};
 use crate::timer::Timer;
 use ironswan_keying::choices::way::Addresses;
 use ironswan_keying::{Close, Diagnosis, Limits, Policy, Ports, Report, jitter};
@@ -351,6 +351,11 @@ impl<'a> Context<'a> {
     /// Gives back the numbers that a child which will not be has reserved.
     pub(crate) fn abandon(&mut self, child: &NewChild) {
         self.shared.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
+    }
+
+    /// Gives back our numbers for what was agreed on and will not be.
+    pub(crate) fn release(&mut self, agreement: &Agreement) {
+        self.shared.spis.release(agreement);
     }
 
     // ---- our own values under way ----

@@ -92,8 +92,8 @@ impl Endpoint {
             self.shared.timers.cancel(timer);
         }
         self.shared.spis.free_ike(sa.our_spi());
-        if let Some(awaited) = sa.set_follow_up(None) {
-            self.shared.spis.free_ike(awaited.spi());
+        for awaited in sa.follow_ups_mut().take_all() {
+            self.shared.spis.release(&awaited.agreement);
         }
         remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
         self.forget_identities(sa);

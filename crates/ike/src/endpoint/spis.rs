@@ -9,6 +9,7 @@ use ironswan_wire::sadb::{SaRef, Spi};
 
 use crate::event::{ChildId, IkeId};
 use crate::ipcomp::NEGOTIATED;
+use crate::task::Agreement;
 use ironswan_keying::limits::CPI_DRAWS;
 
 /// The numbers in use.
@@ -104,6 +105,16 @@ impl Spis {
             self.free_inbound(spi_in);
         }
         self.free_cpi(id, cpi_in);
+    }
+
+    /// Gives back the numbers of what the peer has not completed.
+    pub(crate) fn release(&mut self, agreement: &Agreement) {
+        match agreement {
+            Agreement::Ike(agreed) => self.free_ike(agreed.spis.1),
+            Agreement::Child(agreed) => {
+                self.free_reserved(agreed.id, agreed.spi_in, agreed.agreed.cpi_in);
+            }
+        }
     }
 
     /// The child that sends with this SA.

@@ -17,7 +17,7 @@ fn select_esp(
     configured: &[Proposal],
     offered: &[Proposal],
     ke: KeRule,
-) -> Result<Selected<EspSuite>, KeyExchange> {
+) -> Result<Selected<ChildSuite>, KeyExchange> {
     select_child(configured, offered, carried(false), ke)
 }
 
@@ -91,12 +91,12 @@ fn key_lengths_are_part_of_the_algorithm() {
 fn the_first_child_ignores_key_exchange_and_later_ones_do_not() {
     let ours = [esp(1, &[GCM128, X25519, NO_ESN])];
     let without = [esp(1, &[GCM128, NO_ESN])];
-    assert_eq!(select_esp(&ours, &without, KeRule::Ignore).unwrap().suite.ke, None);
+    assert_eq!(select_esp(&ours, &without, KeRule::Ignore).unwrap().suite.esp.ke, None);
     assert!(select_esp(&ours, &without, KeRule::Prefer(None)).is_err());
     assert!(select_esp(&without, &ours, KeRule::Prefer(None)).is_err());
     let s =
         select_esp(&ours, &[esp(1, &[GCM128, ECP256, X25519, NO_ESN])], KeRule::Prefer(Some(KeId::ECP_256)));
-    assert_eq!(s.unwrap().suite.ke, Some(KeId::CURVE_25519));
+    assert_eq!(s.unwrap().suite.esp.ke, Some(KeId::CURVE_25519));
 }
 
 #[test]
@@ -105,10 +105,11 @@ fn no_esn_is_meant_by_leaving_it_out() {
         !select_esp(&[esp(1, &[GCM128, ESN, NO_ESN])], &[esp(1, &[GCM128])], KeRule::Ignore)
             .unwrap()
             .suite
+            .esp
             .esn
     );
     let both = [esp(1, &[GCM128, ESN, NO_ESN])];
-    assert!(select_esp(&both, &both, KeRule::Ignore).unwrap().suite.esn);
+    assert!(select_esp(&both, &both, KeRule::Ignore).unwrap().suite.esp.esn);
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn what_is_not_supported_is_passed_over_for_what_is() {
     let gmac = Transform::Integ(IntegId::AES_128_GMAC);
     let null = Transform::Encr(EncrId::NULL, None);
     let list = [esp(1, &[null, gmac, NO_ESN]), esp(2, &[CBC128, SHA256, NO_ESN])];
-    assert_eq!(select_esp(&list, &list, KeRule::Ignore).unwrap().suite.encr, EncrId::AES_CBC);
+    assert_eq!(select_esp(&list, &list, KeRule::Ignore).unwrap().suite.esp.encr, EncrId::AES_CBC);
     let no = select_esp(&list[..1], &list[..1], KeRule::Ignore).unwrap_err();
     assert!(matches!(&no, KeyExchange::NoProposal { nearest: None, unsupported: Some(_), .. }), "{no:?}");
     assert!(Diagnosis::from(no).sentence().ends_with("is configured but not supported here"));
@@ -164,7 +165,7 @@ fn through_a_nat_only_esp_is_agreed_on() {
     let both = [ah(1), esp(2, &[GCM128, NO_ESN])];
     let of = |nat| select_child(&both, &both, carried(nat), KeRule::Ignore).unwrap();
     assert_eq!((of(false).answer.protocol, of(true).answer.protocol), (ProtocolId::AH, ProtocolId::ESP));
-    assert_eq!(of(false).suite.encr, EncrId::NULL);
+    assert_eq!(of(false).suite.esp.encr, EncrId::NULL);
     assert!(any_ah(&both) && !any_ah(&both[1..]));
     let encrypting = Proposal { protocol: ProtocolId::AH, ..esp(1, &[CBC128, SHA256, NO_ESN]) };
     assert!(select_child(&[ah(1)], &[encrypting], carried(false), KeRule::Ignore).is_err());

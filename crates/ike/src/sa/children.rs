@@ -58,7 +58,7 @@ impl IkeSa {
         self.children.values().any(|c| c.spi_out() == spi)
     }
 
-    /// Our rekeying of a child that is in flight.
+    /// Our rekeying of a child whose CREATE_CHILD_SA is in flight.
     pub(crate) fn rekeying(&self) -> Option<&NewChild> {
         match self.work.active() {
             Some(Active { task: Task::Child(n), .. }) if n.rekey.is_some() => Some(n),
@@ -66,23 +66,28 @@ impl IkeSa {
         }
     }
 
-    /// Our rekeying of this child that is in flight or waits for work outside.
-    pub(crate) fn rekeying_mut(&mut self, id: ChildId) -> Option<&mut NewChild> {
-        let active = match self.work.active_mut() {
-            Some(Active { task: Task::Child(new), .. }) => Some(&mut **new),
-            _ => None,
-        };
-        let waiting = self.wait.as_mut().and_then(|wait| wait.exchange.child_mut());
-        active.into_iter().chain(waiting).find(|new| new.rekey == Some(id))
+    /// Our child whose CREATE_CHILD_SA has been answered, and that additional key exchanges are
+    /// under way for.
+    pub(crate) fn following_up(&self) -> Option<&NewChild> {
+        let tasks = self.work.active().map(|a| &a.task).into_iter().chain(self.work.queued());
+        tasks.filter_map(|t| if let Task::FollowUp(f) = t { f.child() } else { None }).next()
     }
 
-    /// True when our request in flight is for rekeying this child.
-    pub(crate) fn rekeys_child(&self, id: ChildId) -> bool {
-        self.rekeying().is_some_and(|n| n.rekey == Some(id))
+    /// Our rekeying of this child that is in flight or waits for work outside.
+    pub(crate) fn rekeying_mut(&mut self, id: ChildId) -> Option<&mut NewChild> {
+        let in_flight = self.work.active().is_some();
+        let under_way = self.work.tasks_mut().enumerate().filter_map(|(at, task)| match task {
+            Task::Child(new) if in_flight && at == 0 => Some(&mut **new),
+            Task::FollowUp(follow) => follow.child_mut(),
+            _ => None,
+        });
+        let waiting = self.wait.as_mut().and_then(|wait| wait.exchange.child_mut());
+        under_way.chain(waiting).find(|new| new.rekey == Some(id))
     }
 
     /// What the peer has made of this child while our rekeying of it is in flight.
     pub(crate) fn collision_over(&self, id: ChildId) -> Option<ChildId> {
-        self.rekeying().filter(|n| n.rekey == Some(id))?.collision.as_ref().map(|c| c.child)
+        let ours = self.rekeying().or(self.following_up()).filter(|n| n.rekey == Some(id))?;
+        ours.collision.as_ref().map(|c| c.child).filter(|theirs| self.has_child(*theirs))
     }
 }

@@ -35,7 +35,7 @@ use crate::child::Child;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
 pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
-use crate::task::{Awaited, Exchange, Task};
+use crate::task::{Exchange, FollowUps, Task};
 pub(crate) use begin::Half;
 pub(crate) use crypt::Crypt;
 use fragments::Fragments;
@@ -111,6 +111,8 @@ pub(crate) struct Signs {
     pub busy_peer: Option<(Instant, Instant)>,
     /// The log has a line that the peer has too many children.
     pub told_full: bool,
+    /// Series of additional key exchanges in a row that the peer has forgotten.
+    pub forgotten: u32,
 }
 
 /// The peer's IKE_AUTH request. Its time puts several IKE_SAs of one peer in the order in which the
@@ -165,8 +167,8 @@ pub(crate) struct IkeSa {
     asked: Option<Asked>,
     roam: Roam,
     signs: Signs,
-    /// The peer's rekeying of it that waits for additional key exchanges.
-    follow_up: Option<Box<Awaited>>,
+    /// The peer's series of additional key exchanges.
+    follow_ups: FollowUps,
     /// The IKE_SA that replaced this one.
     successor: Option<IkeId>,
     /// The IKE_SA that this one replaced.
@@ -206,8 +208,14 @@ impl IkeSa {
             attempt: Attempt::default(),
             asked: None,
             roam: Roam::default(),
-            signs: Signs { last_in: now, usage_asked: false, busy_peer: None, told_full: false },
-            follow_up: None,
+            signs: Signs {
+                last_in: now,
+                usage_asked: false,
+                busy_peer: None,
+                told_full: false,
+                forgotten: 0,
+            },
+            follow_ups: FollowUps::default(),
             successor: None,
             predecessor: None,
             conn,
@@ -315,20 +323,14 @@ impl IkeSa {
         tasks.into_iter().for_each(|task| self.work.push(task));
     }
 
-    /// The peer's rekeying that waits for additional key exchanges.
-    pub(crate) fn follow_up(&self) -> Option<&Awaited> {
-        self.follow_up.as_deref()
+    /// The peer's series of additional key exchanges.
+    pub(crate) fn follow_ups(&self) -> &FollowUps {
+        &self.follow_ups
     }
 
     /// The same, to be changed.
-    pub(crate) fn follow_up_mut(&mut self) -> Option<&mut Awaited> {
-        self.follow_up.as_deref_mut()
-    }
-
-    /// A rekeying of the peer waits for additional key exchanges, or none does any more. Returns
-    /// the one before; its SPI is reserved.
-    pub(crate) fn set_follow_up(&mut self, awaited: Option<Awaited>) -> Option<Box<Awaited>> {
-        std::mem::replace(&mut self.follow_up, awaited.map(Box::new))
+    pub(crate) fn follow_ups_mut(&mut self) -> &mut FollowUps {
+        &mut self.follow_ups
     }
 
     /// The IKE_SA that replaced this one.

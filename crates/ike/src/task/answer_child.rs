@@ -6,7 +6,7 @@ use ironswan_crypto::kex;
 use ironswan_wire::iana::{KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify};
-use ironswan_wire::proposal::{EspSuite, Proposal};
+use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{Precedence, TrafficSelector};
@@ -15,43 +15,33 @@ use std::sync::Arc;
 
 use super::child_payloads::{ChildPayloads, check_nonce};
 use super::exchange::Exchange;
-use super::state::child_name;
-use super::{create_child, rekey_child};
+use super::series::Agreement;
+use super::state::{AgreedChild, child_name};
+use super::{create_child, link, rekey_child};
 use crate::child::{Agreed, Child};
 use crate::context::Context;
 use crate::context::install::NewSas;
-use crate::event::{ChildId, Completion, IkeState, KeyPair, Level, Request};
-use crate::negotiate::{self, KeRule, NONCE_LEN, Selected};
+use crate::event::{ChildId, Completion, IkeState, Level};
+use crate::negotiate::{self, ChildSuite, KeRule, NONCE_LEN, Selected};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
-use ironswan_keying::diagnosis::{KeyExchange, Pair, Selectors as Reason, TransportFault};
+use ironswan_keying::diagnosis::{KeyExchange, Pair, Selectors as Reason, TransportFault, Uncomputed};
 use ironswan_keying::{ChildConfig, ChildKind, Diagnosis};
 
-/// The peer's CREATE_CHILD_SA for a child, while something is computed for it.
-enum AnswerChild {
-    /// The response needs a key pair.
-    NeedsKeyPair(Box<Offered>),
-    /// The response and the keys need a shared secret.
-    NeedsSharedSecret(Box<Offered>),
-}
+/// The peer's CREATE_CHILD_SA for a child, while our part of the key exchange is computed.
+struct AnswerChild(Box<Offered>, KeId);
 
 impl Exchange for AnswerChild {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
-        match *self {
-            Self::NeedsKeyPair(o) => have_key(cx, sa, o, completion.key_pair()),
-            Self::NeedsSharedSecret(o) => {
-                let method = o.agreed.suite.ke.unwrap_or(KeId::NONE);
-                match completion.shared_secret(method) {
-                    Ok(shared) => conclude(cx, sa, *o, Some(&shared)),
-                    Err(why) => cx.refuse_uncomputed(sa, why),
-                }
-            }
+        let Self(offered, method) = *self;
+        match completion.response(method) {
+            Ok((public, shared)) => respond(cx, sa, *offered, Some((method, public, shared))),
+            Err(why) => cx.refuse_uncomputed(sa, why),
         }
     }
 
     fn name(&self) -> &'static str {
-        let (Self::NeedsKeyPair(o) | Self::NeedsSharedSecret(o)) = self;
-        child_name(o.rekey.is_some())
+        child_name(self.0.rekey.is_some())
     }
 
     fn is_of_peer(&self) -> bool {
@@ -69,7 +59,6 @@ struct Offered {
     ni: Vec<u8>,
     nr: Vec<u8>,
     peer_public: Vec<u8>,
-    public: Vec<u8>,
 }
 
 /// A child that the peer's selectors can be for.
@@ -167,19 +156,25 @@ fn refuse_another(cx: &Context<'_>, sa: &IkeSa, rekey: Option<ChildId>) -> Resul
 
 /// While the key exchange was computed, the peer may have come up with other children on other
 /// IKE_SAs: what was let in before counts for nothing then.
-fn still_allowed(cx: &Context<'_>, sa: &IkeSa, o: &Offered) -> Result<(), Diagnosis> {
-    refuse_another(cx, sa, o.rekey)?;
-    let (local, remote) = (&o.agreed.local_ts, &o.agreed.remote_ts);
+fn still_allowed(
+    cx: &Context<'_>,
+    sa: &IkeSa,
+    config: &ChildConfig,
+    rekey: Option<ChildId>,
+    agreed: &Agreed,
+) -> Result<(), Diagnosis> {
+    refuse_another(cx, sa, rekey)?;
+    let (local, remote) = (&agreed.local_ts, &agreed.remote_ts);
     let pairs = |l: &[TrafficSelector], r: &[TrafficSelector]| l.len().saturating_mul(r.len());
     let left = cx.pieces_left(sa);
     let fits = |whole: usize| pairs(local, remote) <= whole.saturating_add(left);
-    let fits = match o.rekey.and_then(|id| sa.child(id)).map(|old| old.agreed()) {
+    let fits = match rekey.and_then(|id| sa.child(id)).map(|old| old.agreed()) {
         // The same pieces are the same policies.
         Some(old) if (&old.local_ts, &old.remote_ts) == (local, remote) => true,
         Some(old) => left > 0 && fits(pairs(&old.local_ts, &old.remote_ts)),
         None => {
-            let ours = narrow::resolve(&o.config.local_ts, sa.local().ip());
-            fits(pairs(&ours, &narrow::resolve(&o.config.remote_ts, sa.remote().ip())))
+            let ours = narrow::resolve(&config.local_ts, sa.local().ip());
+            fits(pairs(&ours, &narrow::resolve(&config.remote_ts, sa.remote().ip())))
         }
     };
     let asked = || Pair { local: local.clone(), remote: remote.clone() };
@@ -242,7 +237,7 @@ fn choose_proposal(
     candidates: Vec<Candidate>,
     offered: &[Proposal],
     rule: KeRule,
-) -> Result<(Candidate, Selected<EspSuite>), Diagnosis> {
+) -> Result<(Candidate, Selected<ChildSuite>), Diagnosis> {
     let (mut refusal, mut of_ah) = (None, false);
     let carried = negotiate::carried(sa.nat().encap());
     for candidate in candidates {
@@ -333,6 +328,7 @@ fn consider(
     let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
     let (Candidate { config, mode, seen }, Selected { suite, answer }) =
         choose_proposal(cx, sa, candidates, proposals, rule)?;
+    let ChildSuite { esp: suite, additional } = suite;
     let spi_out = outbound_spi(sa, &answer)?;
     let peer_public = match suite.ke {
         Some(wanted) => public_value(ke, wanted)?,
@@ -342,6 +338,7 @@ fn consider(
     let agreed = Agreed {
         protocol: answer.protocol,
         suite,
+        additional,
         mode,
         local_ts: seen.local,
         remote_ts: seen.remote,
@@ -354,31 +351,18 @@ fn consider(
         let asked = Pair { local: agreed.local_ts, remote: agreed.remote_ts };
         return Err(Reason::SameHost { other, asked }.into());
     }
-    let (ni, nr, public) = (nonce.to_vec(), Vec::new(), Vec::new());
-    Ok(Box::new(Offered { config, rekey, agreed, answer, spi_out, ni, nr, peer_public, public }))
+    let (ni, nr) = (nonce.to_vec(), Vec::new());
+    Ok(Box::new(Offered { config, rekey, agreed, answer, spi_out, ni, nr, peer_public }))
 }
 
-/// Installs what the peer proposed, and gives the payloads that say so.
-fn accept(
+/// Reserves our numbers for what the peer proposes, and gives the payloads that agree to it.
+fn reserve(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     mut o: Offered,
-    shared: Option<&Secret>,
     nonce_and_ke: Vec<Payload>,
-) -> Result<(ChildId, Vec<Payload>), Diagnosis> {
-    let (protocol, suite) = (o.agreed.protocol, o.agreed.suite);
-    let keys = sa.keys().and_then(|k| k.child(protocol, &suite, shared, &o.ni, &o.nr));
-    let Some(keys) = keys else {
-        return Err(KeyExchange::NoProposal {
-            received: vec![o.answer.clone()],
-            configured: o.config.proposals.clone(),
-            nearest: None,
-            unsupported: Some(Box::new(o.answer)),
-        }
-        .into());
-    };
+) -> (AgreedChild, Vec<Payload>) {
     let (id, spi_in) = cx.new_child();
-    let reqid = o.rekey.and_then(|old| sa.child(old)).map(|c| c.reqid());
     let mut payloads = Vec::new();
     if o.agreed.cpi_out.is_some() {
         o.agreed.cpi_in = cx.new_cpi(id);
@@ -394,12 +378,30 @@ fn accept(
     payloads.extend(nonce_and_ke);
     payloads.push(Payload::TsI(o.agreed.remote_ts.clone()));
     payloads.push(Payload::TsR(o.agreed.local_ts.clone()));
+    let Offered { config, rekey, agreed, spi_out, ni, nr, .. } = o;
+    (AgreedChild { id, config, rekey, agreed, spi_in, spi_out, ni, nr }, payloads)
+}
+
+/// Installs a child that is agreed on. The error gives its numbers back.
+fn install(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    o: AgreedChild,
+    secrets: (Option<&Secret>, &[Secret]),
+) -> Result<(), Diagnosis> {
+    let (protocol, suite) = (o.agreed.protocol, o.agreed.suite);
+    let keys = sa.keys().and_then(|k| k.child(protocol, &suite, secrets, &o.ni, &o.nr));
+    let Some(keys) = keys else {
+        cx.release(&Agreement::Child(Box::new(o)));
+        return Err(KeyExchange::NotComputed { why: Uncomputed::Suite }.into());
+    };
+    let reqid = o.rekey.and_then(|old| sa.child(old)).map(|c| c.reqid());
     cx.install(
         sa,
         NewSas {
-            id,
+            id: o.id,
             config: o.config,
-            spi_in,
+            spi_in: o.spi_in,
             spi_out: o.spi_out,
             agreed: o.agreed,
             keys,
@@ -408,7 +410,7 @@ fn accept(
             hold_out: o.rekey.is_some(),
         },
     );
-    Ok((id, payloads))
+    Ok(())
 }
 
 /// The child in an IKE_AUTH request: adds its part to the response, an error if need be. The error
@@ -423,7 +425,9 @@ pub(crate) fn answer_first(
 ) -> Result<(), Diagnosis> {
     let made = consider(cx, sa, payloads, None, true).and_then(|mut o| {
         (o.ni, o.nr) = (ni, nr);
-        accept(cx, sa, *o, None, Vec::new())
+        let (agreed, more) = reserve(cx, sa, *o, Vec::new());
+        let id = agreed.id;
+        install(cx, sa, agreed, (None, &[])).map(|()| (id, more))
     });
     match made {
         Ok((id, more)) => {
@@ -496,8 +500,11 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         Ok(mut o) => {
             o.nr = cx.random(NONCE_LEN);
             match o.agreed.suite.ke {
-                Some(ke) => cx.wait_for_key(sa, ke, AnswerChild::NeedsKeyPair(o)),
-                None => conclude(cx, sa, *o, None),
+                Some(ke) => {
+                    let peer_public = std::mem::take(&mut o.peer_public);
+                    cx.wait_for_response(sa, ke, peer_public, AnswerChild(o, ke));
+                }
+                None => respond(cx, sa, *o, None),
             }
         }
         Err(r) => refuse(cx, sa, r),
@@ -512,31 +519,56 @@ fn refuse(cx: &mut Context<'_>, sa: &mut IkeSa, why: Diagnosis) {
     cx.respond_why(sa, &why);
 }
 
-fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<Offered>, pair: KeyPair) {
-    match pair {
-        Ok((private, public)) => {
-            o.public = public;
-            let (ke, peer_public) = (o.agreed.suite.ke.unwrap_or(KeId::NONE), o.peer_public.clone());
-            cx.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerChild::NeedsSharedSecret(o));
+/// Agrees to what the peer proposes, with our part of the key exchange and its secret. Without
+/// additional key exchanges the child is made now.
+fn respond(cx: &mut Context<'_>, sa: &mut IkeSa, o: Offered, ke: Option<(KeId, Vec<u8>, Secret)>) {
+    if let Err(why) = still_allowed(cx, sa, &o.config, o.rekey, &o.agreed) {
+        return refuse(cx, sa, why);
+    }
+    let nonce = Payload::Nonce(Nonce(o.nr.clone()));
+    let (ke, shared) = match ke {
+        Some((group, data, shared)) => (Some(Payload::Ke(Ke { group, data })), Some(shared)),
+        None => (None, None),
+    };
+    let (agreed, mut payloads) = reserve(cx, sa, o, std::iter::once(nonce).chain(ke).collect());
+    match shared {
+        Some(shared) if !agreed.agreed.additional.is_none() => {
+            if let Some(old) = agreed.rekey {
+                let (ni, nr) = (agreed.ni.clone(), agreed.nr.clone());
+                rekey_child::answered(cx, sa, old, agreed.id, ni, nr);
+            }
+            payloads.push(link::await_first(cx, sa, Agreement::Child(Box::new(agreed)), shared));
+            cx.respond(sa, &payloads);
         }
-        Err(why) => cx.refuse_uncomputed(sa, why),
+        shared => conclude(cx, sa, agreed, (shared.as_ref(), &[]), &payloads),
     }
 }
 
-/// Installs and answers.
-fn conclude(cx: &mut Context<'_>, sa: &mut IkeSa, o: Offered, shared: Option<&Secret>) {
-    let (rekey, ni, nr) = (o.rekey, o.ni.clone(), o.nr.clone());
-    let ke = o.agreed.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
-    let nonce = Payload::Nonce(Nonce(nr.clone()));
-    let allowed = still_allowed(cx, sa, &o);
-    match allowed.and_then(|()| accept(cx, sa, o, shared, std::iter::once(nonce).chain(ke).collect())) {
-        Ok((id, response)) => {
-            match rekey {
-                Some(old) => rekey_child::answered(cx, sa, old, id, ni, nr),
-                None => cx.announce_child(sa, id),
-            }
-            cx.respond(sa, &response);
-        }
-        Err(r) => refuse(cx, sa, r),
+/// All secrets are there: makes the child, and responds.
+pub(super) fn conclude(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    o: AgreedChild,
+    secrets: (Option<&Secret>, &[Secret]),
+    payloads: &[Payload],
+) {
+    let (id, rekey, ni, nr) = (o.id, o.rekey, o.ni.clone(), o.nr.clone());
+    if let Err(why) = install(cx, sa, o, secrets) {
+        return cx.refuse_uncomputed(sa, why);
     }
+    match rekey {
+        Some(old) => rekey_child::answered(cx, sa, old, id, ni, nr),
+        None => cx.announce_child(sa, id),
+    }
+    cx.respond(sa, payloads);
+}
+
+/// Whether the peer's series may go on to make this child: something may have happened since its
+/// CREATE_CHILD_SA.
+pub(super) fn may_go_on(cx: &Context<'_>, sa: &IkeSa, o: &AgreedChild) -> bool {
+    let old_stands = |old| sa.child(old).is_some_and(rekey_child::may_be_replaced);
+    sa.state() == IkeState::Established
+        && o.rekey.is_none_or(old_stands)
+        && !sa.sends_with(o.spi_out)
+        && still_allowed(cx, sa, &o.config, o.rekey, &o.agreed).is_ok()
 }

@@ -5,9 +5,10 @@
 //! HDR, SK {[N(REKEY_SA),] [N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),]
 //!          SA, Ni, [KEi,] TSi, TSr}  -->
 //!                      <--  HDR, SK {[N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),]
-//!                                    SA, Nr, [KEr,] TSi, TSr}
+//!                                    SA, Nr, [KEr,] TSi, TSr, [N(ADDITIONAL_KEY_EXCHANGE)]}
 //!                      <--  HDR, SK {N(error)}
 //! ```
+//! With additional key exchanges (`follow_up`) the child is made after the last of them.
 
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
@@ -19,13 +20,15 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::child_payloads::{ChildPayloads, check_nonce};
 use super::exchange::Exchange;
+use super::link::{link, no_link};
 use super::rekey_child;
-use super::state::{DeleteChild, NewChild, Task, child_name};
+use super::series::{FollowUp, Making};
+use super::state::{AnsweredChild, DeleteChild, NewChild, Task, child_name};
 use crate::child::Agreed;
 use crate::context::Context;
 use crate::context::install::NewSas;
-use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request};
-use crate::negotiate::{self, KeRule, NONCE_LEN};
+use crate::event::{ChildState, Completion, IkeState, KeyPair, Level, Request, SharedSecret};
+use crate::negotiate::{self, ChildSuite, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
 use ironswan_keying::diagnosis::{
@@ -34,32 +37,21 @@ use ironswan_keying::diagnosis::{
 use ironswan_keying::limits::{KE_ROUNDS, SELECTORS_PER_SIDE};
 use ironswan_keying::{ChildConfig, Diagnosis};
 
-/// What a good response says.
-pub(crate) struct Answered {
-    pub agreed: Agreed,
-    pub spi_out: Spi,
-    pub nonce: Vec<u8>,
-    pub peer_public: Vec<u8>,
-}
-
 /// Our CREATE_CHILD_SA for a child, while something is computed for it.
 enum CreateChild {
     /// The request needs a key pair.
     NeedsKeyPair(Box<NewChild>),
-    /// The response is here.
-    NeedsSharedSecret(Box<NewChild>, Answered),
+    /// The response is here, and the link to additional key exchanges in it.
+    NeedsSharedSecret(Box<NewChild>, Box<AnsweredChild>, Option<Vec<u8>>),
 }
 
 impl Exchange for CreateChild {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
             Self::NeedsKeyPair(new) => have_key(cx, sa, new, completion.key_pair()),
-            Self::NeedsSharedSecret(new, answer) => {
+            Self::NeedsSharedSecret(new, answer, link) => {
                 let method = answer.agreed.suite.ke.unwrap_or(KeId::NONE);
-                match completion.shared_secret(method) {
-                    Ok(shared) => finish(cx, sa, new, answer, Some(&shared)),
-                    Err(why) => reject(cx, sa, new, &why),
-                }
+                have_shared(cx, sa, new, answer, link, completion.shared_secret(method));
             }
         }
     }
@@ -69,17 +61,17 @@ impl Exchange for CreateChild {
     }
 
     fn child(&self) -> Option<&NewChild> {
-        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, _)) = self;
+        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, ..)) = self;
         Some(new)
     }
 
     fn child_mut(&mut self) -> Option<&mut NewChild> {
-        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, _)) = self;
+        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, ..)) = self;
         Some(new)
     }
 
     fn into_task(self: Box<Self>) -> Option<Task> {
-        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, _)) = *self;
+        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, ..)) = *self;
         Some(Task::Child(new))
     }
 }
@@ -185,6 +177,9 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChild>
     }
     let mut in_use = None;
     if let Some(old) = new.rekey {
+        if sa.follow_ups().rekey(old) {
+            return rekey_child::put_off(cx, sa, new, old);
+        }
         match sa.child_mut(old) {
             Some(old)
                 if old.redundant_to().is_none()
@@ -318,7 +313,7 @@ fn read_answer(
     new: &NewChild,
     payloads: &[Payload],
     rule: KeRule,
-) -> Result<Answered, Diagnosis> {
+) -> Result<AnsweredChild, Diagnosis> {
     // Of an error that it does not know, whoever receives it "in a response MUST assume that the
     // corresponding request has failed entirely" (RFC 7296 section 3.10.1); one that is known says
     // so by itself. What else is in the response does not count then.
@@ -339,6 +334,7 @@ fn read_answer(
     let confirmed = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
     let (mode, seen) = read_mode(sa, new, &p, confirmed)?;
     check_selectors(sa, new, mode, &seen).map_err(|fault| bad_selectors(new, &p, fault))?;
+    let ChildSuite { esp: suite, additional } = suite;
     let peer_public = match (suite.ke, rule) {
         (Some(wanted), KeRule::Prefer(_)) => public_value(new, p.ke, wanted)?,
         _ => Vec::new(),
@@ -347,6 +343,7 @@ fn read_answer(
     let agreed = Agreed {
         protocol,
         suite,
+        additional,
         mode,
         local_ts: seen.local,
         remote_ts: seen.remote,
@@ -355,7 +352,7 @@ fn read_answer(
         cpi_out,
         tfc: takes_tfc(payloads),
     };
-    Ok(Answered { agreed, spi_out, nonce: p.nonce.to_vec(), peer_public })
+    Ok(AnsweredChild { agreed, spi_out, nonce: p.nonce.to_vec(), peer_public })
 }
 
 /// "The sending endpoint will not accept packets that contain Traffic Flow Confidentiality (TFC)
@@ -402,12 +399,16 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChil
         return fail(cx, sa, new, &why);
     }
     match read_answer(sa, &new, payloads, KeRule::Prefer(None)) {
+        Ok(answer) if !answer.agreed.additional.is_none() && rekey_child::is_lost(sa, &new, &answer) => {
+            rekey_child::stop(cx, sa, new);
+        }
         Ok(answer) => match (answer.agreed.suite.ke, new.private.take()) {
             (Some(ke), Some(private)) => {
+                let link = link(payloads);
                 let request = Request::Agree { ke, private, peer_public: answer.peer_public.clone() };
-                cx.wait_for(sa, request, CreateChild::NeedsSharedSecret(new, answer));
+                cx.wait_for(sa, request, CreateChild::NeedsSharedSecret(new, Box::new(answer), link));
             }
-            _ => finish(cx, sa, new, answer, None),
+            _ => finish(cx, sa, new, answer, (None, &[])),
         },
         Err(why) => {
             let error = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
@@ -427,13 +428,38 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut new: Box<NewChil
     }
 }
 
+fn have_shared(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    new: Box<NewChild>,
+    answer: Box<AnsweredChild>,
+    link: Option<Vec<u8>>,
+    shared: SharedSecret,
+) {
+    let additional = answer.agreed.additional;
+    match shared {
+        Ok(shared) if additional.is_none() => finish(cx, sa, new, *answer, (Some(&shared), &[])),
+        Ok(shared) => match link {
+            Some(link) => {
+                rekey_child::win_over(cx, sa, &new);
+                let follow = FollowUp::new(Making::Child(new, answer), link, shared);
+                sa.work_mut().push_first(Task::FollowUp(Box::new(follow)));
+            }
+            None => fail(cx, sa, new, &no_link().into()),
+        },
+        // Behind additional key exchanges the peer has none yet.
+        Err(why) if !additional.is_none() => fail(cx, sa, new, &why),
+        Err(why) => reject(cx, sa, new, &why),
+    }
+}
+
 /// The peer's answer is a CHILD_SA that we will not have: it is told so.
-fn reject(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosis) {
+pub(super) fn reject(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosis) {
     sa.work_mut().push_first(Task::DeleteChild(DeleteChild::of_unborn(&new)));
     fail(cx, sa, new, why);
 }
 
-fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosis) {
+pub(super) fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosis) {
     if new.rekey.is_some() {
         return rekey_child::failed(cx, sa, new, why);
     }
@@ -443,15 +469,15 @@ fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, why: &Diagnosi
 }
 
 /// Everything is known on our side.
-fn finish(
+pub(super) fn finish(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     new: Box<NewChild>,
-    answer: Answered,
-    shared: Option<&Secret>,
+    answer: AnsweredChild,
+    secrets: (Option<&Secret>, &[Secret]),
 ) {
     let (protocol, suite) = (answer.agreed.protocol, answer.agreed.suite);
-    let keys = sa.keys().and_then(|k| k.child(protocol, &suite, shared, &new.nonce, &answer.nonce));
+    let keys = sa.keys().and_then(|k| k.child(protocol, &suite, secrets, &new.nonce, &answer.nonce));
     let Some(keys) = keys else {
         return reject(cx, sa, new, &KeyExchange::NotComputed { why: Uncomputed::Suite }.into());
     };
@@ -478,7 +504,7 @@ fn finish(
 /// What to install for a child of ours.
 pub(crate) fn sas(
     new: &NewChild,
-    answer: Answered,
+    answer: AnsweredChild,
     keys: crate::keymat::ChildKeys,
     reqid: Option<ironswan_wire::sadb::ReqId>,
 ) -> NewSas {
@@ -507,7 +533,7 @@ pub(crate) fn finish_first(
     match read {
         Ok(mut answer) => {
             answer.nonce = nr.to_vec();
-            finish(cx, sa, new, answer, None);
+            finish(cx, sa, new, answer, (None, &[]));
         }
         Err(why) => {
             let told = notifies(payloads).any(|n| n.kind.is_error());

@@ -1,36 +1,34 @@
-//! IKE_FOLLOWUP_KE (RFC 9370 section 2.2.4): the additional key exchanges of a rekeying of the
-//! IKE_SA, one after the other behind its CREATE_CHILD_SA.
+//! IKE_FOLLOWUP_KE (RFC 9370 section 2.2.4): the additional key exchanges of a CREATE_CHILD_SA, one
+//! after the other behind it.
 //!
 //! ```text
-//!                      <--  HDR, SK {SA, Nr, KEr, N(ADDITIONAL_KEY_EXCHANGE)(link 1)}
+//!                      <--  HDR, SK {SA, Nr, KEr, [TSi, TSr,] N(ADDITIONAL_KEY_EXCHANGE)(link 1)}
 //! HDR, SK {KEi(1), N(ADDITIONAL_KEY_EXCHANGE)(link 1)}  -->
 //!                      <--  HDR, SK {KEr(1), N(ADDITIONAL_KEY_EXCHANGE)(link 2)}
 //! HDR, SK {KEi(2), N(ADDITIONAL_KEY_EXCHANGE)(link 2)}  -->
-//!                      <--  HDR, SK {KEr(2)}                          the successor stands
+//!                      <--  HDR, SK {KEr(2)}                          the new SA stands
 //!                      <--  HDR, SK {N(STATE_NOT_FOUND)}              for a link that is not known
 //! ```
 //! The link is the responder's: random bytes, new ones each time. Other exchanges may come in
-//! between, so the responder keeps the rekeying in the IKE_SA, one at most. It makes the successor
-//! with the last secret only.
+//! between, so the responder keeps the series in the IKE_SA (`series`). It makes the new IKE_SA or
+//! CHILD_SA with the last secret only.
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
-use ironswan_wire::ike::payload::{Ke, Notify, find_notify, notifies};
-use ironswan_wire::secret::Secret;
+use ironswan_wire::ike::payload::{Ke, notifies};
 
 use super::exchange::Exchange;
-use super::rekey_ike;
-use super::state::{AgreedIke, AnsweredIke, Awaited, FollowUp, REKEY_IKE_NAME, RekeyIke, Task};
+use super::link::{link, linked, new_link, no_link, rearm};
+use super::series::{Agreement, Awaited, FollowUp, Making};
+use super::state::{NewChild, Task};
+use super::{answer_child, create_child, rekey_ike};
 use crate::context::Context;
 use crate::event::{Completion, KeyPair, Level, Request, SharedSecret};
 use crate::sa::IkeSa;
-use crate::timer::Timer;
-use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{KeyExchange, NotDone};
-
-/// Bytes of a link.
-const LINK_LEN: usize = 8;
+use ironswan_keying::limits::SERIES_FORGOTTEN;
+use ironswan_keying::{Close, Diagnosis};
 
 /// Our exchange, while something is computed for it.
 enum Following {
@@ -38,6 +36,13 @@ enum Following {
     NeedsKeyPair(Box<FollowUp>, KeId),
     /// The response is here.
     NeedsSharedSecret(Box<FollowUp>, KeId),
+}
+
+impl Following {
+    fn series(&self) -> &FollowUp {
+        let (Self::NeedsKeyPair(follow, _) | Self::NeedsSharedSecret(follow, _)) = self;
+        follow
+    }
 }
 
 impl Exchange for Following {
@@ -51,11 +56,20 @@ impl Exchange for Following {
     }
 
     fn name(&self) -> &'static str {
-        REKEY_IKE_NAME
+        self.series().name()
     }
 
     fn rekeys_ike(&self) -> bool {
-        true
+        self.child().is_none()
+    }
+
+    fn child(&self) -> Option<&NewChild> {
+        self.series().child()
+    }
+
+    fn child_mut(&mut self) -> Option<&mut NewChild> {
+        let (Self::NeedsKeyPair(follow, _) | Self::NeedsSharedSecret(follow, _)) = self;
+        follow.child_mut()
     }
 
     fn into_task(self: Box<Self>) -> Option<Task> {
@@ -66,29 +80,14 @@ impl Exchange for Following {
 
 // ---- initiator ----
 
-/// The secret of CREATE_CHILD_SA is there, and additional key exchanges are agreed on.
-pub(super) fn begin(
-    cx: &mut Context<'_>,
-    sa: &mut IkeSa,
-    task: RekeyIke,
-    answered: AnsweredIke,
-    shared: Secret,
-) {
-    let (task, more, private) = (Box::new(task), Vec::new(), Secret::default());
-    go_on(cx, sa, Box::new(FollowUp { task, answered, shared, more, private }));
-}
-
-/// Queues the next exchange before all others, or makes the successor.
-fn go_on(cx: &mut Context<'_>, sa: &mut IkeSa, follow: Box<FollowUp>) {
-    match (follow.method(), &follow.answered.link) {
-        (None, _) => {
-            let FollowUp { task, answered, shared, more, .. } = *follow;
-            rekey_ike::finish(cx, sa, *task, &answered, (&shared, &more));
-        }
-        (Some(_), Some(_)) => sa.work_mut().push_first(Task::FollowUp(follow)),
-        (Some(_), None) => {
-            let (message, needs) = ("response", "ADDITIONAL_KEY_EXCHANGE");
-            rekey_ike::failed(cx, sa, *follow.task, &KeyExchange::MissingPayload { message, needs }.into());
+/// All secrets are there: makes the new SA.
+fn finish(cx: &mut Context<'_>, sa: &mut IkeSa, follow: FollowUp) {
+    sa.signs_mut().forgotten = 0;
+    let FollowUp { making, shared, more, .. } = follow;
+    match making {
+        Making::Ike(task, answered) => rekey_ike::finish(cx, sa, *task, &answered, (&shared, &more)),
+        Making::Child(new, answered) => {
+            create_child::finish(cx, sa, new, *answered, (Some(&shared), &more));
         }
     }
 }
@@ -105,29 +104,25 @@ fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut follow: Box<FollowUp>, ke:
     match pair {
         Ok((private, public)) => {
             follow.private = private;
-            let link = follow.answered.link.clone().unwrap_or_default();
-            let payloads = [
-                Payload::Ke(Ke { group: ke, data: public }),
-                Payload::Notify(Notify::new(NotifyType::ADDITIONAL_KEY_EXCHANGE, link)),
-            ];
+            let link = std::mem::take(&mut follow.link);
+            let payloads = [Payload::Ke(Ke { group: ke, data: public }), linked(link)];
             cx.send_request(sa, ExchangeType::IKE_FOLLOWUP_KE, Task::FollowUp(follow), &payloads);
         }
-        Err(why) => rekey_ike::failed(cx, sa, *follow.task, &why),
+        Err(why) => failed(cx, sa, *follow, &why),
     }
 }
 
-/// The response. With an error, no successor is made on either side.
+/// The response. With an error, nothing is made on either side.
 pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut follow: Box<FollowUp>, payloads: &[Payload]) {
     let Some(method) = follow.method() else { return };
     let why: Diagnosis = match (notifies(payloads).find(|n| n.kind.is_error()), key_exchange(payloads)) {
-        (Some(n), _) => {
-            let why = KeyExchange::peer_error(n.kind).into();
-            cx.log_why(Level::Error, sa, "", &why);
-            return rekey_ike::failed(cx, sa, *follow.task, &why);
-        }
+        (Some(n), _) => return refused(cx, sa, *follow, n.kind),
         (None, Some(ke)) if ke.group == method && kex::response_len(method) == Some(ke.data.len()) => {
-            let link = find_notify(payloads, NotifyType::ADDITIONAL_KEY_EXCHANGE);
-            follow.answered.link = link.map(|n| n.data.clone());
+            match link(payloads) {
+                Some(link) => follow.link = link,
+                None if follow.is_last() => {}
+                None => return failed(cx, sa, *follow, &no_link().into()),
+            }
             let private = std::mem::take(&mut follow.private);
             let request = Request::Agree { ke: method, private, peer_public: ke.data.clone() };
             return cx.wait_for(sa, request, Following::NeedsSharedSecret(follow, method));
@@ -145,19 +140,56 @@ fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, mut follow: Box<FollowUp>, 
     match shared {
         Ok(shared) => {
             follow.more.push(shared);
-            go_on(cx, sa, follow);
+            match follow.method() {
+                Some(_) => sa.work_mut().push_first(Task::FollowUp(follow)),
+                None => finish(cx, sa, *follow),
+            }
         }
         Err(why) => unusable(cx, sa, *follow, &why),
     }
 }
 
-/// The response is of no use. After the last one the peer takes the IKE_SA for replaced.
+/// The peer's answer is an error. "If the initiator receives this notification [STATE_NOT_FOUND]
+/// ... it MUST cancel this exchange and MUST treat the whole series of exchanges started from the
+/// CREATE_CHILD_SA exchange as having failed" (RFC 9370 section 2.2.4).
+fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, follow: FollowUp, kind: NotifyType) {
+    let why: Diagnosis = KeyExchange::peer_error(kind).into();
+    cx.log_why(Level::Error, sa, "", &why);
+    let later = matches!(kind, NotifyType::STATE_NOT_FOUND | NotifyType::TEMPORARY_FAILURE);
+    match follow.making {
+        Making::Child(new, _) if later && new.rekey.is_none() => cx.child_later(sa, new),
+        making => failed(cx, sa, FollowUp { making, ..follow }, &why),
+    }
+    if kind != NotifyType::STATE_NOT_FOUND {
+        return;
+    }
+    let signs = sa.signs_mut();
+    signs.forgotten += 1;
+    // "If the initiator continues to receive STATE_NOT_FOUND notifications after several retries,
+    // it MUST treat this situation as a fatal error and delete the IKE SA by sending a DELETE
+    // payload" (RFC 9370 section 2.2.4).
+    if signs.forgotten >= SERIES_FORGOTTEN {
+        cx.say_deleted(sa);
+        cx.close(sa, Close::Syntax(why));
+    }
+}
+
+/// Nothing has been made on either side.
+fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, follow: FollowUp, why: &Diagnosis) {
+    match follow.making {
+        Making::Ike(task, _) => rekey_ike::failed(cx, sa, *task, why),
+        Making::Child(new, _) => create_child::fail(cx, sa, new, why),
+    }
+}
+
+/// The response is of no use. After the last one the peer has made the new SA.
 fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, follow: FollowUp, why: &Diagnosis) {
-    let last = follow.answered.suite.additional.after(follow.more.len() + 1).is_none();
-    if last {
-        rekey_ike::unusable(cx, sa, *follow.task, why);
-    } else {
-        rekey_ike::failed(cx, sa, *follow.task, why);
+    if !follow.is_last() {
+        return failed(cx, sa, follow, why);
+    }
+    match follow.making {
+        Making::Ike(task, _) => rekey_ike::unusable(cx, sa, *task, why),
+        Making::Child(new, _) => create_child::reject(cx, sa, new, why),
     }
 }
 
@@ -167,16 +199,20 @@ fn key_exchange(payloads: &[Payload]) -> Option<&Ke> {
 
 // ---- responder ----
 
-/// The peer's exchange by this method, while our part is computed.
-struct Responding(KeId);
+/// The peer's exchange by this method, while our part is computed. Its series has this link.
+struct Responding {
+    method: KeId,
+    link: Vec<u8>,
+    name: &'static str,
+}
 
 impl Exchange for Responding {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
-        respond(cx, sa, self.0, completion);
+        respond(cx, sa, self.method, &self.link, completion);
     }
 
     fn name(&self) -> &'static str {
-        REKEY_IKE_NAME
+        self.name
     }
 
     fn is_of_peer(&self) -> bool {
@@ -184,46 +220,40 @@ impl Exchange for Responding {
     }
 }
 
-/// Keeps the peer's rekeying, in the place of one before, until its first additional key exchange
-/// comes. Returns the payload with the link.
-pub(super) fn await_first(cx: &mut Context<'_>, sa: &mut IkeSa, agreed: AgreedIke) -> Payload {
-    let link = cx.random(LINK_LEN);
-    let payload = Payload::Notify(Notify::new(NotifyType::ADDITIONAL_KEY_EXCHANGE, link.clone()));
-    if let Some(before) = sa.set_follow_up(Some(Awaited { agreed, more: Vec::new(), link })) {
-        cx.free_ike_spi(before.spi());
-    }
-    rearm(cx, sa);
-    payload
-}
-
-/// The peer has as long as it retransmits.
-fn rearm(cx: &mut Context<'_>, sa: &IkeSa) {
-    let at = cx.now() + cx.retransmission_span();
-    cx.set_timer(Timer::FollowUp(sa.id()), at);
-}
-
 /// The peer has not gone on.
 pub(crate) fn forget(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    if let Some(awaited) = sa.set_follow_up(None) {
-        cx.free_ike_spi(awaited.spi());
-        cx.log(Level::Info, sa, "the peer has not completed its rekeying of the IKE_SA");
+    let now = cx.now();
+    while let Some(awaited) = sa.follow_ups_mut().take(|a| a.until <= now) {
+        cx.release(&awaited.agreement);
+        let what = if awaited.child().is_some() { "CHILD_SA" } else { "rekeying of the IKE_SA" };
+        cx.log(Level::Info, sa, format!("the peer has not completed its {what}"));
     }
+    rearm(cx, sa);
 }
 
 /// The peer's request.
 pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
-    let link = find_notify(payloads, NotifyType::ADDITIONAL_KEY_EXCHANGE);
-    let awaited = sa.follow_up().filter(|f| link.is_some_and(|n| n.data == f.link));
-    let Some(method) = awaited.and_then(Awaited::method) else {
+    let link = link(payloads);
+    let awaited = link.as_deref().and_then(|link| sa.follow_ups().find(link));
+    let (Some(awaited), Some(link)) = (awaited, &link) else {
         return cx.respond_notify(sa, NotifyType::STATE_NOT_FOUND, []);
     };
-    // What puts a rekeying off may have begun since.
-    if rekey_ike::is_put_off(cx, sa) {
+    let Some(method) = awaited.method() else {
+        return cx.respond_notify(sa, NotifyType::STATE_NOT_FOUND, []);
+    };
+    // Something that stands against the new SA may have begun since.
+    let name = awaited.name();
+    let put_off = match awaited.child() {
+        Some(child) => !answer_child::may_go_on(cx, sa, child) || cx.computes_enough(sa),
+        None => rekey_ike::is_put_off(cx, sa),
+    };
+    if put_off {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let why = match key_exchange(payloads) {
         Some(ke) if ke.group == method && kex::public_len(method) == Some(ke.data.len()) => {
-            return cx.wait_for_response(sa, method, ke.data.clone(), Responding(method));
+            let exchange = Responding { method, link: link.clone(), name };
+            return cx.wait_for_response(sa, method, ke.data.clone(), exchange);
         }
         Some(ke) if ke.group != method => {
             KeyExchange::OtherMethod { received: Some(ke.group), wanted: method }
@@ -234,25 +264,38 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     cx.refuse_syntax(sa, why);
 }
 
-fn respond(cx: &mut Context<'_>, sa: &mut IkeSa, ke: KeId, completion: Completion) {
+fn respond(cx: &mut Context<'_>, sa: &mut IkeSa, ke: KeId, link: &[u8], completion: Completion) {
     let (public, shared) = match completion.response(ke) {
         Ok(both) => both,
         Err(why) => return cx.refuse_uncomputed(sa, why),
     };
-    let link = cx.random(LINK_LEN);
-    let Some(awaited) = sa.follow_up_mut() else {
+    let (next, until) = new_link(cx);
+    let Some(awaited) = sa.follow_ups_mut().find_mut(link) else {
         return cx.respond_notify(sa, NotifyType::STATE_NOT_FOUND, []);
     };
     awaited.more.push(shared);
     let mut payloads = vec![Payload::Ke(Ke { group: ke, data: public })];
     if awaited.method().is_some() {
-        awaited.link.clone_from(&link);
-        payloads.push(Payload::Notify(Notify::new(NotifyType::ADDITIONAL_KEY_EXCHANGE, link)));
+        awaited.link.clone_from(&next);
+        awaited.until = until;
+        payloads.push(linked(next));
         rearm(cx, sa);
         return cx.respond(sa, &payloads);
     }
-    cx.cancel_timer(Timer::FollowUp(sa.id()));
-    if let Some(awaited) = sa.set_follow_up(None) {
-        rekey_ike::conclude(cx, sa, &awaited.agreed, &awaited.more, &payloads);
+    let Some(done) = sa.follow_ups_mut().take(|a| a.link == link) else {
+        return cx.respond_notify(sa, NotifyType::STATE_NOT_FOUND, []);
+    };
+    rearm(cx, sa);
+    let Awaited { agreement, shared, more, .. } = done;
+    match agreement {
+        // The child may have lost its place while the last secret was computed.
+        Agreement::Child(agreed) if !answer_child::may_go_on(cx, sa, &agreed) => {
+            cx.release(&Agreement::Child(agreed));
+            cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+        }
+        Agreement::Ike(agreed) => rekey_ike::conclude(cx, sa, &agreed, (&shared, &more), &payloads),
+        Agreement::Child(agreed) => {
+            answer_child::conclude(cx, sa, *agreed, (Some(&shared), &more), &payloads);
+        }
     }
 }

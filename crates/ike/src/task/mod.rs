@@ -13,13 +13,15 @@
 //! | `create_child` | CREATE_CHILD_SA for children, as initiator |
 //! | `delete` | DELETE, and other INFORMATIONAL requests |
 //! | `exchange` | an exchange while it waits for work outside |
-//! | `follow_up` | IKE_FOLLOWUP_KE, which completes a rekeying of the IKE_SA |
+//! | `follow_up` | IKE_FOLLOWUP_KE, which completes a CREATE_CHILD_SA |
 //! | `intermediate` | IKE_INTERMEDIATE, with additional key exchanges |
+//! | `link` | links between CREATE_CHILD_SA and its IKE_FOLLOWUP_KE |
 //! | `liveness` | an empty INFORMATIONAL to a silent peer |
 //! | `rekey_child` | rekeying a CHILD_SA |
 //! | `rekey_ike` | rekeying the IKE_SA |
 //! | `restart` | answers to IKE_SA_INIT that may be forged |
 //! | `sa_init` | IKE_SA_INIT as initiator |
+//! | `series` | additional key exchanges behind a CREATE_CHILD_SA, between two of them |
 //! | `state` | exchanges that we start, each with its state |
 //! | `auth/` | IKE_AUTH |
 
@@ -32,12 +34,15 @@ pub(crate) mod delete;
 mod exchange;
 pub(crate) mod follow_up;
 pub(crate) mod intermediate;
+mod link;
 pub(crate) mod liveness;
 pub(crate) mod rekey_child;
 pub(crate) mod rekey_ike;
 pub(crate) mod restart;
 pub(crate) mod sa_init;
+mod series;
 mod state;
 
 pub(crate) use exchange::Exchange;
-pub(crate) use state::{Awaited, DeleteChild, DeleteIke, NewChild, RekeyIke, Task};
+pub(crate) use series::{Agreement, FollowUps};
+pub(crate) use state::{DeleteChild, DeleteIke, NewChild, RekeyIke, Task};

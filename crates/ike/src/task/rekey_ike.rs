@@ -19,9 +19,10 @@ use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
-use super::follow_up;
+use super::link;
 use super::rekey_child::has_lowest;
 use super::sa_init::log_keys;
+use super::series::{Agreement, FollowUp, Making};
 use super::state::{AgreedIke, AnsweredIke, DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
 use crate::context::{Context, Effect};
 use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request, SharedSecret};
@@ -49,17 +50,17 @@ struct OfferedIke {
 enum Rekeying {
     /// The request needs a key pair.
     NeedsKeyPair(Box<RekeyIke>),
-    /// The response is here.
-    NeedsSharedSecret(Box<RekeyIke>, AnsweredIke),
+    /// The response is here, and the link to additional key exchanges in it.
+    NeedsSharedSecret(Box<RekeyIke>, AnsweredIke, Option<Vec<u8>>),
 }
 
 impl Exchange for Rekeying {
     fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         match *self {
             Self::NeedsKeyPair(task) => have_key(cx, sa, task, completion.key_pair()),
-            Self::NeedsSharedSecret(task, answered) => {
+            Self::NeedsSharedSecret(task, answered, link) => {
                 let shared = completion.shared_secret(answered.suite.ke);
-                have_shared(cx, sa, *task, answered, shared);
+                have_shared(cx, sa, task, answered, link, shared);
             }
         }
     }
@@ -73,7 +74,7 @@ impl Exchange for Rekeying {
     }
 
     fn into_task(self: Box<Self>) -> Option<Task> {
-        let (Self::NeedsKeyPair(task) | Self::NeedsSharedSecret(task, _)) = *self;
+        let (Self::NeedsKeyPair(task) | Self::NeedsSharedSecret(task, ..)) = *self;
         Some(Task::RekeyIke(task))
     }
 }
@@ -144,8 +145,8 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke
     if sa.state() != IkeState::Established {
         return cx.done(task.ticket, Err(NotDone::Replacing.into()));
     }
-    if sa.follow_up().is_some() {
-        // The peer is about to rekey it.
+    if !sa.follow_ups().is_empty() {
+        // The peer is about to rekey it, or to make a child.
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyIke(sa.id()), cx.now() + pause);
         return cx.done(task.ticket, Err(NotDone::Replacing.into()));
@@ -225,12 +226,12 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
-            let link = find_notify(payloads, NotifyType::ADDITIONAL_KEY_EXCHANGE).map(|n| n.data.clone());
-            let answered = AnsweredIke { suite, spi, nonce: nonce.clone(), link };
+            let link = link::link(payloads);
+            let answered = AnsweredIke { suite, spi, nonce: nonce.clone() };
             cx.wait_for(
                 sa,
                 Request::Agree { ke: suite.ke, private, peer_public },
-                Rekeying::NeedsSharedSecret(task, answered),
+                Rekeying::NeedsSharedSecret(task, answered, link),
             );
         }
         _ => unusable(cx, sa, *task, &KeyExchange::NeverOffered { answer: answer.clone() }.into()),
@@ -240,16 +241,25 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
 fn have_shared(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
-    task: RekeyIke,
+    task: Box<RekeyIke>,
     answered: AnsweredIke,
+    link: Option<Vec<u8>>,
     shared: SharedSecret,
 ) {
     match shared {
         Ok(shared) if answered.suite.additional.is_none() => {
-            finish(cx, sa, task, &answered, (&shared, &[]));
+            finish(cx, sa, *task, &answered, (&shared, &[]));
         }
-        Ok(shared) => follow_up::begin(cx, sa, task, answered, shared),
-        Err(why) => unusable(cx, sa, task, &why),
+        Ok(shared) => match link {
+            Some(link) => {
+                let follow = FollowUp::new(Making::Ike(task, answered), link, shared);
+                sa.work_mut().push_first(Task::FollowUp(Box::new(follow)));
+            }
+            None => failed(cx, sa, *task, &link::no_link().into()),
+        },
+        // Behind additional key exchanges the peer has no successor yet.
+        Err(why) if !answered.suite.additional.is_none() => failed(cx, sa, *task, &why),
+        Err(why) => unusable(cx, sa, *task, &why),
     }
 }
 
@@ -391,6 +401,8 @@ pub(super) fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
     // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
     // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
     let busy = sa.work().active().is_some_and(|a| a.task.follows_children())
+        || sa.following_up().is_some()
+        || sa.follow_ups().children().next().is_some()
         || sa.children().any(|c| c.state() == ChildState::Deleting);
     if busy || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
         return true;
@@ -465,11 +477,11 @@ fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, share
         Payload::Nonce(Nonce(o.nr.clone())),
         Payload::Ke(Ke { group: o.suite.ke, data: o.public }),
     ];
-    let agreed = AgreedIke { id, suite: o.suite, spis: (o.spi, spi), ni: o.ni, nr: o.nr, shared };
+    let agreed = AgreedIke { id, suite: o.suite, spis: (o.spi, spi), ni: o.ni, nr: o.nr };
     if o.suite.additional.is_none() {
-        return conclude(cx, sa, &agreed, &[], &payloads);
+        return conclude(cx, sa, &agreed, (&shared, &[]), &payloads);
     }
-    payloads.push(follow_up::await_first(cx, sa, agreed));
+    payloads.push(link::await_first(cx, sa, Agreement::Ike(agreed), shared));
     cx.respond(sa, &payloads);
 }
 
@@ -478,11 +490,11 @@ pub(super) fn conclude(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     o: &AgreedIke,
-    more: &[Secret],
+    secrets: (&Secret, &[Secret]),
     payloads: &[Payload],
 ) {
     let (id, spis) = (o.id, o.spis);
-    let keys = match derive(sa, &o.suite, (&o.shared, more), (&o.ni, &o.nr), spis, false) {
+    let keys = match derive(sa, &o.suite, secrets, (&o.ni, &o.nr), spis, false) {
         Ok(keys) => keys,
         Err(why) => {
             cx.free_ike_spi(spis.1);

@@ -9,6 +9,8 @@ use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
+use super::series::FollowUp;
+use crate::child::Agreed;
 use crate::event::{ChildId, IkeId, Ticket};
 use ironswan_keying::ChildConfig;
 
@@ -31,7 +33,7 @@ pub(crate) enum Task {
     Child(Box<NewChild>),
     /// CREATE_CHILD_SA: the successor of the IKE_SA.
     RekeyIke(Box<RekeyIke>),
-    /// IKE_FOLLOWUP_KE: an additional key exchange of our rekeying of the IKE_SA.
+    /// IKE_FOLLOWUP_KE: an additional key exchange behind our CREATE_CHILD_SA.
     FollowUp(Box<FollowUp>),
     /// INFORMATIONAL with DELETE for children.
     DeleteChild(DeleteChild),
@@ -54,16 +56,35 @@ impl Task {
             Self::Intermediate(_) => INTERMEDIATE_NAME,
             Self::Auth(_) => AUTH_NAME,
             Self::Child(n) => child_name(n.rekey.is_some()),
-            Self::RekeyIke(_) | Self::FollowUp(_) => REKEY_IKE_NAME,
+            Self::RekeyIke(_) => REKEY_IKE_NAME,
+            Self::FollowUp(follow) => follow.name(),
             Self::DeleteChild(_) => "CHILD_DELETE",
             Self::DeleteIke(_) => "IKE_DELETE",
             Self::Liveness => "IKE_DPD",
         }
     }
 
+    /// True for an exchange whose response may make a child.
+    pub(crate) fn makes_child(&self) -> bool {
+        match self {
+            Self::Child(_) => true,
+            Self::FollowUp(follow) => follow.child().is_some(),
+            _ => false,
+        }
+    }
+
     /// Concerns children: goes with them to the successor of the IKE_SA.
     pub(crate) fn follows_children(&self) -> bool {
-        matches!(self, Self::Child(_) | Self::DeleteChild(_))
+        self.makes_child() || matches!(self, Self::DeleteChild(_))
+    }
+
+    /// True for a rekeying of the IKE_SA.
+    pub(crate) fn rekeys_ike(&self) -> bool {
+        match self {
+            Self::RekeyIke(_) => true,
+            Self::FollowUp(follow) => follow.child().is_none(),
+            _ => false,
+        }
     }
 }
 
@@ -123,7 +144,7 @@ impl NewChild {
 
 /// The peer's rekeying of the child that we are rekeying.
 pub(crate) struct ChildCollision {
-    /// The child that it made.
+    /// The child that it made, or will have made after additional key exchanges.
     pub child: ChildId,
     /// Nonce of its request.
     pub ni: Vec<u8>,
@@ -169,62 +190,36 @@ pub(crate) struct AnsweredIke {
     pub suite: IkeSuite,
     pub spi: u64,
     pub nonce: Vec<u8>,
-    /// N(ADDITIONAL_KEY_EXCHANGE), with which the first additional key exchange is to come.
-    pub link: Option<Vec<u8>>,
 }
 
-/// Our rekeying after its CREATE_CHILD_SA.
-pub(crate) struct FollowUp {
-    pub task: Box<RekeyIke>,
-    pub answered: AnsweredIke,
-    /// Secret of CREATE_CHILD_SA.
-    pub shared: Secret,
-    /// Secrets of the exchanges that are done.
-    pub more: Vec<Secret>,
-    /// Our private key for the exchange in flight.
-    pub private: Secret,
+/// What a good response to our proposal of a child says.
+pub(crate) struct AnsweredChild {
+    pub agreed: Agreed,
+    pub spi_out: Spi,
+    pub nonce: Vec<u8>,
+    pub peer_public: Vec<u8>,
 }
 
-impl FollowUp {
-    /// The rekeying.
-    pub(crate) fn into_task(self) -> Box<RekeyIke> {
-        self.task
-    }
-
-    /// The method of the next exchange.
-    pub(super) fn method(&self) -> Option<KeId> {
-        self.answered.suite.additional.after(self.more.len())
-    }
-}
-
-/// The peer's rekeying that is agreed on, and whose first secret is there.
+/// The peer's rekeying of the IKE_SA that is agreed on. The SPI of the successor is reserved.
 pub(crate) struct AgreedIke {
     pub id: IkeId,
     pub suite: IkeSuite,
     pub spis: (u64, u64),
     pub ni: Vec<u8>,
     pub nr: Vec<u8>,
-    pub shared: Secret,
 }
 
-/// The peer's rekeying that waits for additional key exchanges. The SPI of the successor is
-/// reserved.
-pub(crate) struct Awaited {
-    pub agreed: AgreedIke,
-    pub more: Vec<Secret>,
-    pub link: Vec<u8>,
-}
-
-impl Awaited {
-    /// The SPI of ours that is reserved.
-    pub(crate) fn spi(&self) -> u64 {
-        self.agreed.spis.1
-    }
-
-    /// The method of the next exchange.
-    pub(super) fn method(&self) -> Option<KeId> {
-        self.agreed.suite.additional.after(self.more.len())
-    }
+/// The peer's child that is agreed on. Its id, SPI and CPI are reserved.
+pub(crate) struct AgreedChild {
+    pub id: ChildId,
+    pub config: Arc<ChildConfig>,
+    /// The child to replace.
+    pub rekey: Option<ChildId>,
+    pub agreed: Agreed,
+    pub spi_in: Spi,
+    pub spi_out: Spi,
+    pub ni: Vec<u8>,
+    pub nr: Vec<u8>,
 }
 
 /// The peer's rekeying of the IKE_SA that we are rekeying.
