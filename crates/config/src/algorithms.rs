@@ -232,8 +232,9 @@ pub(super) fn carries(protocol: ProtocolId, transform: &Transform) -> bool {
         Transform::Integ(id) if ike => message::integ_key_len(id).is_some(),
         Transform::Integ(id) => esp(EncrId::NULL, 0, Some(id)),
         Transform::Prf(id) => ike && prf::get(id).is_some(),
-        Transform::Ke(id) => kex::supported(id),
-        Transform::AddKe(_, id) => ike && (id == KeId::NONE || kex::public_len(id).is_some()),
+        Transform::Ke(id) if ike => kex::supported(id),
+        Transform::Ke(id) => kex::public_len(id).is_some(),
+        Transform::AddKe(_, id) => id == KeId::NONE || kex::public_len(id).is_some(),
         Transform::Esn(_) => !ike,
         Transform::Unknown { .. } => false,
     }

@@ -173,10 +173,6 @@ fn misplaced(token: &str, t: &Transform, protocol: ProtocolId) -> ProposalFault 
         }
         (Transform::Integ(_), _) => ProposalFault::NotForIke { name, write: "write sha256" },
         (Transform::Prf(_), _) => ProposalFault::NotBuilt { name, write: "write prfsha256" },
-        (Transform::AddKe(..), _) => ProposalFault::NotBuilt {
-            name: format!("{name} for a CHILD_SA"),
-            write: "write it in proposals: keys of CHILD_SAs come from those",
-        },
         (Transform::Ke(KeId::ML_KEM_512 | KeId::ML_KEM_768 | KeId::ML_KEM_1024), _) => {
             let name = format!("{name} as the first key exchange");
             ProposalFault::NotBuilt { name, write: PQ }
@@ -241,11 +237,42 @@ fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform
         TransformType::INTEG => 1,
         TransformType::PRF => 2,
         TransformType::KE => 3,
-        TransformType::ESN => 4,
+        // Behind ADDKE7.
+        TransformType::ESN => u8::MAX,
         kind => kind.0,
     };
     t.sort_by_key(rank);
+    key_exchanges(&t)?;
     Ok(t)
+}
+
+/// Checks additional key exchanges of a sorted proposal: each comes behind a first one, and chooses
+/// a method that none before has chosen. A negotiation takes the first one that is left, so a
+/// proposal without one for some number is never agreed on.
+fn key_exchanges(t: &[Transform]) -> Result<(), ProposalFault> {
+    let method = |x: &Transform| match *x {
+        Transform::Ke(id) | Transform::AddKe(_, id) => Some(id),
+        _ => None,
+    };
+    let mut chosen: Vec<KeId> =
+        t.iter().find(|x| x.kind() == TransformType::KE).and_then(method).into_iter().collect();
+    for n in 1..=7u8 {
+        let mut methods =
+            t.iter().filter(|x| matches!(x, Transform::AddKe(of, _) if *of == n)).filter_map(method);
+        let Some(first) = methods.next() else { continue };
+        if chosen.is_empty() {
+            return Err(ProposalFault::NoKeyExchange);
+        }
+        match std::iter::once(first).chain(methods).find(|id| *id == KeId::NONE || !chosen.contains(id)) {
+            Some(KeId::NONE) => {}
+            Some(id) => chosen.push(id),
+            None => {
+                let name = word(&Transform::Ke(first), ProtocolId::IKE).unwrap_or("this method");
+                return Err(ProposalFault::MethodTwice { name: name.to_owned(), number: n });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks encryption against integrity; true when it is of AEADs.

@@ -43,6 +43,12 @@ fn strings_become_what_charon_logs() {
             "ESP:3DES_CBC/HMAC_MD5_96/NO_EXT_SEQ ESP:3DES_CBC/HMAC_SHA1_96/NO_EXT_SEQ",
         ),
         (esp("aes256ctr-aesxcbc-aescmac"), "ESP:AES_CTR_256/AES_XCBC_96/AES_CMAC_96/NO_EXT_SEQ"),
+        (
+            esp("aes128gcm16-x25519-ke7_none-ke7_x25519-ke1_mlkem768,aes128gcm16-mlkem512"),
+            "ESP:AES_GCM_16_128/CURVE_25519/KE1_ML_KEM_768/KE7_NONE/KE7_CURVE_25519/NO_EXT_SEQ \
+             ESP:AES_GCM_16_128/ML_KEM_512/NO_EXT_SEQ",
+        ),
+        (ah("sha256-ecp256-ke2_mlkem1024"), "AH:HMAC_SHA2_256_128/ECP_256/KE2_ML_KEM_1024/NO_EXT_SEQ"),
         (esp("aes256gmac-esn"), "ESP:NULL_AES_GMAC_256/EXT_SEQ"),
         (ah("sha256-esn-noesn"), "AH:HMAC_SHA2_256_128/EXT_SEQ/NO_EXT_SEQ"),
         (ah("aes128gmac-aes192gmac-aes256gmac"), "AH:AES_128_GMAC/AES_192_GMAC/AES_256_GMAC/NO_EXT_SEQ"),
@@ -111,9 +117,16 @@ fn what_is_wrong_is_named_with_the_remedy() {
             "mlkem768 as the first key exchange is not built; write x25519-ke1_mlkem768, which has both",
         ),
         (
-            esp("aes128gcm16-x25519-ke1_mlkem768"),
-            "ke1_mlkem768 for a CHILD_SA is not built; write it in proposals: keys of CHILD_SAs come from those",
+            ike("aes128gcm16-prfsha256-x25519-ke1_x25519"),
+            "x25519 is chosen before ke1_x25519, and no method is used twice (RFC 9370 section 2.2.1); write another \
+             method behind ke1_, or leave it out",
         ),
+        (
+            esp("aes128gcm16-x25519-ke1_mlkem768-ke3_x25519-ke3_mlkem768"),
+            "x25519 is chosen before ke3_x25519, and no method is used twice (RFC 9370 section 2.2.1); write another \
+             method behind ke3_, or leave it out",
+        ),
+        (esp("aes128gcm16-ke1_mlkem768"), "a key exchange is missing; add x25519, ecp256 or modp2048"),
         (
             ike("null-sha256-x25519"),
             "null leaves IKE messages readable; it is for esp_proposals, write aes128gcm16 here",
@@ -245,6 +258,8 @@ fn additional_key_exchanges_are_read_in_the_order_of_their_numbers() {
         let text = format!("aes256gcm16-prfsha384-x25519-{wrong}");
         assert!(ike(&text).is_err(), "{text}");
     }
-    let esp = esp("aes128gcm16-x25519-ke1_none");
-    assert!(esp.is_err(), "{esp:?}");
+    assert_eq!(
+        esp("aes128gcm16-ke7_mlkem512-x25519-ke1_none"),
+        Ok("ESP:AES_GCM_16_128/CURVE_25519/KE1_NONE/KE7_ML_KEM_512/NO_EXT_SEQ".to_owned())
+    );
 }

@@ -268,8 +268,15 @@ pub enum ProposalFault {
     MixedModes,
     /// A combined-mode algorithm with an integrity algorithm (RFC 5282 section 8).
     AeadWithIntegrity,
-    /// A proposal for the IKE_SA without key exchange.
+    /// A proposal for the IKE_SA without key exchange, or additional ones without a first one.
     NoKeyExchange,
+    /// An additional key exchange whose methods are chosen before (RFC 9370 section 2.2.1).
+    MethodTwice {
+        /// Its first method.
+        name: String,
+        /// Its number, from 1 to 7.
+        number: u8,
+    },
     /// A proposal for the IKE_SA with a combined-mode algorithm and without PRF.
     NoPrf,
     /// The PRF that an integrity algorithm implies is not built.
@@ -339,6 +346,10 @@ impl ProposalFault {
             Self::NoKeyExchange => {
                 ("a key exchange is missing".to_owned(), "add x25519, ecp256 or modp2048".to_owned())
             }
+            Self::MethodTwice { name, number } => (
+                format!("{name} is chosen before ke{number}_{name}, and no method is used twice (RFC 9370 section 2.2.1)"),
+                format!("write another method behind ke{number}_, or leave it out"),
+            ),
             Self::NoPrf => {
                 ("a PRF is missing, which an AEAD does not imply".to_owned(), "add prfsha256".to_owned())
             }
