@@ -233,6 +233,8 @@ pub struct Connection {
     pub remote_id: IdPattern,
     /// Pretend to be behind NAT, so that ESP is UDP-encapsulated.
     pub encap: bool,
+    /// Addresses of a standing IKE_SA may change (MOBIKE, RFC 4555), if the peer agrees.
+    pub mobike: bool,
     /// Liveness check after this much silence; zero: off.
     pub dpd_delay: Duration,
     /// Attempts to bring it up before giving up, 0: for ever.

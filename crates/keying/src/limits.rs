@@ -213,6 +213,13 @@ pub const REDUNDANT_DELETE: Duration = Duration::from_secs(10);
 /// stands in the way of a rekeying, so one peer could have SAs without end.
 pub const PREDECESSORS: usize = 3;
 
+/// Further addresses of one end that are told to the other, and that are kept of the other
+/// (RFC 4555).
+pub const ADDITIONAL_ADDRESSES: usize = 32;
+/// Retransmissions to the peer's address before its further addresses are asked as well.
+pub const PATH_TEST_AFTER: u32 = 2;
+/// Further addresses of the peer to which a request is sent as well.
+pub const PATH_TESTS: usize = 4;
 /// Shortest lifetime of an authentication that we believe (RFC 4478): a responder that names a
 /// shorter one makes us begin anew no more often than this.
 pub const AUTH_LIFETIME_MIN: Duration = Duration::from_secs(10);

@@ -166,7 +166,7 @@ def errors_name_file_line_and_key(lab, full):
     cases = (
         ('unknown key', tunnel('g1', conn='remote_adrs = 192.0.2.9'), ('remote_adrs', 'remote_addrs', 'swanctl.conf:')),
         ('syntax', 'connections {\n  net {\n', ('swanctl.conf:',)),
-        ('what is not built', tunnel('g1').replace('mobike = no', 'mobike = yes'), ('mobike', 'yes', 'swanctl.conf:')),
+        ('what is not built', tunnel('g1').replace('mobike = no', 'mediation = yes'), ('mediation', 'yes', 'swanctl.conf:')),
         ('IKEv1', tunnel('g1').replace('version = 2', 'version = 1'), ('version', 'swanctl.conf:')),
         ('a selector', tunnel('g1', local_ts='10.1.0.0/99'), ('local_ts', '10.1.0.0/99', 'swanctl.conf:')),
         ('a proposal', tunnel('g1', esp='aes999gcm16'), ('esp_proposals', 'aes999gcm16', 'swanctl.conf:')),

@@ -106,7 +106,7 @@ OLD = """connections {
   office {
     local_addrs = 192.0.2.1
     remote_addrs = 192.0.2.2
-    mobike = yes
+    if_id_in = 7
     encap = yes
     local {
       auth = psk

@@ -6,6 +6,7 @@ A failure names the seed of the random walk. Every bound below says what it is m
 """
 import os
 import random
+import re
 import shutil
 import sys
 import time
@@ -32,33 +33,40 @@ ANEW = 2.0
 GUEST = 1.5
 # The change of a route or a mapping only.
 AGAIN = 1.0
+# strongSwan waits for the network to settle before it moves.
+CHARON_MOVES = 3.0
 SEED = take_seed(1061868093)
 
 
 class Scene:
-    """g1 with two uplinks to the internet, g2 there, packets and watchers. g1 is always IronSwan and initiates."""
+    """g1 with two uplinks to the internet, g2 there, packets and watchers. g1 initiates, and is IronSwan unless `mover` is given."""
 
-    def __init__(self, lab, peer=Charon, local='%any', remote=G2, conn='', ready=True):
-        self.lab = lab
+    def __init__(self, lab, peer=Charon, local='%any', remote=G2, conn='', ready=True, mobike=False, mover=IronSwan):
+        self.lab, self.mobike, self.mover = lab, mobike, mover
         internet(lab)
         site(lab, 'g1')
         uplink(lab, 'g1', 'wan', 'r', 'u1', '198.51.100')
         uplink(lab, 'g1', 'wan2', 'r', 'u2', '198.51.101', default=False)
         self.host = 1
         self.watch = Watch(lab, 'r', 'u1', 'u2', 'g2')
-        them = conf(connection('net', 'g2', 'g1', conn='dpd_delay = 5s'))
-        self.them = (Charon(lab, 'g2').start(them, options=CHARON) if peer is Charon
-                     else IronSwan(lab, 'g2').start(them, settings=SETTINGS))
+        self.them = self.start(peer, 'g2', conf(connection('net', 'g2', 'g1', conn='dpd_delay = 5s')))
         if not ready:
             return
         self.begin(local, remote, conn)
 
     def begin(self, local='%any', remote=G2, conn=''):
-        self.us = IronSwan(self.lab, 'g1').start(
-            conf(connection('net', 'g1', 'g2', local, remote, conn=CONN + '\n    ' + conn, child=CHILD)), settings=SETTINGS)
+        self.us = self.start(
+            self.mover, 'g1', conf(connection('net', 'g1', 'g2', local, remote, conn=CONN + '\n    ' + conn, child=CHILD)))
         self.spis = pair_at_rest(self.us, self.them)
         until('traffic', lambda: pings(self.lab, count=1))
         self.rest = Rest(self.lab, self.us, self.them)
+
+    def start(self, kind, box, text):
+        if self.mobike:
+            text = text.replace('mobike = no', 'mobike = yes')
+        if kind is Charon:
+            return Charon(self.lab, box).start(text, options=CHARON)
+        return IronSwan(self.lab, box).start(text, settings=SETTINGS)
 
     def ip(self, *args):
         return self.lab.ip('g1', *args)
@@ -71,9 +79,9 @@ class Scene:
         if 6 in families:
             self.ip('-6', 'route', 'replace', 'default', 'via', f'{v6_of(net4)}::fe', 'dev', dev)
 
-    def disturb(self, what, bound, change, settle=0.7, same_sa=None):
+    def disturb(self, what, bound, change, settle=0.7, same_sa=None, same_ike=False):
         """Packets flow, something changes, packets must flow again; then everything is at rest."""
-        flow = Flow(self.lab, rate=RATE)
+        flow, ike = Flow(self.lab, rate=RATE), self.us.ike_spis()
         time.sleep(0.5)
         began = time.monotonic()
         change()
@@ -87,6 +95,8 @@ class Scene:
         spis = pair_at_rest(self.us, self.them)
         if same_sa is not None:
             check((spis == self.spis) == same_sa, f"{what}: {'the same SAs as before' if same_sa else 'new SAs'}")
+        if same_ike:
+            check(self.us.ike_spis() == ike, f'{what}: the same IKE_SA as before')
         self.spis = spis
         check(pings(self.lab, 'g1', 'g2') and pings(self.lab, 'g2', 'g1'), f'{what}: traffic both ways afterwards')
 
@@ -165,6 +175,29 @@ def outer_address_changes(lab, full, peer):
     scene.disturb('the route moves to the other uplink', ANEW, lambda: scene.default('198.51.101'), same_sa=False)
     scene.disturb('and back', ANEW, lambda: scene.default('198.51.100'), same_sa=False)
     scene.end()
+
+
+@with_peers
+def mobike_keeps_every_sa(lab, full, peer):
+    """The same changes with MOBIKE: the IKE_SA moves. Its CHILD_SA moves as well, unless the peer is strongSwan, whose ESP in user space
+    cannot move and is rekeyed by it."""
+    scene = Scene(lab, peer, mobike=True)
+    same = dict(same_ike=True, same_sa=True if peer is IronSwan else None)
+    for _ in range(3 if full else 1):
+        scene.disturb('the address changes', 0.3 + ANEW, scene.other_address, **same)
+    scene.disturb('the link is made anew with another address', 1 + ANEW, lambda: scene.recreate(77), **same)
+    scene.disturb('the route moves to the other uplink', ANEW, lambda: scene.default('198.51.101'), **same)
+    scene.disturb('and back', ANEW, lambda: scene.default('198.51.100'), **same)
+    scene.end()
+
+
+def mobike_follows_the_peer(lab, full):
+    """strongSwan is the end that moves, by MOBIKE: we follow it with the same IKE_SA, and test the way back."""
+    scene = Scene(lab, IronSwan, mobike=True, mover=Charon)
+    scene.disturb('the address of strongSwan changes', 0.3 + CHARON_MOVES, scene.other_address, same_ike=True)
+    scene.disturb('and once more', 0.3 + CHARON_MOVES, scene.other_address, same_ike=True)
+    check(re.search(r'(the peer moves the IKE_SA from|remote endpoint changed from)', scene.them.log()), 'we have followed it')
+    scene.rest.check()
 
 
 @with_peers
@@ -392,9 +425,9 @@ def linux_kernel_as_peer(lab, full):
     scene.watch.check('u1', 'u2')
 
 
-PAIRS = (outer_link_goes_and_comes, outer_address_changes, route_moves_to_another_uplink, named_peer_moves, ip_versions_come_and_go,
+PAIRS = (outer_link_goes_and_comes, outer_address_changes, mobike_keeps_every_sa, route_moves_to_another_uplink, named_peer_moves, ip_versions_come_and_go,
          gateway_moves_behind_a_nat, random_changes_heal)
-TESTS = [*(test for pair in PAIRS for test in pair), linux_kernel_as_peer]
+TESTS = [*(test for pair in PAIRS for test in pair), mobike_follows_the_peer, linux_kernel_as_peer]
 if not ({'--full', '--list'} & set(sys.argv) or any(t.__name__ in sys.argv for t in TESTS)):
-    TESTS = [*(ours for ours, _ in PAIRS), linux_kernel_as_peer]
+    TESTS = [*(ours for ours, _ in PAIRS), mobike_follows_the_peer, linux_kernel_as_peer]
 main({f.__name__: f for f in TESTS}, 'roam')

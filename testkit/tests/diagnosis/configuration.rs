@@ -124,7 +124,7 @@ fn case(entry: E) -> Case {
         E::SectionForKey => conn("proposals { }"),
         E::KeyOutside => with("encap = yes"),
         E::BadName => replaced("{ n {", &format!("{{ {} {{", "n".repeat(101))),
-        E::NotBuilt => conn("mobike = yes"),
+        E::NotBuilt => conn("aggressive = yes"),
         E::KeyMoved => Case::Settings("workers = 2"),
         E::NoEffect => conn("dpd_timeout = 60s"),
         E::MissingSection => replaced("remote { auth = psk\n id = b }", ""),

@@ -2,7 +2,8 @@
 
 use ironswan_keying::diagnosis::PathEntry as E;
 use ironswan_keying::{AddrSpec, Diagnosis, Unique};
-use ironswan_testkit::{World, config};
+use ironswan_testkit::{Forger, Verdict, World, config};
+use ironswan_wire::iana::ExchangeType;
 
 use crate::story::{Pair, S, failures};
 
@@ -15,6 +16,17 @@ fn roaming(unique: Unique) -> World {
     });
     w.network_changed(0);
     w
+}
+
+/// The same pair with MOBIKE, and with an IKE_SA.
+fn mobile(w: &mut World) {
+    let now = w.now();
+    for node in &mut w.nodes {
+        let mut conn = node.connection("gw");
+        conn.mobike = true;
+        node.endpoint.load_connection(now, conn);
+    }
+    w.establish(0).expect("an IKE_SA");
 }
 
 /// Makes the entry happen, and returns every failure.
@@ -72,6 +84,26 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             w.initiate(0);
             w.run(S);
             w.readdress(0, vec![config::ip("198.51.100.20")]);
+            w.run(S);
+        }
+        E::AddressesRefused | E::BadAddresses => {
+            mobile(&mut w);
+            // The new address is one of the hub's own.
+            let now = w.now();
+            w.nodes[1].endpoint.network_changed(now, &[config::ip("192.0.2.2"), config::ip("198.51.100.20")]);
+            w.readdress(0, vec![config::ip("198.51.100.20")]);
+            w.run(S);
+        }
+        E::NotRoutable => {
+            mobile(&mut w);
+            w.net
+                .rules
+                .push(Box::new(|s| if s.node == 0 && s.response { Verdict::Drop } else { Verdict::Pass }));
+            w.readdress(0, vec![config::ip("198.51.100.20")]);
+            w.run(S);
+            let (to, from) = (w.up(1)[0].local, w.up(1)[0].remote);
+            let bytes = Forger::newest(&w.nodes[0]).message(true, ExchangeType::INFORMATIONAL, true, 0, &[]);
+            w.inject(from, to, [&[0; 4], &bytes[..]].concat());
             w.run(S);
         }
         E::AddressGone => {

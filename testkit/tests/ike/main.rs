@@ -23,6 +23,7 @@ mod limits;
 mod loss;
 mod many;
 mod misbehaving;
+mod mobike;
 mod names;
 mod nat;
 mod options;

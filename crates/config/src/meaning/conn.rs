@@ -133,6 +133,7 @@ pub fn connection(
     if encap {
         ah_in_udp(&mut r, &kids);
     }
+    let mobike = r.read(&k::MOBIKE);
     let dpd_delay = r.read(&k::DPD_DELAY);
     let starts = kids.iter().any(|c| c.start_action != ChildAction::None && c.kind == Default::default());
     if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
@@ -155,6 +156,7 @@ pub fn connection(
         local_id,
         remote_id,
         encap,
+        mobike,
         dpd_delay,
         keyingtries,
         unique,

@@ -108,7 +108,6 @@ fn times_of_an_ike_sa_depend_on_each_other_as_with_charon() {
 #[test]
 fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
     for (text, key, say) in [
-        ("mobike = yes", "mobike", "set mobike = no"),
         ("version = 1", "version", "RFC 9395"),
         ("vips = 0.0.0.0", "vips", "not built yet"),
         ("aggressive = yes", "aggressive", "RFC 9395"),
@@ -228,17 +227,14 @@ fn a_vici_message_is_understood_by_the_same_code() {
     let at = Origin::source("connection net");
     let mut s = Section::new(at.clone());
     s.set("remote_addrs", Node::Value(Value::list(["192.0.2.1".into(), "192.0.2.2".into()], at.clone())));
-    s.set("mobike", Node::Value(Value::text("yes", at.clone())));
+    s.set("mediation", Node::Value(Value::text("yes", at.clone())));
     for side in ["local", "remote"] {
         let sub = s.open(side, &at).unwrap();
         sub.set("auth", Node::Value(Value::text("psk", at.clone())));
     }
     let mut d = Diagnostics::default();
     assert!(connection("net", &s, "", &Default::default(), &mut d).is_none());
-    assert_eq!(
-        d.error_lines(),
-        ["connection net: mobike: yes: MOBIKE is not built yet; set mobike = no or leave the key out"]
-    );
+    assert_eq!(d.error_lines(), ["connection net: mediation: yes: mediation is not built; remove this key"]);
 }
 
 #[test]

@@ -235,12 +235,12 @@ async fn loading_and_unloading() {
         assert!(ok(&c.request("load-conn", conn(Section::new())).await));
         let names = c.request("get-conns", Section::new()).await;
         assert_eq!(names.get_list("conns").unwrap(), [b"net".to_vec(), b"other".to_vec()]);
-        let r = c.request("load-conn", conn(Section::new().with("mobike", "yes"))).await;
+        let r = c.request("load-conn", conn(Section::new().with("mediation", "yes"))).await;
         assert!(
             !ok(&r)
                 && r.get_str("errmsg")
                     .unwrap()
-                    .starts_with("connection other: mobike: yes: MOBIKE is not built yet"),
+                    .starts_with("connection other: mediation: yes: mediation is not built"),
             "{r:?}"
         );
         // One that cannot be initiated answers peers, as from a file.

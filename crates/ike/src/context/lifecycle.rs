@@ -6,8 +6,8 @@ use crate::endpoint::view;
 use crate::event::{Event, IkeId, IkeState, Level, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{
-    NewChild, RekeyIke, Task, auth, create_child, delete, follow_up, intermediate, liveness, rekey_ike,
-    sa_init,
+    NewChild, RekeyIke, Task, auth, create_child, delete, follow_up, intermediate, liveness, mobike,
+    rekey_ike, sa_init,
 };
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
@@ -19,7 +19,7 @@ impl Context<'_> {
     pub(crate) fn fail_task(&mut self, task: Task, why: &Diagnosis) {
         let err = Err(why.clone());
         match task {
-            Task::Init | Task::Intermediate(_) | Task::Liveness => {}
+            Task::Init | Task::Intermediate(_) | Task::Mobike(_) | Task::Liveness => {}
             Task::Auth(child) => {
                 if let Some(child) = child {
                     self.abandon(&child);
@@ -62,6 +62,7 @@ impl Context<'_> {
             Task::FollowUp(follow) => follow_up::build(self, sa, follow),
             Task::DeleteChild(task) => delete::build_child(self, sa, task),
             Task::DeleteIke(task) => delete::build_ike(self, sa, task),
+            Task::Mobike(task) => mobike::build(self, sa, task),
             Task::Liveness => liveness::build(self, sa),
         }
         true

@@ -25,6 +25,7 @@
 //! | `install` | tells the packet engine about CHILD_SAs |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
 //! | `load` | a child follows the connection that is loaded |
+//! | `mobike` | when an IKE_SA moves to other addresses |
 //! | `peer_limits` | limits for each authenticated identity |
 //! | `process` | messages of one IKE_SA, from the datagram to the task |
 //! | `race` | when another address of the peer is asked as well |
@@ -41,6 +42,7 @@ pub(crate) mod initiate;
 pub(crate) mod install;
 pub(crate) mod lifecycle;
 mod load;
+mod mobike;
 mod peer_limits;
 mod process;
 mod race;

@@ -14,7 +14,7 @@ use crate::endpoint::About;
 use crate::event::{IkeState, Level};
 use crate::sa::{Active, Answering, Datagram, IkeSa, Inner, Opened};
 use crate::task::{
-    Task, answer_child, answer_init, auth, create_child, delete, follow_up, intermediate, liveness,
+    Task, answer_child, answer_init, auth, create_child, delete, follow_up, intermediate, liveness, mobike,
     rekey_ike, sa_init,
 };
 use crate::timer::Timer;
@@ -277,6 +277,7 @@ impl Context<'_> {
             (opened, _) => opened,
         };
         let Some(active) = sa.work_mut().answered() else { return };
+        self.follow_answer(sa, d);
         let payloads = match opened {
             Ok(payloads) => payloads,
             Err(e) => return self.drop_unreadable(sa, active, e),
@@ -309,7 +310,11 @@ impl Context<'_> {
             Task::FollowUp(follow) => follow_up::process(self, sa, follow, &payloads),
             Task::DeleteChild(task) => delete::process_child(self, sa, task, &payloads),
             Task::DeleteIke(task) => delete::process_ike(self, sa, task),
-            Task::Liveness => liveness::rearm(self, sa),
+            Task::Mobike(task) => mobike::process(self, sa, task, &payloads, d),
+            Task::Liveness => {
+                mobike::watch_nat(self, sa, &payloads, d);
+                liveness::rearm(self, sa);
+            }
         }
     }
 }

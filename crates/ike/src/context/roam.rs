@@ -27,7 +27,11 @@ impl Context<'_> {
         let ours = sa.local().ip();
         let chosen = way::choose(self.settings.policy, sa.conn(), self.settings.addresses, ours, route);
         let Way::From { to, there } = chosen else {
-            return if chosen == Way::Same { self.have_path(sa) } else { self.lose_path(sa) };
+            if chosen == Way::Same {
+                self.have_path(sa);
+                return self.tell_addresses(sa);
+            }
+            return self.lose_path(sa);
         };
         if sa.is_up() {
             if !sa.roam().leaving {
@@ -92,6 +96,9 @@ impl Context<'_> {
 
     /// Another IKE_SA, from the address that is right now, takes over.
     fn move_to(&mut self, sa: &mut IkeSa, to: IpAddr, there: bool) {
+        if self.can_move(sa) {
+            return self.relocate(sa, to, sa.remote().ip());
+        }
         let possible = way::can_take_over(self.settings.policy, &sa.conn().name);
         let line =
             format!("our address for {} has changed from {} to {to}", sa.remote().ip(), sa.local().ip());

@@ -21,6 +21,7 @@ impl Context<'_> {
             let (tries, mid, bytes) = (active.again(), active.mid, active.bytes.clone());
             self.shared.counters.retransmits_out += 1;
             self.transmit_all(sa, (local, remote), &bytes);
+            self.test_paths(sa, tries, &bytes);
             let delay = self.until_retransmit(sa, tries);
             self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + delay);
             self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));

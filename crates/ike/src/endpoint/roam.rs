@@ -4,14 +4,15 @@
 //! network_changed -> Request::Route, one for each peer -> for each IKE_SA of that peer:
 //!   no route, or no address of ours for it     nothing is sent, and the SAs stay
 //!   the address is there and still the source  nothing; a silent peer is asked whether it lives
-//!   another source, or the address is gone     a new IKE_SA from the new address, with all
+//!   another source, or the address is gone     with MOBIKE it moves (`context::mobike`); else a
+//!                                              new IKE_SA from the new address, with all
 //!                                              children; then the old one is deleted from there
 //! ```
 //! Without a route the SAs wait until there is a way again. A way to another address of the peer,
 //! of the other IP version perhaps, counts as another source.
 //!
 //! `keying::choices::way` chooses between the lines of this table. The new IKE_SA is made by
-//! whoever can initiate. MOBIKE (RFC 4555) is not here. `receive` follows a peer that moves behind
+//! whoever can initiate. `receive` follows a peer that moves behind
 //! a NAT, and `unique` one that comes with a new IKE_SA.
 
 use ironswan_keying::diagnosis::{NotDone, Path};

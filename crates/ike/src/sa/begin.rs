@@ -82,6 +82,7 @@ impl IkeSa {
         sa.crypt.set_keys(Some(keys));
         (sa.local_id, sa.remote_id) = (old.local_id.clone(), old.remote_id.clone());
         sa.path.set_nat(old.nat());
+        *sa.path.mobility_mut() = old.path.mobility().clone();
         sa.agree_fragments(old.fragments.are_agreed());
         sa.established = Some(now);
         sa.renewal = old.renewal;

@@ -20,6 +20,29 @@ impl NatState {
     }
 }
 
+/// MOBIKE of one IKE_SA (RFC 4555).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mobility {
+    /// Both ends use it.
+    pub agreed: bool,
+    /// Further addresses of the peer.
+    pub peer: Vec<IpAddr>,
+    /// Further addresses of ours that the peer has been told.
+    pub told: Vec<IpAddr>,
+}
+
+impl super::IkeSa {
+    pub(crate) fn mobility(&self) -> &Mobility {
+        &self.path.mobility
+    }
+
+    /// We are the end that moves the IKE_SA: "the party who originally initiated" the first of
+    /// those that were rekeyed to this one (RFC 4555 section 1.3).
+    pub(crate) fn moves(&self) -> bool {
+        self.path.mobility.agreed && self.asked().is_none()
+    }
+}
+
 /// Addresses and ports of both ends.
 pub(crate) struct Path {
     local: SocketAddr,
@@ -27,11 +50,12 @@ pub(crate) struct Path {
     nat: NatState,
     /// There is no way to the peer now: requests wait.
     blocked: bool,
+    mobility: Mobility,
 }
 
 impl Path {
     pub(super) fn new(local: SocketAddr, remote: SocketAddr) -> Self {
-        Self { local, remote, nat: NatState::default(), blocked: false }
+        Self { local, remote, nat: NatState::default(), blocked: false, mobility: Mobility::default() }
     }
 
     pub(super) fn local(&self) -> SocketAddr {
@@ -48,6 +72,15 @@ impl Path {
 
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked
+    }
+
+    pub(super) fn mobility(&self) -> &Mobility {
+        &self.mobility
+    }
+
+    /// MOBIKE, to be changed.
+    pub(crate) fn mobility_mut(&mut self) -> &mut Mobility {
+        &mut self.mobility
     }
 
     /// Our address is this one now.

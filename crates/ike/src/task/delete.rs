@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::auth;
+use super::mobike;
 use super::state::{DeleteChild, DeleteIke, NewChild, Task};
 use crate::child::Child;
 use crate::context::Context;
@@ -129,7 +130,9 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
             spis.extend(ours.map(|ours| (delete.protocol, ours)));
         }
     }
-    cx.respond(sa, &self::payloads(&spis));
+    let mut response = self::payloads(&spis);
+    response.extend(mobike::answer(cx, sa, payloads));
+    cx.respond(sa, &response);
 }
 
 /// The peer closes the IKE_SA.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::Spi;
 
+use super::mobike;
 use super::state::Task;
 use crate::context::Context;
 use crate::endpoint::Pending;
@@ -108,5 +109,6 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
         return;
     }
     cx.log(Level::Debug, sa, "sending DPD request");
-    cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::Liveness, &[]);
+    let payloads = mobike::probe(sa);
+    cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::Liveness, &payloads);
 }

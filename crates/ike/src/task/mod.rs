@@ -17,6 +17,7 @@
 //! | `intermediate` | IKE_INTERMEDIATE, with additional key exchanges |
 //! | `link` | links between CREATE_CHILD_SA and its IKE_FOLLOWUP_KE |
 //! | `liveness` | an empty INFORMATIONAL to a silent peer |
+//! | `mobike` | UPDATE_SA_ADDRESSES and further addresses |
 //! | `rekey_child` | rekeying a CHILD_SA |
 //! | `rekey_ike` | rekeying the IKE_SA |
 //! | `restart` | answers to IKE_SA_INIT that may be forged |
@@ -36,6 +37,7 @@ pub(crate) mod follow_up;
 pub(crate) mod intermediate;
 mod link;
 pub(crate) mod liveness;
+pub(crate) mod mobike;
 pub(crate) mod rekey_child;
 pub(crate) mod rekey_ike;
 pub(crate) mod restart;
@@ -45,4 +47,4 @@ mod state;
 
 pub(crate) use exchange::Exchange;
 pub(crate) use series::{Agreement, FollowUps};
-pub(crate) use state::{DeleteChild, DeleteIke, NewChild, RekeyIke, Task};
+pub(crate) use state::{DeleteChild, DeleteIke, Mobike, NewChild, RekeyIke, Task};

@@ -301,7 +301,9 @@ fn detect_nat(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload], d: &Da
     if nat.remote {
         cx.log(Level::Info, sa, "remote host is behind NAT");
     }
-    if sa.nat().encap() {
+    // MOBIKE: "the initiator ... MUST change to use port 4500 ... even if no NAT was detected" (RFC
+    // 4555 section 3.3).
+    if sa.nat().encap() || (sa.conn().mobike && nat.supported) {
         // "the initiator ... MUST ... use UDP port 4500 for all further traffic" (RFC 7296 section
         // 2.23).
         if sa.local().port() == cx.ports().ike {

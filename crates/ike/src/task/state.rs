@@ -1,6 +1,7 @@
 //! Exchanges that we start, each with its state from the queue to the response. Several files name
 //! these states, so they import none of the files that carry the exchanges out.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironswan_wire::iana::{KeId, ProtocolId};
@@ -39,6 +40,8 @@ pub(crate) enum Task {
     DeleteChild(DeleteChild),
     /// INFORMATIONAL with DELETE for the IKE_SA.
     DeleteIke(DeleteIke),
+    /// INFORMATIONAL of MOBIKE.
+    Mobike(Mobike),
     /// An empty INFORMATIONAL.
     Liveness,
 }
@@ -60,6 +63,7 @@ impl Task {
             Self::FollowUp(follow) => follow.name(),
             Self::DeleteChild(_) => "CHILD_DELETE",
             Self::DeleteIke(_) => "IKE_DELETE",
+            Self::Mobike(_) => "IKE_MOBIKE",
             Self::Liveness => "IKE_DPD",
         }
     }
@@ -73,9 +77,9 @@ impl Task {
         }
     }
 
-    /// Concerns children: goes with them to the successor of the IKE_SA.
+    /// Concerns children, or their addresses: goes with them to the successor of the IKE_SA.
     pub(crate) fn follows_children(&self) -> bool {
-        self.makes_child() || matches!(self, Self::DeleteChild(_))
+        self.makes_child() || matches!(self, Self::DeleteChild(_) | Self::Mobike(_))
     }
 
     /// True for a rekeying of the IKE_SA.
@@ -257,4 +261,14 @@ impl DeleteChild {
 #[derive(Default)]
 pub(crate) struct DeleteIke {
     pub ticket: Option<Ticket>,
+}
+
+/// Request of MOBIKE (RFC 4555).
+pub(crate) enum Mobike {
+    /// UPDATE_SA_ADDRESSES with COOKIE2, between these addresses, which are known when it is sent.
+    Update { ends: Option<(SocketAddr, SocketAddr)>, cookie: Vec<u8> },
+    /// COOKIE2 alone: is the peer where it says?
+    Routable { cookie: Vec<u8> },
+    /// Our further addresses.
+    Addresses,
 }

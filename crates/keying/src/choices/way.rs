@@ -17,6 +17,11 @@ impl Addresses {
         Self(Some(addresses.iter().copied().collect()))
     }
 
+    /// All addresses that are ours; none when we have not been told.
+    pub fn iter(&self) -> impl Iterator<Item = IpAddr> {
+        self.0.iter().flatten().copied()
+    }
+
     /// True when this address is ours, as far as we have been told: of the addresses that other
     /// machines can be reached from.
     pub fn has(&self, addr: IpAddr) -> bool {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, entries, say};
@@ -137,12 +138,43 @@ entries! {
         /// The address.
         address: IpAddr,
     } = "address-gone" by ThisMachine;
+    /// The peer does not take the addresses to which we have moved the IKE_SA (RFC 4555).
+    AddressesRefused {
+        /// Our address and port.
+        local: SocketAddr,
+        /// The peer's address and port.
+        remote: SocketAddr,
+        /// The peer's notification.
+        kind: NotifyType,
+    } = "addresses-refused" by NoAgreement;
+    /// The peer has moved the IKE_SA to addresses that cannot be used.
+    BadAddresses {
+        /// Our address and port.
+        local: SocketAddr,
+        /// The peer's address and port.
+        remote: SocketAddr,
+        /// A NAT has changed them, and the peer does not allow one.
+        nat: bool,
+    } = "bad-addresses" by Peer;
+    /// The answer to a test of return routability has another COOKIE2 than the request.
+    NotRoutable {
+        /// The peer's address and port.
+        remote: SocketAddr,
+    } = "not-routable" by Peer;
 }
 
 impl Path {
     pub(super) fn notify(&self) -> Option<Notify> {
-        // Nobody is there to be told.
-        None
+        match self {
+            Self::BadAddresses { nat: true, .. } => {
+                Some(Notify::new(NotifyType::UNEXPECTED_NAT_DETECTED, []))
+            }
+            Self::BadAddresses { nat: false, .. } => {
+                Some(Notify::new(NotifyType::UNACCEPTABLE_ADDRESSES, []))
+            }
+            // Nobody is there to be told.
+            _ => None,
+        }
     }
 
     pub(super) fn words(&self) -> Words {
@@ -190,6 +222,22 @@ impl Path {
             Self::AddressGone { address } => say(
                 format!("our address {address} is gone, and the peer does not answer from another"),
                 "let the peer's remote_addrs hold the new address",
+            ),
+            Self::AddressesRefused { local, remote, kind } => say(
+                format!("the peer does not take the IKE_SA from {local} to {remote} ({kind})"),
+                "nothing: a new IKE_SA is made; the peer's log says why",
+            ),
+            Self::BadAddresses { local, remote, nat: false } => say(
+                format!("the peer moves to {remote}, which cannot be used from {local}"),
+                "see what address the peer sends from",
+            ),
+            Self::BadAddresses { local, remote, nat: true } => say(
+                format!("the peer allows no NAT, and there is one between {remote} and {local}"),
+                "remove the NAT, or let the peer allow it",
+            ),
+            Self::NotRoutable { remote } => say(
+                format!("the answer from {remote} to a test of the way back is wrong"),
+                "look for who can answer in the peer's name; the IKE_SA is made anew if it should be up",
             ),
         }
     }

@@ -266,6 +266,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         local_id: Some(Identity::parse(&tunnel.local_id).ok_or_else(|| bad(&tunnel.local_id))?),
         remote_id: IdPattern::parse(&tunnel.remote_id).ok_or_else(|| bad(&tunnel.remote_id))?,
         encap: spec.encap,
+        mobike: false,
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
         unique: Unique::Replace,

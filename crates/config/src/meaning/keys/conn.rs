@@ -42,6 +42,8 @@ keys! {
         "IKE algorithms, [see below](#proposals), in at most 64 proposals");
     ENCAP: bool = yes_no("encap", "no",
         "ESP in UDP even when no NAT is in between. On Linux it is also the fast way: UDP has segmentation offload, raw ESP has none");
+    MOBIKE: bool = yes_no("mobike", "yes",
+        "addresses of either end may change while the IKE_SA and its children stand (RFC 4555), if the peer agrees; IKE then uses port 4500 from IKE_AUTH on. Without it, and for children in transport mode or with `dynamic` selectors, a new IKE_SA takes over from the new address");
     DPD_DELAY: Duration = time("dpd_delay", Is("0s"),
         "after this much silence from the peer, ask whether it is alive; authenticated ESP is a sign of life. 0: never");
     CHILDLESS: Childless = text("childless", Kind::Word, Is("allow"), childless,
@@ -70,7 +72,6 @@ const CONN_UNUSED: &[Unused] = &[
     only("aggressive", NO, IKEV1),
     only("pull", YES, IKEV1),
     only("dscp", &["000000"], "DSCP of IKE packets is not built yet; remove this key"),
-    only("mobike", NO, "MOBIKE is not built yet; set mobike = no or leave the key out"),
     no_effect("dpd_timeout", "IKEv1 only; with IKEv2 a peer is given up when the retransmissions end"),
     only("send_certreq", &["yes", "no"], "write yes or no"),
     only("send_cert", &["ifasked", "always", "never"], "write ifasked, always or never"),

@@ -7,7 +7,7 @@ use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, notifies};
 
 use super::super::exchange::Exchange;
 use super::super::state::{AUTH_NAME, NewChild, Task};
-use super::super::{create_child, restart};
+use super::super::{create_child, mobike, restart};
 use super::{expected_peer, is_fatal, no_proof, our_octets, prover, resume_proof, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
 use crate::context::{Context, Effect};
@@ -178,6 +178,7 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
         let by_peer = sa.conn().childless != Childless::Never;
         return fail(cx, sa, &Authentication::ChildNeeded { by_peer }.into());
     }
+    payloads.extend(mobike::offer(cx, sa));
     cx.send_request(sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
     restart::hurry_auth(cx, sa);
 }
@@ -320,6 +321,7 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosi
     let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
     cx.establish(sa);
     cx.read_auth_lifetime(sa, payloads);
+    mobike::agree(sa, payloads);
     if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
         new.nonce = ni;
         create_child::finish_first(cx, sa, new, payloads, &nr);

@@ -8,6 +8,7 @@ use ironswan_wire::ike::payload::{Auth, Id, find_notify};
 
 use super::super::answer_child;
 use super::super::exchange::Exchange;
+use super::super::mobike;
 use super::super::state::AUTH_NAME;
 use super::{no_proof, our_octets, prover, resume_proof, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier};
@@ -240,6 +241,10 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
         return cx.refuse_syntax(sa, why);
     }
     response.extend(cx.auth_lifetime(sa));
+    mobike::agree(sa, &x.payloads);
+    if sa.mobility().agreed {
+        response.extend(mobike::offer(cx, sa));
+    }
     cx.respond(sa, &response);
 }
 

@@ -211,6 +211,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         local_id: Identity::parse(NAMES[n]),
         remote_id: pattern(NAMES[1 - n])?,
         encap: false,
+        mobike: false,
         dpd_delay: never,
         keyingtries: 1,
         unique: Unique::No,
