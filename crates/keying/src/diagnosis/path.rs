@@ -227,19 +227,26 @@ impl Path {
                 format!("the peer does not take the IKE_SA from {local} to {remote} ({kind})"),
                 "nothing: a new IKE_SA is made; the peer's log says why",
             ),
-            Self::BadAddresses { local, remote, nat: false } => say(
-                format!("the peer moves to {remote}, which cannot be used from {local}"),
-                "see what address the peer sends from",
-            ),
-            Self::BadAddresses { local, remote, nat: true } => say(
-                format!("the peer allows no NAT, and there is one between {remote} and {local}"),
-                "remove the NAT, or let the peer allow it",
-            ),
+            Self::BadAddresses { local, remote, nat } => bad_addresses(*local, *remote, *nat),
             Self::NotRoutable { remote } => say(
                 format!("the answer from {remote} to a test of the way back is wrong"),
                 "look for who can answer in the peer's name; the IKE_SA is made anew if it should be up",
             ),
         }
+    }
+}
+
+/// Words about addresses to which the peer has moved the IKE_SA.
+fn bad_addresses(local: SocketAddr, remote: SocketAddr, nat: bool) -> Words {
+    match nat {
+        false => say(
+            format!("the peer moves to {remote}, which cannot be used from {local}"),
+            "see what address the peer sends from",
+        ),
+        true => say(
+            format!("the peer allows no NAT, and there is one between {remote} and {local}"),
+            "remove the NAT, or let the peer allow it",
+        ),
     }
 }
 
