@@ -43,7 +43,7 @@ pub(crate) use fragments::Inner;
 use ironswan_keying::Connection;
 use ironswan_keying::tunnels::AttemptId;
 pub(crate) use open::Opened;
-pub(crate) use path::{NatState, Path};
+pub(crate) use path::{Mobility, NatState, Path};
 pub(crate) use work::{Active, Answering, Datagram, Work};
 
 /// The exchange that waits for work outside, and the request for that work.
@@ -385,6 +385,16 @@ impl IkeSa {
 
     pub(crate) fn nat(&self) -> NatState {
         self.path.nat()
+    }
+
+    pub(crate) fn mobility(&self) -> &Mobility {
+        self.path.mobility()
+    }
+
+    /// We move it: "the party who originally initiated" the first of those that were rekeyed to
+    /// this one (RFC 4555 section 1.3).
+    pub(crate) fn moves(&self) -> bool {
+        self.path.mobility().agreed && self.asked.is_none()
     }
 
     /// There is no way to the peer now.

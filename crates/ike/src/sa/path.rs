@@ -31,18 +31,6 @@ pub(crate) struct Mobility {
     pub told: Vec<IpAddr>,
 }
 
-impl super::IkeSa {
-    pub(crate) fn mobility(&self) -> &Mobility {
-        &self.path.mobility
-    }
-
-    /// We are the end that moves the IKE_SA: "the party who originally initiated" the first of
-    /// those that were rekeyed to this one (RFC 4555 section 1.3).
-    pub(crate) fn moves(&self) -> bool {
-        self.path.mobility.agreed && self.asked().is_none()
-    }
-}
-
 /// Addresses and ports of both ends.
 pub(crate) struct Path {
     local: SocketAddr,
