@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""An independent judge of IKE's keys: RFC 7296 sections 2.13 to 2.18, RFC 9242 section 3.3 and RFC 9370 section 2.2, from their text.
+"""An independent judge of IKE's keys: RFC 7296 sections 2.13 to 2.18, RFC 8784 section 3, RFC 9242 section 3.3 and RFC 9370 section 2.2,
+from their text.
 
 JSON lines on standard input, one answer line each on standard output. Every value of bytes is in hex. The PRF is HMAC-SHA2 with
 "bits" 256, 384 or 512.
@@ -11,6 +12,7 @@ JSON lines on standard input, one answer line each on standard output. Every val
   {"op": "keymat", "bits": n, "length": of KEYMAT, "ni", "nr", "sk_d", "shared": as for "rekey"}      the answer: {"keymat": hex}
   {"op": "int_auth", "bits": n, "messages": [{"header": 28 bytes as on the wire, "first": type of the first payload inside,
    "inner": payloads, "sk_p": key of the sender}], "mid": message ID of IKE_AUTH}     the answer: {"int_auth": hex}
+  {"op": "ppk", "bits": n, "ppk": key, "keys": [seven keys of the IKE_SA]}           the answer: {"keys": [[seven keys]]}
 """
 
 import hashlib
@@ -64,6 +66,14 @@ def keymat(q):
     return prf_plus(q['bits'], q['sk_d'], first + q['ni'] + q['nr'] + b''.join(more), q['length'])
 
 
+def ppk(q):
+    """SK_d, SK_pi and SK_pr become prf+ (PPK, SK'), each as long as before."""
+    rows = [bytes.fromhex(key) for key in q['keys']]
+    for n in (0, 5, 6):
+        rows[n] = prf_plus(q['bits'], bytes.fromhex(q['ppk']), rows[n], len(rows[n]))
+    return [rows]
+
+
 def int_auth(q):
     """IntAuth_iN | IntAuth_rN | MID, of messages whose lengths count neither IV, padding nor ICV."""
     chains = {False: b'', True: b''}
@@ -83,10 +93,10 @@ def answer(q):
             q[name] = bytes.fromhex(q[name])
     if q['op'] == 'int_auth':
         return {'int_auth': int_auth(q).hex()}
-    q['shared'] = [bytes.fromhex(s) for s in q['shared']]
+    q['shared'] = [bytes.fromhex(s) for s in q.get('shared', ())]
     if q['op'] == 'keymat':
         return {'keymat': keymat(q).hex()}
-    rows = {'keys': keys, 'rekey': rekey}[q['op']](q)
+    rows = {'keys': keys, 'rekey': rekey, 'ppk': ppk}[q['op']](q)
     return {'keys': [[key.hex() for key in row] for row in rows]}
 
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironswan_keying::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, SharedKey,
-    TsSpec, Unique,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, Ppk,
+    SharedKey, TsSpec, Unique,
 };
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -107,6 +107,8 @@ pub fn connection(local: IpAddr, remote: IpAddr, ids: (&str, &str), nets: (&str,
         unique: Unique::No,
         childless: Childless::Allow,
         fragmentation: Fragmentation::Yes,
+        ppk_id: None,
+        ppk_required: false,
         rekey_time: Duration::ZERO,
         reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,
@@ -129,6 +131,15 @@ pub fn psk(name: &str, secret: &str, owners: &[&str]) -> SharedKey {
         name: name.to_owned(),
         secret: Secret::from(secret.as_bytes()),
         owners: owners.iter().map(|o| IdPattern::parse(o).expect("an identity")).collect(),
+    }
+}
+
+/// A post-quantum preshared key of this identifier, which is 32 bytes of one value.
+pub fn ppk(id: &str, byte: u8) -> Ppk {
+    Ppk {
+        name: format!("ppk-{id}"),
+        secret: Secret::new(vec![byte; 32]),
+        ids: vec![Identity::parse(id).expect("an identity")],
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
             read_any = true;
             unread |= config.unread;
             connections += config.connections.len();
-            secrets += config.secrets.len();
+            secrets += config.secrets.len() + config.ppks.len();
             check::check(&config, &mut diags);
         }
         all.extend(diags);

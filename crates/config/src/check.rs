@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ironswan_keying::diagnosis::{Configuration, Diagnosis};
 use ironswan_keying::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Ports, PrivateKeys, SharedKeys, TsSpec,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, PPK_BYTES, Ports, Ppks, PrivateKeys,
+    SharedKeys, TsSpec,
 };
 use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
@@ -32,6 +33,7 @@ pub fn check(config: &Config, diags: &mut Diagnostics) {
     twins(config, diags);
     if !config.secret_lost {
         keys(config, diags);
+        ppks(config, diags);
     }
     if !config.private_lost {
         private_keys(config, diags);
@@ -248,6 +250,28 @@ fn keys(config: &Config, diags: &mut Diagnostics) {
     }
 }
 
+/// Post-quantum preshared keys: the one that each connection names, by the daemon's own choice. A
+/// connection that can go without is only warned of.
+fn ppks(config: &Config, diags: &mut Diagnostics) {
+    let mut ring = Ppks::default();
+    config.ppks.iter().for_each(|key| ring.insert(key.clone()));
+    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
+        let path = format!("connections.{}", conn.name);
+        match &conn.ppk_id {
+            Some(id) if ring.find(&id.data).is_none() => {
+                let severity = if conn.ppk_required { Severity::Error } else { Severity::Warning };
+                let none = Configuration::NoPpk { id: id.clone() };
+                warn(config, diags, severity, &format!("{path}.ppk_id"), none);
+            }
+            None if conn.ppk_required => {
+                let key = format!("{path}.ppk_required");
+                warn(config, diags, Severity::Warning, &key, Configuration::PpkUnnamed);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Our private keys: one for each connection on which we sign, by the daemon's own choice.
 fn private_keys(config: &Config, diags: &mut Diagnostics) {
     let mut ring = PrivateKeys::default();
@@ -348,13 +372,19 @@ fn strength(config: &Config, diags: &mut Diagnostics) {
             _ => {}
         }
     }
+    for key in config.ppks.iter().filter(|key| key.secret.len() < PPK_BYTES) {
+        let short = Configuration::ShortPpk { bytes: key.secret.len() };
+        warn(config, diags, Severity::Warning, &format!("secrets.{}", key.name), short);
+    }
 }
 
 /// Keys that stand in our documents, where everybody reads them: an error to a check; the daemon
 /// warns and uses them, since taking tunnels down would not mend it.
 pub fn documented(config: &Config, severity: Severity, diags: &mut Diagnostics) {
-    for key in config.secrets.iter().filter(|key| psk::is_documented(&key.secret)) {
-        let path = format!("secrets.{}.secret", key.name);
+    let shared = config.secrets.iter().map(|key| (&key.name, &key.secret));
+    let all = shared.chain(config.ppks.iter().map(|key| (&key.name, &key.secret)));
+    for (name, _) in all.filter(|(_, secret)| psk::is_documented(secret)) {
+        let path = format!("secrets.{name}.secret");
         warn(config, diags, severity, &path, Configuration::DocumentedSecret);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ironswan_keying::diagnosis::Configuration;
-use ironswan_keying::{Connection, PrivateKey, SharedKey};
+use ironswan_keying::{Connection, Ppk, PrivateKey, SharedKey};
 
 use super::diag::{Diagnostics, Severity};
 use super::files::{Clock, Files, Task, system};
@@ -23,6 +23,8 @@ pub struct Config {
     pub connections: Vec<Connection>,
     /// Pre-shared keys.
     pub secrets: Vec<SharedKey>,
+    /// Post-quantum preshared keys.
+    pub ppks: Vec<Ppk>,
     /// Our private keys.
     pub private_keys: Vec<PrivateKey>,
     /// The daemon's settings.
@@ -263,6 +265,7 @@ pub(super) fn understand(
             ("secrets", Node::Section(s)) => {
                 let before = diags.errors();
                 config.secrets = meaning::secrets(s, diags);
+                config.ppks = meaning::ppks(s, diags);
                 config.secret_lost = diags.errors() > before;
                 for (n, sub) in s.sections() {
                     config.places.insert(format!("secrets.{n}"), sub.origin.clone());
@@ -310,7 +313,7 @@ fn connections(section: &Section, public: &PublicKeys, config: &mut Config, diag
 /// Remembers where the things are that `check` talks about.
 fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>) {
     places.insert(path.to_owned(), conn.origin.clone());
-    for key in ["local_port", "remote_addrs"] {
+    for key in ["local_port", "remote_addrs", "ppk_id", "ppk_required"] {
         if let Some(v) = conn.value(key) {
             places.insert(format!("{path}.{key}"), v.origin.clone());
         }

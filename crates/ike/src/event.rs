@@ -359,6 +359,9 @@ pub struct IkeSaInfo {
     pub remote_id: Option<Identity>,
     /// Suite, once chosen.
     pub suite: Option<IkeSuite>,
+    /// A post-quantum preshared key is in its keys (RFC 8784), or in those of an IKE_SA that it has
+    /// replaced by rekeying.
+    pub ppk: bool,
     /// A NAT is in front of us.
     pub nat_local: bool,
     /// A NAT is in front of the peer.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::auth::int_auth::IntAuth;
+use crate::auth::ppk;
 use ironswan_wire::iana::KeId;
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
@@ -48,6 +49,10 @@ pub(crate) struct Init {
     pub intermediate: usize,
     /// What AUTH covers of them.
     pub int_auth: IntAuth,
+    /// Post-quantum preshared key.
+    pub ppk: ppk::Agreement,
+    /// The last keys that the key log has got, while a post-quantum preshared key may change them.
+    pub logged: Option<Box<[Secret; 7]>>,
     /// Hashes over which the peer verifies signatures; `None` when its IKE_SA_INIT message has no
     /// SIGNATURE_HASH_ALGORITHMS (RFC 7427 section 4).
     pub peer_hashes: Option<Vec<Hash>>,

@@ -7,6 +7,9 @@
 //! {SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr)
 //! KEYMAT = prf+(SK_d, [ g^ir (new) | ] Ni | Nr)       IkeKeys::child
 //!          with | SK(1) | .. | SK(n) behind, likewise
+//! SK_d  = prf+ (PPK, SK_d')                            IkeKeys::mix, of the first IKE_SA alone
+//! SK_pi = prf+ (PPK, SK_pi')                           (RFC 8784 section 3)
+//! SK_pr = prf+ (PPK, SK_pr')
 //! ```
 //!
 //! The types go one way: a seed is consumed when it becomes keys.
@@ -90,6 +93,15 @@ pub(crate) struct IkeKeys {
     pub log: Option<Box<[Secret; 7]>>,
 }
 
+/// Keys of an IKE_SA with a post-quantum preshared key mixed in, from our side.
+pub(crate) struct Mixed {
+    sk_d: Secret,
+    /// SK_p of our direction.
+    pub p_ours: Secret,
+    /// SK_p of the peer's direction.
+    pub p_theirs: Secret,
+}
+
 /// Keys of one direction of a CHILD_SA.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SaKeys {
@@ -109,6 +121,25 @@ pub(crate) struct ChildKeys {
 }
 
 impl IkeKeys {
+    /// The keys that replace SK_d, SK_pi and SK_pr when both sides have this post-quantum preshared
+    /// key. Each is as long as the one that it replaces.
+    pub(crate) fn mix(&self, ppk: &Secret) -> Mixed {
+        let mixed = |key: &Secret| prf::prf_plus(self.prf, ppk.expose(), &[key.expose()], key.len());
+        Mixed { sk_d: mixed(&self.sk_d), p_ours: mixed(&self.p_ours), p_theirs: mixed(&self.p_theirs) }
+    }
+
+    /// Takes over the keys that [`Self::mix`] has made. `logged`: the keys before, as the key log has
+    /// them.
+    pub(crate) fn take_mixed(&mut self, mixed: Mixed, logged: Option<Box<[Secret; 7]>>, initiator: bool) {
+        (self.sk_d, self.p_ours, self.p_theirs) = (mixed.sk_d, mixed.p_ours, mixed.p_theirs);
+        self.log = logged.map(|mut keys| {
+            let (pi, pr) =
+                if initiator { (&self.p_ours, &self.p_theirs) } else { (&self.p_theirs, &self.p_ours) };
+            (keys[0], keys[5], keys[6]) = (self.sk_d.clone(), pi.clone(), pr.clone());
+            keys
+        });
+    }
+
     /// KEYMAT: "keying material for the SAs carrying data from the initiator to the responder is
     /// taken first", and in each direction encryption before integrity (RFC 7296 section 2.17). AH
     /// has integrity only. `more`: secrets of additional key exchanges, in their order (RFC 9370

@@ -245,6 +245,11 @@ pub struct Connection {
     pub childless: Childless,
     /// IKE messages in fragments.
     pub fragmentation: Fragmentation,
+    /// Identifier of the post-quantum preshared key (RFC 8784). As initiator we use none without
+    /// it; as responder we take any that is loaded then.
+    pub ppk_id: Option<Identity>,
+    /// An IKE_SA without a post-quantum preshared key is refused.
+    pub ppk_required: bool,
     /// Rekey the IKE_SA after this; zero: never.
     pub rekey_time: Duration,
     /// Make the IKE_SA anew with IKE_AUTH after this; zero: never.

@@ -17,7 +17,7 @@ use std::time::Instant;
 use ironswan_crypto::rng::Rng;
 
 use crate::{
-    Connection, Diagnosis, Down, Fingerprint, Limits, Policy, PrivateKey, Protocol, SharedKey, Target,
+    Connection, Diagnosis, Down, Fingerprint, Limits, Policy, Ppk, PrivateKey, Protocol, SharedKey, Target,
     Ticket, Tunnels,
 };
 
@@ -105,14 +105,24 @@ impl<P: Protocol> Joined<P> {
         self.tunnels.load_shared(key);
     }
 
-    /// Unloads a shared key; false when there is none. SAs that were authenticated with it go on.
+    /// Loads a post-quantum preshared key, or replaces the shared key of the same name.
+    pub fn load_ppk(&mut self, key: Ppk) {
+        self.tunnels.load_ppk(key);
+    }
+
+    /// Unloads a shared key of either kind; false when there is none. SAs that were authenticated
+    /// with it go on.
     pub fn unload_shared(&mut self, name: &str) -> bool {
         self.tunnels.unload_shared(name)
     }
 
-    /// Names of the shared keys.
+    /// Names of the shared keys of both kinds, in order.
     pub fn shared_names(&self) -> Vec<String> {
-        self.tunnels.policy().read().secrets().names().map(str::to_owned).collect()
+        let loaded = self.tunnels.policy().read();
+        let mut names: Vec<String> =
+            loaded.secrets().names().chain(loaded.ppks().names()).map(str::to_owned).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Loads a private key of ours, or replaces the same one.

@@ -17,6 +17,7 @@
 //! | `limits` | every limit and time of keying |
 //! | `policy` | the questions that a protocol asks of policy |
 //! | `ports` | our UDP ports |
+//! | `ppks` | post-quantum preshared keys, and the choice of the key that an identifier names |
 //! | `protocol` | a key exchange protocol as policy sees it |
 //! | `signatures` | signatures that one end may prove itself by, and the choice of the algorithm |
 //! | `timers` | a table of timers |
@@ -35,6 +36,7 @@ mod level;
 pub mod limits;
 mod policy;
 mod ports;
+mod ppks;
 mod protocol;
 mod signatures;
 mod timers;
@@ -53,6 +55,7 @@ pub use level::Level;
 pub use limits::Limits;
 pub use policy::{Loaded, Policy, Shared};
 pub use ports::Ports;
+pub use ppks::{PPK_BYTES, Ppk, Ppks, ppk_id};
 pub use protocol::{Protocol, Target};
 pub use signatures::Signatures;
 pub use timers::Timers;

@@ -10,7 +10,8 @@ use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::Proposal;
 
 use crate::{
-    AddrSpec, Claim, Connection, Connections, Fit, PrivateKey, PrivateKeys, PublicKey, SharedKey, SharedKeys,
+    AddrSpec, Claim, Connection, Connections, Fit, Ppk, Ppks, PrivateKey, PrivateKeys, PublicKey, SharedKey,
+    SharedKeys,
 };
 
 /// Policy as a protocol sees it. Every answer is a pure function of what is loaded.
@@ -45,6 +46,12 @@ pub trait Policy: Send + Sync {
     /// The shared key for this pair of identities.
     fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<SharedKey>;
 
+    /// The post-quantum preshared key with this identifier.
+    fn ppk(&self, id: &[u8]) -> Option<Ppk>;
+
+    /// True when some post-quantum preshared key is loaded.
+    fn has_ppks(&self) -> bool;
+
     /// Our private key to sign with: that of the first of these public keys which is loaded.
     /// Without any public key, the one that our identity names.
     fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<PrivateKey>;
@@ -66,6 +73,7 @@ pub trait Policy: Send + Sync {
 pub struct Loaded {
     conns: Connections,
     secrets: SharedKeys,
+    ppks: Ppks,
     private_keys: PrivateKeys,
 }
 
@@ -88,6 +96,16 @@ impl Loaded {
     /// The shared keys, to load and unload them.
     pub fn secrets_mut(&mut self) -> &mut SharedKeys {
         &mut self.secrets
+    }
+
+    /// The post-quantum preshared keys.
+    pub fn ppks(&self) -> &Ppks {
+        &self.ppks
+    }
+
+    /// The post-quantum preshared keys, to load and unload them.
+    pub fn ppks_mut(&mut self) -> &mut Ppks {
+        &mut self.ppks
     }
 
     /// Our private keys.
@@ -150,6 +168,14 @@ impl Policy for Shared {
 
     fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<SharedKey> {
         self.read().secrets.find(local, remote).cloned()
+    }
+
+    fn ppk(&self, id: &[u8]) -> Option<Ppk> {
+        self.read().ppks.find(id).cloned()
+    }
+
+    fn has_ppks(&self) -> bool {
+        !self.read().ppks.is_empty()
     }
 
     fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<PrivateKey> {

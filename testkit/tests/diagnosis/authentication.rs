@@ -62,6 +62,21 @@ fn signed_by(key: PrivateKey, rules: &str, tweak: impl FnOnce(&mut [Connection; 
     failures(&w)
 }
 
+/// Both gateways name these PPKs and have them; one of them requires it.
+fn with_ppks(ids: [Option<&str>; 2], requires: usize) -> Vec<Diagnosis> {
+    let mut w = World::pair(1, |c| {
+        for (c, id) in c.iter_mut().zip(ids) {
+            c.ppk_id = id.and_then(Identity::parse);
+        }
+        c[requires].ppk_required = true;
+    });
+    for (node, id) in w.nodes.iter_mut().zip(ids) {
+        id.into_iter().for_each(|id| node.endpoint.load_ppk(config::ppk(id, 1)));
+    }
+    let _ = w.establish(0);
+    failures(&w)
+}
+
 /// Another gateway with the identity of node 0 initiates beside it.
 fn beside(limits: Limits, unique: Unique) -> Vec<Diagnosis> {
     let mut pair = Pair::limited(limits, |c| {
@@ -104,6 +119,9 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
         }
         // The initiator does not ask for signatures, and so announces no hash algorithm.
         E::NotVerified => signed_by(key(), "pubkey", |c| c[0].remote_auth = Auth::Psk),
+        E::PeerLacksPpk => with_ppks([Some("one"), None], 0),
+        E::OtherPpk => with_ppks([Some("one"), Some("two")], 1),
+        E::PpkDemanded => with_ppks([Some("one"), Some("two")], 0),
         E::NotInTime => {
             let mut w = half_open();
             w.run(40 * S);

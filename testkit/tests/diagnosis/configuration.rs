@@ -155,6 +155,11 @@ fn case(entry: E) -> Case {
         }
         E::Twins => second(&[("10.2.0.0/24", "10.3.0.0/24")]),
         E::NoKey => replaced("secret = ", "id = somebody.else\n secret = "),
+        E::NoPpk => conn("ppk_id = office.ppk"),
+        E::PpkUnnamed => conn("ppk_required = yes"),
+        E::ShortPpk => {
+            with("secrets { ppk-1 { id = office.ppk\n secret = \"a text of thirty-one bytes, less\" } }")
+        }
         E::TwoKeys => with("secrets { ike-2 { secret = \"another text of more than sixteen bytes\" } }"),
         E::BadRequest => Case::Task(|| {
             let message = ironswan_wire::vici::Section::new().with("force", "perhaps");

@@ -29,6 +29,7 @@ mod nat;
 mod options;
 mod oracle;
 mod overlap;
+mod ppk;
 mod race;
 mod reauth;
 mod reload;

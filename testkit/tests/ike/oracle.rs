@@ -212,3 +212,65 @@ fn auth_covers_what_the_oracle_says_whole_and_in_fragments() {
         }
     }
 }
+
+/// SK_d and what hangs on it with a post-quantum preshared key (RFC 8784): the oracle's `ppk` makes
+/// it of the keys before, a rekeying takes it and mixes nothing in again, and KEYMAT of the first
+/// child comes from it.
+#[test]
+fn keys_with_a_ppk_and_of_what_follows_are_those_of_the_oracle() {
+    for (prf, bits) in [(PrfId::HMAC_SHA2_256, 256), (PrfId::HMAC_SHA2_384, 384), (PrfId::HMAC_SHA2_512, 512)]
+    {
+        let mut w = World::pair(7, |c| {
+            for c in c {
+                let mut proposal = config::ike_proposal_with(&[KeId::CURVE_25519], &[(1, KeId::ML_KEM_768)]);
+                proposal.transforms[1] = ironswan_wire::proposal::Transform::Prf(prf);
+                c.proposals = vec![proposal];
+                c.ppk_id = ironswan_wire::id::Identity::parse("ppk.example");
+            }
+        });
+        w.nodes.iter_mut().for_each(|node| node.endpoint.load_ppk(config::ppk("ppk.example", 0x5a)));
+        w.establish(0).unwrap();
+        let rows = logged(&w);
+        // After each key exchange, then with the PPK.
+        assert_eq!(rows.len(), 3);
+        let (_, _, before) = &rows[1];
+        let (spi_i, spi_r, with) = &rows[2];
+        let answer = ask(&json!({"op": "ppk", "bits": bits, "ppk": "5a".repeat(32), "keys": before}));
+        assert_eq!(answer["keys"], json!([with]));
+        assert_eq!(before[1..5], with[1..5], "SK_a and SK_e are as before");
+
+        // KEYMAT = prf+(SK_d, Ni | Nr): the first 20 bytes are the initiator's key and salt.
+        let [(ni, _), (nr, _)] = init(&w);
+        let sk_d = unhex(&with[0]);
+        let p = prf::get(prf).unwrap();
+        let keymat = prf::prf_plus(p, &sk_d, &[&ni, &nr], 40);
+        let child = w.nodes[0].keys.iter().find_map(|k| match k {
+            KeyLog::Child { encr_key, src, .. } if src.ip() == config::ip("192.0.2.1") => {
+                Some(encr_key.clone())
+            }
+            _ => None,
+        });
+        assert_eq!(child.unwrap().expose(), &keymat.expose()[..20]);
+
+        let secrets =
+            |w: &World| -> Vec<String> { w.nodes[0].secrets.iter().map(|s| hex(s.expose())).collect() };
+        let (f, done) = (Forger::newest(&w.nodes[0]), secrets(&w).len());
+        w.rekey_ike(0);
+        w.run(Duration::from_secs(60));
+        w.assert_one();
+        let opened = |response| {
+            let p = sent(&w, ExchangeType::CREATE_CHILD_SA, response).last().unwrap().1.payload.clone();
+            nonce(&f.open(&p).unwrap().1)
+        };
+        let after = logged(&w);
+        assert_eq!(after.len(), 4, "a rekeying mixes no PPK in");
+        let (new_i, new_r, keys) = after.last().unwrap();
+        assert_ne!((new_i, new_r), (spi_i, spi_r));
+        let answer = ask(&json!({
+            "op": "rekey", "bits": bits, "lens": lens(keys), "ni": hex(&opened(false)), "nr": hex(&opened(true)),
+            "spi_i": hex(&new_i.to_be_bytes()), "spi_r": hex(&new_r.to_be_bytes()),
+            "sk_d": with[0], "shared": secrets(&w)[done..],
+        }));
+        assert_eq!(answer["keys"], json!([keys]));
+    }
+}

@@ -129,6 +129,8 @@ pub fn connection(
     let unique = r.read(&k::UNIQUE);
     let childless = r.read(&k::CHILDLESS);
     let fragmentation = r.read(&k::FRAGMENTATION);
+    let ppk_id = r.written(&k::PPK_ID).flatten();
+    let ppk_required = r.read(&k::PPK_REQUIRED);
     let encap = r.read(&k::ENCAP);
     if encap {
         ah_in_udp(&mut r, &kids);
@@ -162,6 +164,8 @@ pub fn connection(
         unique,
         childless,
         fragmentation,
+        ppk_id,
+        ppk_required,
         rekey_time,
         reauth_time,
         over_time,

@@ -10,7 +10,7 @@ use super::keys::conn::CONN_TABLE;
 use super::keys::conn::local::LOCAL_TABLE;
 use super::keys::conn::remote::REMOTE_TABLE;
 use super::keys::data::DATA_TABLE;
-use super::keys::secret::IKE_TABLE;
+use super::keys::secret::{IKE_TABLE, PPK_TABLE};
 use super::keys::settings::{LOG_TABLE, SETTINGS_TABLE, VICI_TABLE};
 use super::keys::{Preset, Rule, Table};
 
@@ -18,12 +18,13 @@ use super::keys::{Preset, Rule, Table};
 const END: &str = "<!-- end of keys -->";
 
 /// Sections whose keys the manual lists, by the names of their tables.
-const TABLES: [(&str, Table); 9] = [
+const TABLES: [(&str, Table); 10] = [
     ("connections.<name>", CONN_TABLE),
     ("local", LOCAL_TABLE),
     ("remote", REMOTE_TABLE),
     ("children.<name>", CHILD_TABLE),
     ("secrets.ike<suffix>", IKE_TABLE),
+    ("secrets.ppk<suffix>", PPK_TABLE),
     ("ironswan.conf", SETTINGS_TABLE),
     ("vici", VICI_TABLE),
     ("log", LOG_TABLE),

@@ -38,7 +38,7 @@ pub use daemon::{Daemon, daemon};
 pub use keys::listed::{list_child, list_connection};
 pub use keys::settings::{LogFormat, vici_uri};
 pub use manual::{MissingTable, manual};
-pub use secrets::secrets;
+pub use secrets::{ppks, secrets};
 
 /// Reads the values of one section by the table of keys. A value that is wrong is reported.
 struct Reader<'a> {

@@ -1,14 +1,15 @@
-//! `secrets`: pre-shared keys. Kinds of secrets that nothing uses yet are errors, as everything
+//! `secrets`: pre-shared keys and post-quantum preshared keys. Kinds of secrets that nothing uses yet are errors, as everything
 //! unbuilt is.
 
-use ironswan_keying::SharedKey;
 use ironswan_keying::diagnosis::Configuration;
+use ironswan_keying::{Ppk, SharedKey};
 use ironswan_wire::id::IdPattern;
+use ironswan_wire::secret::Secret;
 
 use super::super::diag::Diagnostics;
 use super::super::tree::{Node, Section};
 use super::keys::secret as k;
-use super::keys::{join, near};
+use super::keys::{Key, Table, join, near};
 
 /// Most identities of one key.
 const MAX_OWNERS: usize = 10_000;
@@ -27,6 +28,8 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
         let is = |k: &str| kind == k || name.strip_prefix(k).is_some_and(|rest| rest.starts_with('-'));
         if name.starts_with("ike") {
             out.extend(ike(name, s, &key, diags));
+        } else if is_ppk(name) {
+            // `ppks` reads it.
         } else if k::PASSPHRASES.iter().any(|k| is(k)) {
             let what = "encrypted private keys are not built yet".to_owned();
             let write = "`openssl pkey -in FILE -out NEW` writes one without encryption; remove this section";
@@ -36,17 +39,52 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
             let write = "remove this section";
             diags.error(&s.origin, &key, Configuration::NotBuilt { what, write });
         } else {
-            let near = near(kind, ["ike"]);
+            let near = near(kind, ["ike", "ppk"]);
             diags.error(&s.origin, &key, Configuration::UnknownSection { near, top: false });
         }
     }
     out
 }
 
+fn is_ppk(name: &str) -> bool {
+    name.starts_with("ppk")
+}
+
+/// Understands the post-quantum preshared keys among the secrets.
+pub fn ppks(section: &Section, diags: &mut Diagnostics) -> Vec<Ppk> {
+    let mut out = Vec::new();
+    for (name, s) in section.sections().filter(|(name, _)| is_ppk(name)) {
+        let path = join("secrets", name);
+        let Some((secret, ids)) = shared(s, &path, k::PPK_TABLE, (&k::PPK_SECRET, &k::PPK_ID), diags) else {
+            continue;
+        };
+        // `%any` among the identifiers says no more than having none.
+        let ids: Option<Vec<_>> = ids.into_iter().collect();
+        out.push(Ppk { name: name.to_owned(), secret, ids: ids.unwrap_or_default() });
+    }
+    out
+}
+
 fn ike(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Option<SharedKey> {
+    let (secret, mut owners) = shared(section, path, k::IKE_TABLE, (&k::SECRET, &k::ID), diags)?;
+    // `%any` among the owners says no more than having none.
+    if owners.contains(&IdPattern::Any) {
+        owners.clear();
+    }
+    Some(SharedKey { name: name.to_owned(), secret, owners })
+}
+
+/// Reads a section with a secret and its identities, by these two keys.
+fn shared<I>(
+    section: &Section,
+    path: &str,
+    table: Table,
+    (secret_key, id_key): (&Key<Secret>, &Key<I>),
+    diags: &mut Diagnostics,
+) -> Option<(Secret, Vec<I>)> {
     let before = diags.errors();
     let mut secret = None;
-    let mut owners: Vec<IdPattern> = Vec::new();
+    let mut ids: Vec<I> = Vec::new();
     for (key, node) in section.entries() {
         let full = join(path, key);
         let Node::Value(v) = node else {
@@ -56,24 +94,24 @@ fn ike(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Op
         let wrong = |wrong: Vec<_>, diags: &mut Diagnostics| {
             wrong.into_iter().for_each(|why| diags.error(&v.origin, &full, why));
         };
-        if key == k::SECRET.name() {
-            match k::SECRET.understand(v) {
+        if key == secret_key.name() {
+            match secret_key.understand(v) {
                 Ok(s) => secret = Some(s),
                 Err(why) => wrong(why, diags),
             }
-        } else if key.starts_with(k::ID.name()) {
+        } else if key.starts_with(id_key.name()) {
             if v.is_empty() {
                 continue;
             }
-            match k::ID.understand(v) {
-                Ok(id) if owners.len() < MAX_OWNERS => owners.push(id),
+            match id_key.understand(v) {
+                Ok(id) if ids.len() < MAX_OWNERS => ids.push(id),
                 Ok(_) => {
                     let of = "identities for one key";
                     diags.error(&v.origin, &full, Configuration::TooMany { max: MAX_OWNERS, of, write: "" });
                 }
                 Err(why) => wrong(why, diags),
             }
-        } else if let near @ Some(_) = near(key, k::IKE_TABLE.names()) {
+        } else if let near @ Some(_) = near(key, table.names()) {
             diags.error(&v.origin, &full, Configuration::UnknownKey { near });
         } else {
             // Perhaps the second line of a secret.
@@ -86,9 +124,5 @@ fn ike(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Op
     if diags.errors() > before {
         return None;
     }
-    // `%any` among the owners says no more than having none.
-    if owners.contains(&IdPattern::Any) {
-        owners.clear();
-    }
-    Some(SharedKey { name: name.to_owned(), secret: secret?, owners })
+    Some((secret?, ids))
 }

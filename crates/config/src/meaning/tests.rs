@@ -111,7 +111,6 @@ fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
         ("version = 1", "version", "RFC 9395"),
         ("vips = 0.0.0.0", "vips", "not built yet"),
         ("aggressive = yes", "aggressive", "RFC 9395"),
-        ("ppk_id = x", "ppk_id", "RFC 8784"),
         ("if_id_in = 7", "if_id_in", "remove this key"),
         ("proposals = aes128gcm16-prfsha256-ecp256bp", "proposals", "ecp256bp is not built; write x25519"),
         ("children { n { mode = beet } }", "children.n.mode", "BEET mode is not built; set mode = transport"),

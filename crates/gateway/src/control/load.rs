@@ -1,7 +1,7 @@
 //! Commands that change and name what is loaded: connections and shared keys.
 
 use ironswan_keying::diagnosis::NotDone;
-use ironswan_keying::{ChildKind, Connection, SharedKey};
+use ironswan_keying::{ChildKind, Connection, Ppk, SharedKey};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
@@ -97,17 +97,18 @@ impl Control {
         Section::new().with("conns", names)
     }
 
-    /// `load-shared`. The key comes as raw bytes.
+    /// `load-shared`: a pre-shared key (type `ike`) or a post-quantum one (`ppk`). The key comes as raw
+    /// bytes.
     pub(super) fn load_shared(&self, mut message: Section) -> Section {
         let kind = text(&message, "type").map(str::to_ascii_lowercase);
-        match kind.as_deref() {
-            Some("ike") => {}
-            Some(kind @ ("eap" | "xauth" | "ntlm" | "ppk")) => {
+        let is_ppk = match kind.as_deref() {
+            Some(kind @ ("ike" | "ppk")) => kind == "ppk",
+            Some(kind @ ("eap" | "xauth" | "ntlm")) => {
                 return failure(format!("{kind} secrets are not built yet"));
             }
             Some(kind) => return failure(format!("invalid shared key type: {}", kind.escape_debug())),
             None => return failure("missing shared key type"),
-        }
+        };
         let secret = match message.take("data") {
             Some(Value::Text(bytes)) if !bytes.is_empty() => Secret::new(bytes),
             _ => return failure("missing shared key data"),
@@ -131,9 +132,20 @@ impl Control {
                 return failure(format!("a shared key's id must not begin with {UNNAMED}"));
             }
             Some(id) => id.to_owned(),
-            None => self.unnamed(&owners),
+            None => self.unnamed(is_ppk, &owners),
         };
-        self.driver.act(|e, _| e.load_shared(SharedKey { name, secret, owners }));
+        if !is_ppk {
+            self.driver.act(|e, _| e.load_shared(SharedKey { name, secret, owners }));
+            return success();
+        }
+        let mut ids = Vec::new();
+        for owner in owners {
+            let IdPattern::Exact(id) = owner else {
+                return failure(format!("`{owner}` is not the identity of one PPK"));
+            };
+            ids.push(id);
+        }
+        self.driver.act(|e, _| e.load_ppk(Ppk { name, secret, ids }));
         success()
     }
 
@@ -155,14 +167,14 @@ impl Control {
     }
 
     /// Returns the name under which a key without an id is stored. No other key can have this name.
-    /// Keys for the same owners share it, so a second key replaces the first: a client that loads
+    /// Keys of one kind for the same owners share it, so a second key replaces the first: a client that loads
     /// its keys again leaves no old ones behind and does not fill the memory.
-    fn unnamed(&self, owners: &[IdPattern]) -> String {
+    fn unnamed(&self, is_ppk: bool, owners: &[IdPattern]) -> String {
         let mut whose: Vec<IdPattern> = owners.iter().map(IdPattern::folded).collect();
         whose.sort_unstable();
         let mut unnamed = self.unnamed.borrow_mut();
         let next = unnamed.len() + 1;
-        unnamed.entry(whose).or_insert_with(|| format!("{UNNAMED}{next}")).clone()
+        unnamed.entry((is_ppk, whose)).or_insert_with(|| format!("{UNNAMED}{next}")).clone()
     }
 
     /// `clear-creds`.

@@ -109,8 +109,9 @@ pub struct Control {
     started: Instant,
     started_at: SystemTime,
     reload: Reload,
-    /// Names of the shared keys that came without an id, by their owners.
-    unnamed: RefCell<BTreeMap<Vec<IdPattern>, String>>,
+    /// Names of the shared keys that came without an id, by their kind (true: post-quantum) and
+    /// their owners.
+    unnamed: RefCell<BTreeMap<(bool, Vec<IdPattern>), String>>,
 }
 
 impl Control {

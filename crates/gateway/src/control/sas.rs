@@ -91,6 +91,9 @@ pub(super) fn ike(sa: &IkeSaInfo) -> Section {
         s.put("prf-alg", suite.prf.to_string()).put("dh-group", suite.ke.to_string());
         put_additional(&mut s, &suite.additional);
     }
+    if sa.ppk {
+        s.put("ppk", true);
+    }
     if matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
         if let Some(age) = sa.established {
             s.put("established", age.as_secs());

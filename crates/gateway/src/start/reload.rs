@@ -225,7 +225,10 @@ impl Loaded {
         let mut names = self.names.borrow_mut();
         let new = Names {
             conns: config.connections.iter().map(|c| c.name.clone()).collect(),
-            secrets: config.secrets.iter().map(|s| s.name.clone()).collect(),
+            secrets: {
+                let shared = config.secrets.iter().map(|s| s.name.clone());
+                shared.chain(config.ppks.iter().map(|s| s.name.clone())).collect()
+            },
             private: config.private_keys.iter().map(|key| key.public().id()).collect(),
         };
         driver.loading(&config.connections);
@@ -235,6 +238,7 @@ impl Loaded {
                 e.unload_shared(gone);
             }
             config.secrets.into_iter().for_each(|secret| e.load_shared(secret));
+            config.ppks.into_iter().for_each(|ppk| e.load_ppk(ppk));
             for gone in names.private.difference(&new.private) {
                 e.unload_private(gone);
             }

@@ -9,10 +9,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `int_auth` | the part of the octets that covers IKE_INTERMEDIATE |
+//! | `ppk` | post-quantum preshared keys beside any method |
 //! | `psk` | AUTH with a pre-shared key |
 //! | `signature` | AUTH with a signature and a raw public key |
 
 pub(crate) mod int_auth;
+pub(crate) mod ppk;
 pub(crate) mod psk;
 pub(crate) mod signature;
 

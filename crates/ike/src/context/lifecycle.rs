@@ -72,6 +72,7 @@ impl Context<'_> {
 
     /// The peer is authenticated.
     pub(crate) fn establish(&mut self, sa: &mut IkeSa) {
+        self.mix_ppk(sa);
         sa.establish(self.now);
         self.begin_authentication(sa);
         self.effect(Effect::Established);
@@ -87,6 +88,19 @@ impl Context<'_> {
             self.disown(&init, sa.is_initiator());
         }
         self.shared.todo.push_back(Todo::Collapse(sa.id()));
+    }
+
+    /// Puts the post-quantum preshared key into the keys, if both sides use one.
+    fn mix_ppk(&mut self, sa: &mut IkeSa) {
+        let unused = sa.init_mut().and_then(|init| init.ppk.unused.take());
+        if let Some(id) = sa.take_ppk() {
+            sa_init::log_keys(self, sa);
+            self.log(Level::Info, sa, format!("using PPK for PPK_ID '{id}'"));
+        } else if let Some(id) = unused {
+            let line =
+                format!("going on without PPK '{id}', which one side does not have and neither requires");
+            self.log(Level::Info, sa, line);
+        }
     }
 
     /// Rekeying, closing and liveness.

@@ -29,7 +29,7 @@ use ironswan_wire::proposal::{IkeSuite, Proposal};
 use super::halfopen::Room;
 use super::strangers::About;
 use super::{Close, Endpoint};
-use crate::auth::signature;
+use crate::auth::{ppk, signature};
 use crate::event::{IkeId, Level};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
@@ -104,8 +104,9 @@ struct Accepted<'a> {
 }
 
 /// The state of the exchange as the responder begins it. Nonce and public value have only their
-/// lengths yet.
-fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>) -> Init {
+/// lengths yet. `has_ppks`: some post-quantum preshared key is loaded; whether one is for this peer
+/// shows in IKE_AUTH.
+fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>, has_ppks: bool) -> Init {
     Init {
         ni: accepted.request.nonce.to_vec(),
         nr: vec![0; NONCE_LEN],
@@ -122,6 +123,10 @@ fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>) -> Init {
             && find_notify(accepted.request.payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
         peer_hashes: signature::announced(accepted.request.payloads),
         our_hashes: signature::hashes(&accepted.conn, false),
+        ppk: ppk::Agreement {
+            agreed: has_ppks && ppk::is_announced(accepted.request.payloads),
+            ..ppk::Agreement::default()
+        },
         ..Init::default()
     }
 }
@@ -178,7 +183,7 @@ impl Endpoint {
             return;
         };
         let Some(accepted) = self.accept_request(now, &from, &request) else { return };
-        let init = begin_init(&from, &accepted);
+        let init = begin_init(&from, &accepted, self.policy().has_ppks());
         if !from.proved && amplifies(&from, &init) {
             return self.ask_for_cookie(now, &from);
         }

@@ -77,6 +77,7 @@ pub(crate) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeS
         local_id: Some(sa.local_id().clone()),
         remote_id: sa.remote_id().cloned(),
         suite: sa.suite(),
+        ppk: sa.has_ppk(),
         nat_local: sa.nat().local,
         nat_remote: sa.nat().remote,
         nat_fake: sa.nat().fake,

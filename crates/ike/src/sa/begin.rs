@@ -86,6 +86,7 @@ impl IkeSa {
         sa.agree_fragments(old.fragments.are_agreed());
         sa.established = Some(now);
         sa.renewal = old.renewal;
+        sa.ppk = old.ppk;
         (sa.attempt.automatic, sa.asked) = (old.attempt.automatic, old.asked);
         sa
     }

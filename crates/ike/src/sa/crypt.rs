@@ -6,7 +6,7 @@ use ironswan_wire::ike::{Flags, Fragment, HEADER_LEN, Header, Message, Payload, 
 use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::secret::Secret;
 
-use crate::keymat::IkeKeys;
+use crate::keymat::{IkeKeys, Mixed};
 use crate::window::Sealed;
 
 /// SPIs, suite and keys of one IKE_SA.
@@ -49,6 +49,13 @@ impl Crypt {
     /// Takes over the keys; `None` when there are none.
     pub(crate) fn set_keys(&mut self, keys: Option<IkeKeys>) {
         self.keys = keys;
+    }
+
+    /// Takes over keys with a post-quantum preshared key, see [`IkeKeys::take_mixed`].
+    pub(super) fn take_mixed(&mut self, mixed: Mixed, logged: Option<Box<[Secret; 7]>>, initiator: bool) {
+        if let Some(keys) = &mut self.keys {
+            keys.take_mixed(mixed, logged, initiator);
+        }
     }
 
     /// Takes the copy of the keys for the key log.

@@ -169,6 +169,8 @@ pub(crate) struct IkeSa {
     signs: Signs,
     /// The peer's series of additional key exchanges.
     follow_ups: FollowUps,
+    /// A post-quantum preshared key is in its keys, or in those of an IKE_SA before it.
+    ppk: bool,
     /// The IKE_SA that replaced this one.
     successor: Option<IkeId>,
     /// The IKE_SA that this one replaced.
@@ -216,6 +218,7 @@ impl IkeSa {
                 forgotten: 0,
             },
             follow_ups: FollowUps::default(),
+            ppk: false,
             successor: None,
             predecessor: None,
             conn,
@@ -428,6 +431,21 @@ impl IkeSa {
 
     pub(crate) fn keys(&self) -> Option<&IkeKeys> {
         self.crypt.keys()
+    }
+
+    /// A post-quantum preshared key is in its keys, or in those of an IKE_SA before it.
+    pub(crate) fn has_ppk(&self) -> bool {
+        self.ppk
+    }
+
+    /// Takes over the keys with the post-quantum preshared key that both sides use, and returns its
+    /// identifier. `None` when they use none.
+    pub(crate) fn take_ppk(&mut self) -> Option<Identity> {
+        let init = self.init.as_deref_mut()?;
+        let (id, mixed) = init.ppk.used.take()?.into_parts();
+        self.ppk = true;
+        self.crypt.take_mixed(mixed, init.logged.take(), self.initiator);
+        Some(id)
     }
 
     /// SPIs and keys, to be changed.

@@ -10,7 +10,7 @@ use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
 use super::exchange::Exchange;
 use super::sa_init::derive;
 use super::state::Task;
-use crate::auth::signature;
+use crate::auth::{ppk, signature};
 use crate::context::Context;
 use crate::endpoint::Close;
 use crate::event::{Completion, KeyPair, Level, Request};
@@ -89,6 +89,9 @@ pub(crate) fn response(
     }
     if negotiate::has_additional(&init.proposals) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, [])));
+    }
+    if init.ppk.agreed {
+        payloads.push(ppk::announcement());
     }
     // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use
     // for ours.

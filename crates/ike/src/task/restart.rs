@@ -30,15 +30,19 @@ use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::limits::{FORGED_REPEAT, FORGED_VERDICT, RESTARTS};
 
-/// An error came as a response.
-pub(super) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, kind: NotifyType) {
-    let hurry = in_a_hurry(sa);
-    let Some(init) = sa.init_mut().filter(|init| init.refusal.is_none()) else { return };
-    let proposed = match kind {
-        NotifyType::NO_PROPOSAL_CHOSEN => init.proposals.clone(),
+/// The failure that this error means, which came as a response.
+pub(super) fn peer_error(sa: &IkeSa, kind: NotifyType) -> Diagnosis {
+    let proposed = match (kind, sa.init()) {
+        (NotifyType::NO_PROPOSAL_CHOSEN, Some(init)) => init.proposals.clone(),
         _ => Vec::new(),
     };
-    let why: Diagnosis = KeyExchange::PeerError { kind, authentic: false, proposed, selectors: None }.into();
+    KeyExchange::PeerError { kind, authentic: false, proposed, selectors: None }.into()
+}
+
+/// An error came as a response, or a response that cannot be taken for this reason.
+pub(super) fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, why: Diagnosis) {
+    let hurry = in_a_hurry(sa);
+    let Some(init) = sa.init_mut().filter(|init| init.refusal.is_none()) else { return };
     init.refusal = Some((cx.now(), why.clone()));
     cx.log_why(Level::Error, sa, "waiting for another response", &why);
     if hurry {

@@ -2,10 +2,10 @@
 //! and INVALID_KE_PAYLOAD (1.2, 2.7).
 //!
 //! ```text
-//! HDR(SPIi, 0), [N(COOKIE)], SAi1, KEi, Ni, N(NATD)*2  -->
+//! HDR(SPIi, 0), [N(COOKIE)], SAi1, KEi, Ni, N(NATD)*2, [N(USE_PPK)]  -->
 //!                      <--  HDR(SPIi, 0), N(COOKIE)            nothing is kept for it
 //!                      <--  HDR(SPIi, 0), N(INVALID_KE_PAYLOAD)
-//!                      <--  HDR(SPIi, SPIr), SAr1, KEr, Nr, N(NATD)*2, N(CHILDLESS)
+//!                      <--  HDR(SPIi, SPIr), SAr1, KEr, Nr, N(NATD)*2, N(CHILDLESS), [N(USE_PPK)]
 //! ```
 //!
 //! Here is the initiator's part. What the responder does with a request stands in `answer_init`.
@@ -25,7 +25,7 @@ use super::exchange::Exchange;
 use super::intermediate;
 use super::restart;
 use super::state::Task;
-use crate::auth::signature;
+use crate::auth::{ppk, signature};
 use crate::context::Context;
 use crate::endpoint::About;
 use crate::endpoint::Close;
@@ -70,12 +70,18 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let ni = cx.random(NONCE_LEN);
     let here = (sa.local(), sa.remote());
     sa.set_state(IkeState::Connecting);
+    let offers_ppk = match offer_ppk(cx, sa) {
+        Ok(offers) => offers,
+        Err(why) => return cx.close(sa, Close::Failed(why)),
+    };
     let init = sa.begin_init();
     // What it has kept of an attempt before is made known again when it is sent.
     cx.disown(init, true);
     (init.refusal, init.doubtful_cookie, init.contested) = (None, None, false);
     init.earlier.clear();
-    if init.private.is_some() && init.proposals == proposals {
+    let same = init.proposals == proposals && init.ppk.offered == offers_ppk;
+    init.ppk.offered = offers_ppk;
+    if init.private.is_some() && same {
         // An attempt that nobody has answered is made again with the same SPI and key pair. Between
         // the same addresses it is the same message, so that a responder knows it; elsewhere
         // "nonces ... MUST be randomly chosen" anew (RFC 7296 section 2.10).
@@ -88,6 +94,27 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     (init.proposals, init.ke, init.ni, init.sent) = (proposals, ke, ni, Some(here));
     (init.cookie, init.rounds) = (None, 0);
     cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
+}
+
+/// True when our request offers a post-quantum preshared key. The error: the connection requires one,
+/// and it is not loaded.
+fn offer_ppk(cx: &mut Context<'_>, sa: &IkeSa) -> Result<bool, Diagnosis> {
+    let conn = sa.conn();
+    if conn.ppk_id.is_none() && !conn.ppk_required {
+        return Ok(false);
+    }
+    match ppk::is_loaded(cx.policy(), conn) {
+        Ok(()) => Ok(true),
+        Err(why) if conn.ppk_required => {
+            let why = why.into();
+            cx.log_why(Level::Error, sa, "establishing IKE_SA failed,", &why);
+            Err(why)
+        }
+        Err(why) => {
+            cx.log_why(Level::Warn, sa, "going without a PPK, which ppk_required = no allows:", &why.into());
+            Ok(false)
+        }
+    }
 }
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, pair: KeyPair) {
@@ -119,6 +146,9 @@ pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
     }
     if negotiate::has_additional(&init.proposals) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, [])));
+    }
+    if init.ppk.offered {
+        payloads.push(ppk::announcement());
     }
     if sa.conn().has_signatures() {
         payloads.push(signature::announcement(&signature::hashes(sa.conn(), true)));
@@ -158,6 +188,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
     init.fragments = find_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
     init.peer_hashes = signature::announced(payloads);
+    init.ppk.agreed = init.ppk.offered && ppk::is_announced(payloads);
     let private = init.private.take().unwrap_or_default();
     let fragments = init.fragments && sa.conn().fragmentation != Fragmentation::No;
     sa.agree_fragments(fragments);
@@ -246,7 +277,10 @@ fn read_answer<'a>(
     let (Some(answer), Some(ke), Some(nonce)) = (answer, ke, nonce) else {
         // An unprotected error is a hint at best.
         match notifies(payloads).find(|n| n.kind.is_error()) {
-            Some(n) => restart::refused(cx, sa, n.kind),
+            Some(n) => {
+                let why = restart::peer_error(sa, n.kind);
+                restart::refused(cx, sa, why);
+            }
             None => cx.counters().invalid += 1,
         }
         return None;
@@ -272,6 +306,11 @@ fn read_answer<'a>(
     }
     if cx.knows_ike_spi(header.responder_spi) || cx.is_own(&nonce.0) || cx.is_own(&ke.data) {
         cx.reflected(remote);
+        return None;
+    }
+    // The response is not authenticated, so another one may still come.
+    if let Err(why) = ppk::judge_response(sa.conn(), payloads) {
+        restart::refused(cx, sa, why);
         return None;
     }
     Some(Answer { suite, ke, nonce })
@@ -381,6 +420,9 @@ pub(super) fn derive(cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completio
 pub(crate) fn log_keys(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let keys = sa.crypt().take_key_log();
     if let (Some(keys), Some(suite), true) = (keys, sa.suite(), cx.logs_keys()) {
+        if let Some(init) = sa.init_mut().filter(|init| init.ppk.agreed) {
+            init.logged = Some(keys.clone());
+        }
         cx.emit(Event::KeyLog(KeyLog::Ike { spi_i: sa.spi_i(), spi_r: sa.spi_r(), suite, keys }));
     }
 }

@@ -68,10 +68,51 @@ impl std::fmt::Display for ProofFault {
     }
 }
 
+impl PpkLack {
+    fn words(self) -> Words {
+        match self {
+            Self::NotSupported => say(
+                "ppk_required = yes, and the two sides have not both announced PPKs (USE_PPK, RFC 8784)",
+                "give both sides ppk_id and secrets { ppk-1 { .. } }, or set ppk_required = no",
+            ),
+            Self::NotNamed => say(
+                "the peer has announced PPKs (USE_PPK, RFC 8784), and names none in IKE_AUTH",
+                "a defect of the peer, or somebody has changed its IKE_SA_INIT: look at its log",
+            ),
+            Self::NotUsed => say(
+                "ppk_required = yes, and the peer does not have our PPK",
+                "give the peer secrets { ppk-1 { .. } } with our ppk_id as id and the same secret",
+            ),
+        }
+    }
+}
+
+/// The post-quantum preshared key beside another one: either may be the wrong one.
+fn or_ppk(ppk: Option<&Identity>) -> String {
+    ppk.map_or_else(String::new, |id| format!(", with PPK '{id}', whose secret may differ as well"))
+}
+
+/// The identifiers of the post-quantum preshared keys of both sides.
+fn both(theirs: &Identity, ours: Option<&Identity>) -> String {
+    let ours = ours.map_or_else(|| "ppk_id is not set".to_owned(), |ours| format!("ppk_id = {ours}"));
+    format!("it names '{theirs}', here {ours}")
+}
+
 /// Names with commas between, or "none".
 fn list<T: std::fmt::Display>(of: &[T]) -> String {
     let names: Vec<String> = of.iter().map(ToString::to_string).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Sign that a peer does not use a post-quantum preshared key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PpkLack {
+    /// The peer's IKE_SA_INIT message has no USE_PPK, or we have none to offer.
+    NotSupported,
+    /// The peer's IKE_AUTH request names no PPK, though both IKE_SA_INIT messages have USE_PPK.
+    NotNamed,
+    /// The peer's IKE_AUTH response does not confirm our PPK: the peer does not have it.
+    NotUsed,
 }
 
 /// Reason why a peer has no more time to authenticate.
@@ -146,6 +187,8 @@ entries! {
         method: AuthMethod,
         /// Reason, with the name of the key that was tried.
         fault: Box<ProofFault>,
+        /// Identifier of the post-quantum preshared key that the proof has to take into account.
+        ppk: Option<Box<Identity>>,
     } = "authentication-failed" by NoAgreement;
     /// The peer wants to authenticate by EAP, which is not built.
     Eap {
@@ -176,7 +219,31 @@ entries! {
         expected: Identity,
         /// The key that we have used.
         key: String,
+        /// Identifier of the post-quantum preshared key that we have used.
+        ppk: Option<Box<Identity>>,
     } = "rejected-by-peer" by NoAgreement;
+
+    // ---- post-quantum preshared keys ----
+
+    /// A post-quantum preshared key is required, and the peer uses none.
+    PeerLacksPpk {
+        /// Sign of it.
+        lack: PpkLack,
+    } = "peer-lacks-ppk" by NoAgreement;
+    /// A post-quantum preshared key is required, and the peer's is another one than ours.
+    OtherPpk {
+        /// Identifier of the peer's.
+        theirs: Identity,
+        /// Value of `ppk_id`.
+        ours: Option<Box<Identity>>,
+    } = "other-ppk" by NoAgreement;
+    /// The peer requires a post-quantum preshared key that we do not have.
+    PpkDemanded {
+        /// Identifier of the peer's.
+        theirs: Identity,
+        /// Value of `ppk_id`.
+        ours: Option<Box<Identity>>,
+    } = "peer-demands-ppk" by NoAgreement;
     /// The peer has begun an IKE_SA and has not authenticated in time.
     NotInTime {
         /// How long the peer had.
@@ -214,7 +281,13 @@ impl Authentication {
     pub fn is_unproved(&self) -> bool {
         matches!(
             self,
-            Self::OurIdentity { .. } | Self::NoProof { .. } | Self::Eap { .. } | Self::NotVerified { .. }
+            Self::OurIdentity { .. }
+                | Self::NoProof { .. }
+                | Self::Eap { .. }
+                | Self::NotVerified { .. }
+                | Self::PeerLacksPpk { .. }
+                | Self::OtherPpk { .. }
+                | Self::PpkDemanded { .. }
         )
     }
 
@@ -256,8 +329,11 @@ impl Authentication {
                 format!("the peer says it is '{peer}', which is our own identity"),
                 "if it is the peer's as well, name it as the remote id",
             ),
-            Self::NoProof { peer, ours, method, fault } => say(
-                format!("authentication of '{peer}' with {method} failed: {fault} (for '{ours}')"),
+            Self::NoProof { peer, ours, method, fault, ppk } => say(
+                format!(
+                    "authentication of '{peer}' with {method} failed: {fault} (for '{ours}'{})",
+                    or_ppk(ppk.as_deref())
+                ),
                 match &**fault {
                     ProofFault::Mac(key) => format!("give both sides the same secret (here secrets.{key})"),
                     ProofFault::Signature(_) => "put the peer's public key into remote.pubkeys".to_owned(),
@@ -302,13 +378,30 @@ impl Authentication {
                 "let the peer allow signatures of RFC 7427, or use ECDSA or a secret; local.auth = rsa-sha1 allows the \
                  old method of RSA",
             ),
-            Self::Rejected { ours, expected, key } => say(
+            Self::Rejected { ours, expected, key, ppk } => say(
                 "received AUTHENTICATION_FAILED notify error",
                 format!(
                     "compare auth, local.id, remote.id and {key} with the other side, whose log says why"
                 ),
             )
-            .with(vec![format!("the peer did not accept '{ours}' (looking for '{expected}') with {key}")]),
+            .with(vec![format!(
+                "the peer did not accept '{ours}' (looking for '{expected}') with {key}{}",
+                or_ppk(ppk.as_deref())
+            )]),
+            Self::PeerLacksPpk { lack } => lack.words(),
+            Self::OtherPpk { theirs, ours } => say(
+                format!(
+                    "ppk_required = yes, and the peer has another PPK: {}",
+                    both(theirs, ours.as_deref())
+                ),
+                "give both sides the same ppk_id, and secrets { ppk-1 { .. } } with that id and one secret",
+            ),
+            Self::PpkDemanded { theirs, ours } => say(
+                format!("the peer requires a PPK that is not here: {}", both(theirs, ours.as_deref())),
+                format!(
+                    "add secrets {{ ppk-1 {{ id = {theirs} .. }} }} with the peer's secret, or let it be optional there"
+                ),
+            ),
             Self::NotInTime { limit } => say(limit.to_string(), "look for what keeps IKE_AUTH from arriving"),
             Self::Childless { with_child } => {
                 let what = if *with_child { "with" } else { "without" };

@@ -2,6 +2,7 @@
 //! not fit each other. The finding that holds an entry names file, line and key.
 
 use ironswan_crypto::sign::{KeyFault, KeyKind};
+use ironswan_wire::id::Identity;
 
 use super::entry::entries;
 use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
@@ -289,6 +290,18 @@ entries! {
         /// Name of the connection.
         conn: String,
     } = "no-shared-key" by Configuration;
+    /// No post-quantum preshared key has the identifier that a connection names.
+    NoPpk {
+        /// The identifier.
+        id: Identity,
+    } = "no-ppk" by Configuration;
+    /// A connection requires a post-quantum preshared key, and names none.
+    PpkUnnamed = "ppk-unnamed" by Configuration;
+    /// A post-quantum preshared key has too few bytes to resist a quantum computer.
+    ShortPpk {
+        /// Its length in bytes.
+        bytes: usize,
+    } = "short-ppk" by Configuration;
     /// Two different shared keys fit equally well.
     TwoKeys {
         /// Name of the key that is used.

@@ -7,6 +7,7 @@ use ironswan_wire::ike::payload::Notify;
 use super::configuration::Configuration;
 use super::entry::{Words, say};
 use super::reading::FileFault;
+use crate::PPK_BYTES;
 
 /// Remedy for a secret that can be guessed.
 const LONGER: &str = "whoever answers as the peer once can try keys offline; `ironswan pki --psk` makes one of 32 random bytes";
@@ -178,6 +179,22 @@ impl Configuration {
             Self::NoKey { local, remote, conn } => say(
                 format!("no shared key found for '{local}' - '{remote}'"),
                 format!("add secrets {{ ike-{conn} {{ id = {remote} ... }} }}, with the secret"),
+            ),
+            Self::NoPpk { id } => say(
+                format!("no PPK found for '{id}'"),
+                format!(
+                    "add secrets {{ ppk-1 {{ id = {id} ... }} }}, with the secret that the peer has, too"
+                ),
+            ),
+            Self::PpkUnnamed => say(
+                "ppk_required = yes without ppk_id: this side cannot initiate, and takes any PPK that is loaded",
+                "write ppk_id = ID, the id of the PPK in secrets",
+            ),
+            Self::ShortPpk { bytes } => say(
+                format!(
+                    "this PPK has {bytes} bytes, and fewer than {PPK_BYTES} do not resist a quantum computer"
+                ),
+                "`ironswan pki --psk` makes one of 32 random bytes",
             ),
             Self::TwoKeys { first, second } => say(
                 format!(

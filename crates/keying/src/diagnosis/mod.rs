@@ -49,7 +49,7 @@ mod value;
 
 use std::fmt;
 
-pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, ProofFault};
+pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, PpkLack, ProofFault};
 pub use candidates::{CANDIDATES, Candidate, Misfit};
 pub use configuration::{Configuration, ConfigurationEntry};
 pub use data_plane::{DataPlane, DataPlaneEntry, DeviceChange, Offload, Sources};

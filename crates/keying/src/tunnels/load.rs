@@ -8,7 +8,8 @@ use super::order::{AttemptId, Order, Start};
 use super::{Due, Tunnels};
 use crate::diagnosis::{Configuration, NotDone, RequestFault};
 use crate::{
-    ChildAction, ChildConfig, ChildKind, Connection, Diagnosis, Fingerprint, Policy, PrivateKey, SharedKey,
+    ChildAction, ChildConfig, ChildKind, Connection, Diagnosis, Fingerprint, Policy, Ppk, PrivateKey,
+    SharedKey,
 };
 
 impl Tunnels {
@@ -52,12 +53,23 @@ impl Tunnels {
 
     /// Loads a shared key, or replaces the one of the same name.
     pub fn load_shared(&mut self, key: SharedKey) {
-        self.loaded.write().secrets_mut().insert(key);
+        let mut loaded = self.loaded.write();
+        loaded.ppks_mut().remove(&key.name);
+        loaded.secrets_mut().insert(key);
     }
 
-    /// Unloads a shared key; false when there is none. SAs that were authenticated with it go on.
+    /// Loads a post-quantum preshared key, or replaces the shared key of the same name.
+    pub fn load_ppk(&mut self, key: Ppk) {
+        let mut loaded = self.loaded.write();
+        loaded.secrets_mut().remove(&key.name);
+        loaded.ppks_mut().insert(key);
+    }
+
+    /// Unloads a shared key of either kind; false when there is none. SAs that were authenticated
+    /// with it go on.
     pub fn unload_shared(&mut self, name: &str) -> bool {
-        self.loaded.write().secrets_mut().remove(name)
+        let mut loaded = self.loaded.write();
+        loaded.secrets_mut().remove(name) || loaded.ppks_mut().remove(name)
     }
 
     /// Loads a private key of ours, or replaces the same one.

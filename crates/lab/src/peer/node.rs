@@ -272,6 +272,8 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         unique: Unique::Replace,
         childless: ironswan_keying::Childless::Allow,
         fragmentation: ironswan_keying::Fragmentation::Yes,
+        ppk_id: None,
+        ppk_required: false,
         rekey_time: Duration::ZERO,
         reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,

@@ -19,7 +19,6 @@ const CERTIFICATES: &str =
     "certificates are not built yet; use raw public keys (`pubkeys`) or auth = psk, and remove this key";
 const EAP: &str = "EAP is not built yet; use auth = psk and remove this key";
 const IKEV1: &str = "only IKEv1 has this, which is not built yet (RFC 9395 deprecates it); remove this key";
-const PPK: &str = "post-quantum preshared keys (RFC 8784) are not built yet; remove this key";
 const VIPS: &str = "virtual addresses and pools are not built yet; remove this key";
 pub(super) const XFRM: &str =
     "XFRM interface ids belong to the kernel's engine, which is not used; remove this key";
@@ -50,6 +49,10 @@ keys! {
         "IKE_SAs that are made without a CHILD_SA (RFC 6023): `allow` offers and accepts them, and asks for one when only the IKE_SA is to come up; `prefer` asks for one whenever the peer offers them, and makes each child by an exchange of its own; `force` neither asks for nor accepts anything else; `never` none of it. A peer that does not offer them is never asked for one");
     FRAGMENTATION: Fragmentation = text("fragmentation", Kind::Word, Is("yes"), fragmentation,
         "IKE messages in fragments (RFC 7383), so that none needs fragments of IP: `yes` announces this, and sends messages that are longer than [`fragment_size`](#ironswanconf) so to a peer that announces it too; `accept` announces and takes fragments, and sends none; `no` does neither. `force` is `yes`: only IKEv1 can force it. IKE_SA_INIT is never cut");
+    PPK_ID: Option<Identity> = text("ppk_id", Kind::Identity, Depends(""), ppk_identity,
+        "the `id` of a [post-quantum preshared key](#secretsppksuffix), which goes to the peer. As responder we take no other one; without `ppk_id` we offer none, and take any that is loaded");
+    PPK_REQUIRED: bool = yes_no("ppk_required", "no",
+        "refuse IKE_SAs without a post-quantum preshared key. `no`: go on without one when the peer does not have it");
     KEYINGTRIES: u32 = text("keyingtries", Kind::Number, Is("1"), keyingtries,
         "tries to bring a connection up, 0 or `%forever`: until it works, with growing pauses (`retry_initial` to `retry_max`). A try goes through all addresses of the peer. Without effect on what is started by itself for a child with `start_action = start` and `dpd_action = restart`: that never ends");
     UNIQUE: Unique = text("unique", Kind::Word, Is("no"), unique,
@@ -76,8 +79,6 @@ const CONN_UNUSED: &[Unused] = &[
     only("send_certreq", &["yes", "no"], "write yes or no"),
     only("send_cert", &["ifasked", "always", "never"], "write ifasked, always or never"),
     only("ocsp", &["reply", "never"], CERTIFICATES),
-    only("ppk_id", UNSET, PPK),
-    only("ppk_required", NO, PPK),
     only("pools", UNSET, VIPS),
     only("if_id_in", ZERO, XFRM),
     only("if_id_out", ZERO, XFRM),
@@ -230,6 +231,17 @@ fn auth(text: &str) -> Result<Method, Wrong> {
 /// Our identity. `%any` is the outer address, as without the key.
 fn own_identity(text: &str) -> Result<Option<Identity>, Wrong> {
     if text.trim() == "%any" { Ok(None) } else { identity(text).map(Some) }
+}
+
+/// Identifier of a post-quantum preshared key. `%any` and nothing name none.
+pub(super) fn ppk_identity(text: &str) -> Result<Option<Identity>, Wrong> {
+    match text.trim() {
+        "" | "%any" => Ok(None),
+        t if t.starts_with('*') => {
+            Err(wrong(t, ValueFault::Not("the identity of one PPK"), "write a name, user@name or @#hex"))
+        }
+        t => identity(t).map(Some),
+    }
 }
 
 /// Longest identity in bytes.

@@ -55,6 +55,8 @@ const CONN_ROWS: &[Row<Connection>] = &[
     row(&c::REKEY_TIME, |c| Some(c.rekey_time.as_secs().into())),
     row(&c::UNIQUE, |c| Some(unique(c.unique).into())),
     row(&c::DPD_DELAY, |c| (!c.dpd_delay.is_zero()).then(|| c.dpd_delay.as_secs().into())),
+    row(&c::PPK_ID, |c| c.ppk_id.as_ref().map(|id| id.to_string().into())),
+    row(&c::PPK_REQUIRED, |c| c.ppk_required.then(|| true.into())),
 ];
 
 /// `connections.<conn>.local`, shown as `local-1`. charon names a raw public key among the
@@ -225,6 +227,8 @@ mod tests {
              remote_addrs = 192.0.2.2, 198.51.100.0/24, 10.0.0.1-10.0.0.9, gw.example
              rekey_time = 2h
              dpd_delay = 30s
+             ppk_id = ppk.example
+             ppk_required = yes
              local {{ auth = psk\n id = g1.example }}
              remote {{ auth = psk\n id = *.example }}
              {CHILDREN}"

@@ -1,10 +1,11 @@
-//! Keys of `secrets.ike<suffix>`, and the kinds of secrets that are not built.
+//! Keys of `secrets.ike<suffix>` and `secrets.ppk<suffix>`, and the kinds of secrets that are not
+//! built.
 
-use ironswan_wire::id::IdPattern;
+use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::secret::Secret;
 
 use super::Preset::Depends;
-use super::conn::pattern;
+use super::conn::{pattern, ppk_identity};
 use super::{Entry, Key, Kind, Table};
 use super::{keys, text};
 use crate::value;
@@ -21,8 +22,20 @@ keys! {
 /// `secrets.ike<suffix>`. A name that begins with `id` is the key `id`.
 pub(in crate::meaning) const IKE_TABLE: Table = Table { read: IKE, unused: &[] };
 
+keys! {
+    /// Keys of `secrets.ppk<suffix>`.
+    PPK;
+    PPK_SECRET: Secret = text("secret", Kind::Secret, Depends(""), value::secret,
+        "the key itself, written as that of `ike<suffix>`; it should have at least 32 random bytes");
+    PPK_ID: Option<Identity> = text("id", Kind::Identity, Depends(""), ppk_identity,
+        "also `id<suffix>`: the identifier that goes to the peer, a name or `@#hex`; several allowed. It is compared byte by byte. Without any, the key serves every identifier that no other key has");
+}
+
+/// `secrets.ppk<suffix>`. A name that begins with `id` is the key `id`.
+pub(in crate::meaning) const PPK_TABLE: Table = Table { read: PPK, unused: &[] };
+
 /// Kinds of secrets that are passphrases of files with private keys.
 pub(in crate::meaning) const PASSPHRASES: &[&str] = &["private", "rsa", "ecdsa", "pkcs8"];
 
 /// Kinds of secrets that strongSwan knows and that are not built.
-pub(in crate::meaning) const UNBUILT: &[&str] = &["eap", "xauth", "ntlm", "ppk", "pkcs12", "token", "bliss"];
+pub(in crate::meaning) const UNBUILT: &[&str] = &["eap", "xauth", "ntlm", "pkcs12", "token", "bliss"];

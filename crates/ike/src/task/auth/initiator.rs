@@ -8,8 +8,10 @@ use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, notifies};
 use super::super::exchange::Exchange;
 use super::super::state::{AUTH_NAME, NewChild, Task};
 use super::super::{create_child, mobike, restart};
-use super::{expected_peer, is_fatal, no_proof, our_octets, prover, resume_proof, their_octets, verifier};
-use crate::auth::{Prover, Step, Verifier};
+use super::{
+    expected_peer, is_fatal, no_proof, our_octets, ppk_in_use, prover, resume_proof, their_octets, verifier,
+};
+use crate::auth::{Prover, Step, Verifier, ppk};
 use crate::context::{Context, Effect};
 use crate::endpoint::Close;
 use crate::event::{Completion, Level};
@@ -21,6 +23,17 @@ use ironswan_keying::{Auth as Method, Childless, Diagnosis};
 /// Our IKE_AUTH request, while its AUTH is made. What is wanted waits in the queue.
 struct Proving {
     prover: Box<dyn Prover>,
+    without: WithoutPpk,
+}
+
+/// AUTH of our request as if there were no post-quantum preshared key (NO_PPK_AUTH).
+enum WithoutPpk {
+    /// There is no PPK, or we require it.
+    Unneeded,
+    /// This is the AUTH that is made; the other one, with this PPK, comes after it.
+    First(ppk::Used),
+    /// Made before.
+    Made(Auth),
 }
 
 impl Exchange for Proving {
@@ -29,7 +42,7 @@ impl Exchange for Proving {
             return cx.close(sa, Close::Failed(why));
         }
         match resume_proof(cx, sa, &*self.prover, completion) {
-            Ok(step) => proved(cx, sa, self.prover, step),
+            Ok(step) => proved(cx, sa, *self, step),
             Err(why) => fail(cx, sa, &why),
         }
     }
@@ -82,21 +95,59 @@ impl Exchange for Verifying {
 /// Makes AUTH, then the request.
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let Some(prf) = sa.keys().map(|keys| keys.prf) else { return };
+    let ppk = match ppk_of_request(cx, sa) {
+        Ok(ppk) => ppk,
+        Err(why) => return fail(cx, sa, &why),
+    };
     match prover(cx, sa, prf, &expected_peer(sa)) {
         Ok(prover) => {
-            let Some(octets) = our_octets(sa, &Id::new(sa.local_id().clone())) else { return };
-            let step = prover.prove(octets);
-            proved(cx, sa, prover, step);
+            let without = match ppk {
+                // "if using PPKs for communication with this responder is optional for the
+                // initiator ... then the initiator MUST include a NO_PPK_AUTH notification" (RFC
+                // 8784 section 3).
+                Some(used) if !sa.conn().ppk_required => WithoutPpk::First(used),
+                used => {
+                    use_ppk(sa, used);
+                    WithoutPpk::Unneeded
+                }
+            };
+            prove(cx, sa, Proving { prover, without });
         }
         Err(why) => fail(cx, sa, &why),
     }
 }
 
-fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, prover: Box<dyn Prover>, step: Step<Auth>) {
-    match step {
-        Step::Done(auth) => send(cx, sa, prover.name(), auth),
-        Step::Ask(request) => cx.wait_for(sa, request, Proving { prover }),
-        Step::Failed(_) => {
+/// The post-quantum preshared key for our request, if the responder takes one.
+fn ppk_of_request(cx: &Context<'_>, sa: &mut IkeSa) -> Result<Option<ppk::Used>, Diagnosis> {
+    use_ppk(sa, None);
+    let (Some(init), Some(keys)) = (sa.init(), sa.keys()) else { return Ok(None) };
+    Ok(ppk::choose(cx.policy(), sa.conn(), &init.ppk, keys)?)
+}
+
+/// From now on AUTH takes this post-quantum preshared key into account, or none.
+fn use_ppk(sa: &mut IkeSa, used: Option<ppk::Used>) {
+    if let Some(init) = sa.init_mut() {
+        init.ppk.used = used;
+    }
+}
+
+/// Begins to make AUTH over the octets as they are now.
+fn prove(cx: &mut Context<'_>, sa: &mut IkeSa, x: Proving) {
+    let Some(octets) = our_octets(sa, &Id::new(sa.local_id().clone())) else { return };
+    let step = x.prover.prove(octets);
+    proved(cx, sa, x, step);
+}
+
+fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: Proving, step: Step<Auth>) {
+    match (step, x.without) {
+        (Step::Done(auth), WithoutPpk::First(used)) => {
+            use_ppk(sa, Some(used));
+            prove(cx, sa, Proving { without: WithoutPpk::Made(auth), ..x });
+        }
+        (Step::Done(auth), WithoutPpk::Made(without)) => send(cx, sa, x.prover.name(), auth, Some(without)),
+        (Step::Done(auth), WithoutPpk::Unneeded) => send(cx, sa, x.prover.name(), auth, None),
+        (Step::Ask(request), without) => cx.wait_for(sa, request, Proving { without, ..x }),
+        (Step::Failed(_), _) => {
             let why = Authentication::CannotSign { ours: sa.local_id().clone() };
             fail(cx, sa, &why.into());
         }
@@ -137,7 +188,8 @@ fn first_child(cx: &mut Context<'_>, sa: &mut IkeSa, offered: bool) -> FirstChil
     (child, refused)
 }
 
-fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
+/// Sends the request. `without`: AUTH as if there were no post-quantum preshared key.
+fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth, without: Option<Auth>) {
     let mut payloads = vec![Payload::IdI(Id::new(sa.local_id().clone()))];
     // "This notification asserts that this IKE SA is the only IKE SA currently active between the
     // authenticated identities" (RFC 7296 section 2.4).
@@ -148,6 +200,9 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth) {
         payloads.push(Payload::IdR(Id::new(id.clone())));
     }
     payloads.push(Payload::Auth(auth));
+    if let Some(used) = sa.init().and_then(|init| init.ppk.used.as_ref()) {
+        payloads.extend(ppk::request(used, without));
+    }
     let line = format!("authentication of '{}' (myself) with {method}", sa.local_id());
     cx.log(Level::Info, sa, line);
 
@@ -200,6 +255,9 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
         return refused(cx, sa, &payloads);
     };
     let peer = idr.identity.clone();
+    if let Err(why) = settle_ppk(sa, &payloads) {
+        return unproved(cx, sa, &why);
+    }
     let verifier = if !sa.conn().remote_id.matches(&peer) {
         let required = sa.conn().remote_id.clone();
         Err(Authentication::OtherPeer { peer: peer.clone(), required }.into())
@@ -215,6 +273,19 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
         }
         Err(why) => unproved(cx, sa, &why),
     }
+}
+
+/// Goes on without our post-quantum preshared key when the responder does not use it. The error: we
+/// require it.
+fn settle_ppk(sa: &mut IkeSa, payloads: &[Payload]) -> Result<(), Diagnosis> {
+    let offered = sa.init().is_some_and(|init| init.ppk.used.is_some());
+    if offered
+        && !ppk::is_used(sa.conn(), payloads)?
+        && let Some(init) = sa.init_mut()
+    {
+        init.ppk.unused = init.ppk.used.take().map(|used| used.into_parts().0);
+    }
+    Ok(())
 }
 
 /// The request is not in flight any more. Gives its child.
@@ -261,7 +332,7 @@ fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
             key.map_or_else(|| "our key".to_owned(), |key| format!("our {} key", key.public().kind()))
         }
     };
-    Authentication::Rejected { ours: sa.local_id().clone(), expected, key }
+    Authentication::Rejected { ours: sa.local_id().clone(), expected, key, ppk: ppk_in_use(sa) }
 }
 
 fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying, step: Step<()>) {

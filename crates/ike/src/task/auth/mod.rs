@@ -33,6 +33,7 @@ use ironswan_wire::iana::NotifyType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::payload::{Auth as AuthPayload, Id};
 
+use crate::auth::ppk;
 use crate::auth::psk::Psk;
 use crate::auth::signature::{Keys, Signer};
 use crate::auth::{Prover, Step, Verifier, signed_octets};
@@ -137,7 +138,8 @@ fn our_octets(sa: &IkeSa, id: &Id) -> Option<Vec<u8>> {
     let (keys, init) = (sa.keys()?, sa.init()?);
     let (message, nonce) =
         if sa.is_initiator() { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
-    let mut octets = signed_octets(keys.prf, message, nonce, &keys.p_ours, &id.body());
+    let sk_p = init.ppk.used.as_ref().map_or(&keys.p_ours, ppk::Used::p_ours);
+    let mut octets = signed_octets(keys.prf, message, nonce, sk_p, &id.body());
     octets.extend(intermediate_octets(init));
     Some(octets)
 }
@@ -147,11 +149,12 @@ fn their_octets(sa: &IkeSa, id: &Id) -> Vec<Vec<u8>> {
     let (Some(keys), Some(init)) = (sa.keys(), sa.init()) else { return Vec::new() };
     let (message, nonce) =
         if sa.is_initiator() { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
+    let sk_p = init.ppk.used.as_ref().map_or(&keys.p_theirs, ppk::Used::p_theirs);
     [message, &init.twin]
         .into_iter()
         .filter(|message| !message.is_empty())
         .map(|message| {
-            let mut octets = signed_octets(keys.prf, message, nonce, &keys.p_theirs, &id.body());
+            let mut octets = signed_octets(keys.prf, message, nonce, sk_p, &id.body());
             octets.extend(intermediate_octets(init));
             octets
         })
@@ -164,9 +167,15 @@ fn intermediate_octets(init: &Init) -> Vec<u8> {
     init.int_auth.octets(u32::try_from(init.intermediate).map_or(u32::MAX, |n| n + 1))
 }
 
+/// Identifier of the post-quantum preshared key that AUTH takes into account.
+fn ppk_in_use(sa: &IkeSa) -> Option<Box<Identity>> {
+    sa.init()?.ppk.used.as_ref().map(|used| Box::new(used.id().clone()))
+}
+
 /// The peer has not proved who it is.
 fn no_proof(sa: &IkeSa, peer: &Identity, auth: &AuthPayload, fault: Option<ProofFault>) -> Diagnosis {
     let fault = fault.unwrap_or(ProofFault::Short(auth.data.len()));
     let (peer, ours) = (peer.clone(), sa.local_id().clone());
-    Authentication::NoProof { peer, ours, method: auth.method, fault: Box::new(fault) }.into()
+    let ppk = ppk_in_use(sa);
+    Authentication::NoProof { peer, ours, method: auth.method, fault: Box::new(fault), ppk }.into()
 }

@@ -11,7 +11,7 @@ use super::super::exchange::Exchange;
 use super::super::mobike;
 use super::super::state::AUTH_NAME;
 use super::{no_proof, our_octets, prover, resume_proof, their_octets, verifier};
-use crate::auth::{Prover, Step, Verifier};
+use crate::auth::{Prover, Step, Verifier, ppk};
 use crate::context::{Context, Effect};
 use crate::endpoint::About;
 use crate::endpoint::Close;
@@ -130,19 +130,39 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
         // section 2.16).
         return Err(Authentication::Eap { peer: peer.clone() }.into());
     };
+    let auth = judge_ppk(cx, sa, payloads, auth)?;
     let prover = prover(cx, sa, prf, peer)?;
     let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
     sa.ask(Asked { at: cx.now(), initial_contact });
     Ok(AnswerAuth {
         payloads: payloads.to_vec(),
         id: idi.clone(),
-        auth: auth.clone(),
+        auth,
         looking,
         with_child: of_child == 3,
         verifier,
         prover,
         proving: false,
     })
+}
+
+/// Compares the request's post-quantum preshared key with ours, and returns the AUTH to be verified.
+fn judge_ppk(cx: &Context<'_>, sa: &mut IkeSa, payloads: &[Payload], auth: &Auth) -> Result<Auth, Diagnosis> {
+    let (Some(init), Some(keys)) = (sa.init(), sa.keys()) else { return Ok(auth.clone()) };
+    let (mut used, mut unused, mut proof) = (None, None, auth.clone());
+    match ppk::judge_request(cx.policy(), sa.conn(), &init.ppk, keys, payloads)? {
+        ppk::Judged::Standard => {}
+        ppk::Judged::Used(ppk) => used = Some(ppk),
+        ppk::Judged::Without(id, data) => {
+            // "Authentication Method is still indicated in the AUTH payload" (RFC 8784 section 3).
+            proof.data = data;
+            unused = Some(id);
+        }
+    }
+    if let Some(init) = sa.init_mut() {
+        (init.ppk.used, init.ppk.unused) = (used, unused);
+    }
+    Ok(proof)
 }
 
 /// No connection is for this peer: the connections for its address, and why each does not fit.
@@ -233,6 +253,9 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
     let line = format!("authentication of '{}' (myself) with {}", sa.local_id(), x.prover.name());
     cx.log(Level::Info, sa, line);
     let mut response = vec![Payload::IdR(Id::new(sa.local_id().clone())), Payload::Auth(auth)];
+    if sa.init().is_some_and(|init| init.ppk.used.is_some()) {
+        response.push(ppk::confirmation());
+    }
     let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
     cx.establish(sa);
     if let (true, Some((ni, nr))) = (x.with_child, nonces)

@@ -217,6 +217,8 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         unique: Unique::No,
         childless: ironswan_keying::Childless::Allow,
         fragmentation: ironswan_keying::Fragmentation::Yes,
+        ppk_id: None,
+        ppk_required: false,
         rekey_time: never,
         reauth_time: never,
         over_time: never,

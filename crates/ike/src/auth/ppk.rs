@@ -1,0 +1,203 @@
+//! Post-quantum preshared keys (PPK, RFC 8784): what both sides agree on in IKE_SA_INIT and IKE_AUTH,
+//! and the keys of the IKE_SA from then on.
+//!
+//! ```text
+//! HDR, SAi1, KEi, Ni, N(USE_PPK)  -->
+//!                      <--  HDR, SAr1, KEr, Nr, N(USE_PPK)
+//! HDR, SK {IDi, AUTH, .., N(PPK_IDENTITY, PPK_ID), [N(NO_PPK_AUTH)]}  -->
+//!                      <--  HDR, SK {IDr, AUTH, .., N(PPK_IDENTITY)}
+//! ```
+//! The initiator sends NO_PPK_AUTH, an AUTH as if there were no PPK, when it can go without one. A
+//! responder that knows the PPK answers with PPK_IDENTITY; the other one leaves it out, and both go
+//! on without a PPK. The keys themselves are in `keymat`.
+
+use ironswan_keying::diagnosis::{Authentication, Configuration, PpkLack};
+use ironswan_keying::{Connection, Diagnosis, Policy, ppk_id};
+use ironswan_wire::iana::NotifyType;
+use ironswan_wire::id::Identity;
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Auth, Notify, find_notify};
+use ironswan_wire::secret::Secret;
+
+use crate::keymat::{IkeKeys, Mixed};
+
+/// PPK_ID of a format that both sides understand (RFC 8784 section 5.1). Its bytes name the PPK as
+/// those of PPK_ID_FIXED do.
+const PPK_ID_OPAQUE: u8 = 1;
+/// PPK_ID with the configured bytes.
+const PPK_ID_FIXED: u8 = 2;
+
+/// PPK of an IKE_SA while it is set up.
+#[derive(Default)]
+pub(crate) struct Agreement {
+    /// Initiator: our request has USE_PPK.
+    pub offered: bool,
+    /// Both IKE_SA_INIT messages have USE_PPK.
+    pub agreed: bool,
+    /// The PPK that AUTH of both sides takes into account.
+    pub used: Option<Used>,
+    /// Identifier of the PPK that one side has and the other one does not, and without which both go
+    /// on.
+    pub unused: Option<Identity>,
+}
+
+/// A PPK in use, and the keys that follow from it.
+pub(crate) struct Used {
+    id: Identity,
+    mixed: Mixed,
+}
+
+impl Used {
+    fn new(keys: &IkeKeys, id: Identity, ppk: &Secret) -> Self {
+        Self { id, mixed: keys.mix(ppk) }
+    }
+
+    /// Identifier of the PPK.
+    pub(crate) fn id(&self) -> &Identity {
+        &self.id
+    }
+
+    /// SK_p of our direction.
+    pub(crate) fn p_ours(&self) -> &Secret {
+        &self.mixed.p_ours
+    }
+
+    /// SK_p of the peer's direction.
+    pub(crate) fn p_theirs(&self) -> &Secret {
+        &self.mixed.p_theirs
+    }
+
+    /// Its identifier, and the keys for the IKE_SA that is established.
+    pub(crate) fn into_parts(self) -> (Identity, Mixed) {
+        (self.id, self.mixed)
+    }
+}
+
+// ---- IKE_SA_INIT ----
+
+/// N(USE_PPK).
+pub(crate) fn announcement() -> Payload {
+    Payload::Notify(Notify::new(NotifyType::USE_PPK, []))
+}
+
+/// True when an IKE_SA_INIT message has USE_PPK.
+pub(crate) fn is_announced(payloads: &[Payload]) -> bool {
+    find_notify(payloads, NotifyType::USE_PPK).is_some()
+}
+
+/// Looks whether the PPK that a connection names is loaded, so that an initiator offers it. The
+/// error: none is.
+pub(crate) fn is_loaded(policy: &dyn Policy, conn: &Connection) -> Result<(), Configuration> {
+    let Some(id) = &conn.ppk_id else { return Err(Configuration::PpkUnnamed) };
+    match policy.ppk(&id.data) {
+        Some(_) => Ok(()),
+        None => Err(Configuration::NoPpk { id: id.clone() }),
+    }
+}
+
+/// The initiator's view of a response: "if the responder did not and the flag mandatory_or_not
+/// indicates that using PPKs is mandatory ... the initiator MUST abort the exchange" (RFC 8784
+/// section 3).
+pub(crate) fn judge_response(conn: &Connection, payloads: &[Payload]) -> Result<(), Diagnosis> {
+    if conn.ppk_required && !is_announced(payloads) {
+        return Err(Authentication::PeerLacksPpk { lack: PpkLack::NotSupported }.into());
+    }
+    Ok(())
+}
+
+// ---- IKE_AUTH, initiator ----
+
+/// The PPK for our request. `None`: the responder has not announced USE_PPK.
+pub(crate) fn choose(
+    policy: &dyn Policy,
+    conn: &Connection,
+    agreement: &Agreement,
+    keys: &IkeKeys,
+) -> Result<Option<Used>, Configuration> {
+    let (true, Some(id)) = (agreement.agreed, &conn.ppk_id) else { return Ok(None) };
+    // Without it the responder "MUST send back an AUTHENTICATION_FAILED notification" once both
+    // sides have announced USE_PPK.
+    let Some(ppk) = policy.ppk(&id.data) else { return Err(Configuration::NoPpk { id: id.clone() }) };
+    Ok(Some(Used::new(keys, id.clone(), &ppk.secret)))
+}
+
+/// The notifications of our request: the PPK, and our AUTH without it if we can go without.
+pub(crate) fn request(used: &Used, without: Option<Auth>) -> Vec<Payload> {
+    let id = [&[PPK_ID_FIXED], used.id.data.as_slice()].concat();
+    let identity = Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY, id));
+    // "the authentication method used for computing the authentication data MUST be the same as the
+    // method indicated in the AUTH payload": both proofs have one prover.
+    let without = without.map(|auth| Payload::Notify(Notify::new(NotifyType::NO_PPK_AUTH, auth.data)));
+    [identity].into_iter().chain(without).collect()
+}
+
+/// What the response says of our PPK. True: the responder uses it. The error: it does not, and we
+/// require one. The content of its PPK_IDENTITY is ignored.
+pub(crate) fn is_used(conn: &Connection, payloads: &[Payload]) -> Result<bool, Diagnosis> {
+    if find_notify(payloads, NotifyType::PPK_IDENTITY).is_some() {
+        return Ok(true);
+    }
+    if conn.ppk_required {
+        return Err(Authentication::PeerLacksPpk { lack: PpkLack::NotUsed }.into());
+    }
+    Ok(false)
+}
+
+// ---- IKE_AUTH, responder ----
+
+/// What a responder does with a request that could be taken.
+pub(crate) enum Judged {
+    /// Neither side speaks of a PPK.
+    Standard,
+    /// Both sides have the PPK.
+    Used(Used),
+    /// We do not have the peer's PPK of this identifier, and neither side needs one: the data of AUTH
+    /// without it.
+    Without(Identity, Vec<u8>),
+}
+
+/// Compares an IKE_AUTH request with the connection that it belongs to, by table 1 of RFC 8784
+/// section 3. The error: the request is refused.
+pub(crate) fn judge_request(
+    policy: &dyn Policy,
+    conn: &Connection,
+    agreement: &Agreement,
+    keys: &IkeKeys,
+    payloads: &[Payload],
+) -> Result<Judged, Diagnosis> {
+    let lacks = |lack| Err(Authentication::PeerLacksPpk { lack }.into());
+    if !agreement.agreed {
+        return if conn.ppk_required { lacks(PpkLack::NotSupported) } else { Ok(Judged::Standard) };
+    }
+    // "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK
+    // notifications in the IKE_SA_INIT exchange, then the responder MUST send back an
+    // AUTHENTICATION_FAILED notification".
+    let Some(identity) = find_notify(payloads, NotifyType::PPK_IDENTITY) else {
+        return lacks(PpkLack::NotNamed);
+    };
+    let id = match identity.data.split_first() {
+        Some((&(PPK_ID_OPAQUE | PPK_ID_FIXED), id)) => Some(id),
+        // Reserved and private types name no PPK of ours.
+        _ => None,
+    };
+    let is_configured = |id: &&[u8]| conn.ppk_id.as_ref().is_none_or(|ours| ours.data == **id);
+    if let Some(id) = id.filter(is_configured)
+        && let Some(ppk) = policy.ppk(id)
+    {
+        return Ok(Judged::Used(Used::new(keys, ppk_id(id), &ppk.secret)));
+    }
+    let theirs = ppk_id(id.unwrap_or(&identity.data));
+    let ours = conn.ppk_id.clone().map(Box::new);
+    if conn.ppk_required {
+        return Err(Authentication::OtherPpk { theirs, ours }.into());
+    }
+    match find_notify(payloads, NotifyType::NO_PPK_AUTH) {
+        Some(without) => Ok(Judged::Without(theirs, without.data.clone())),
+        None => Err(Authentication::PpkDemanded { theirs, ours }.into()),
+    }
+}
+
+/// N(PPK_IDENTITY) of the response: "with no data to indicate that the PPK is used".
+pub(crate) fn confirmation() -> Payload {
+    Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY, []))
+}
