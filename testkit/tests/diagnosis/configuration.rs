@@ -157,9 +157,7 @@ fn case(entry: E) -> Case {
         E::NoKey => replaced("secret = ", "id = somebody.else\n secret = "),
         E::NoPpk => conn("ppk_id = office.ppk"),
         E::PpkUnnamed => conn("ppk_required = yes"),
-        E::ShortPpk => {
-            with("secrets { ppk-1 { id = office.ppk\n secret = \"a short text\" } }")
-        }
+        E::ShortPpk => with("secrets { ppk-1 { id = office.ppk\n secret = \"a short text\" } }"),
         E::TwoKeys => with("secrets { ike-2 { secret = \"another text of more than sixteen bytes\" } }"),
         E::BadRequest => Case::Task(|| {
             let message = ironswan_wire::vici::Section::new().with("force", "perhaps");

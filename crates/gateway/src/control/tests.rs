@@ -270,6 +270,13 @@ async fn loading_and_unloading() {
         assert_eq!(r.get_str("errmsg"), Some("eap secrets are not built yet"));
         let names = c.request("get-shared", Section::new()).await;
         assert!(names.get_list("keys").unwrap().contains(&b"k1".to_vec()));
+        // A name stands for one key, of whichever kind.
+        assert!(ok(&c.request("load-shared", key("ppk")).await));
+        let names = c.request("get-shared", Section::new()).await;
+        assert_eq!(names.get_list("keys").unwrap().iter().filter(|name| *name == b"k1").count(), 1);
+        let pattern = key("PPK").with("owners", ["*.example"]);
+        let r = c.request("load-shared", pattern).await;
+        assert_eq!(r.get_str("errmsg"), Some("`*.example` is not the identity of one PPK"));
         assert!(ok(&c.request("unload-shared", Section::new().with("id", "k1")).await));
         assert!(!ok(&c.request("unload-shared", Section::new().with("id", "k1")).await));
     })
