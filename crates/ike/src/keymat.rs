@@ -128,8 +128,8 @@ impl IkeKeys {
         Mixed { sk_d: mixed(&self.sk_d), p_ours: mixed(&self.p_ours), p_theirs: mixed(&self.p_theirs) }
     }
 
-    /// Takes over the keys that [`Self::mix`] has made. `logged`: the keys before, as the key log has
-    /// them.
+    /// Takes over the keys that [`Self::mix`] has made. `logged`: the keys before, as the key log
+    /// has them.
     pub(crate) fn take_mixed(&mut self, mixed: Mixed, logged: Option<Box<[Secret; 7]>>, initiator: bool) {
         (self.sk_d, self.p_ours, self.p_theirs) = (mixed.sk_d, mixed.p_ours, mixed.p_theirs);
         self.log = logged.map(|mut keys| {

@@ -7,8 +7,8 @@ use ironswan_wire::iana::IdType;
 use ironswan_wire::id::Identity;
 use ironswan_wire::secret::Secret;
 
-/// Least length in bytes of a PPK that resists a quantum computer: 256 bits of entropy are worth 128
-/// against it (RFC 8784 section 6).
+/// Least length in bytes of a PPK that resists a quantum computer: 256 bits of entropy are worth
+/// 128 against it (RFC 8784 section 6).
 pub const PPK_BYTES: usize = 32;
 
 /// A post-quantum preshared key.

@@ -1,6 +1,6 @@
-//! Post-quantum preshared keys (RFC 8784): both roles, required or optional, known, unknown or wrong;
-//! each message lost and doubled; signatures; what follows from the keys; and peers that do what they
-//! may not.
+//! Post-quantum preshared keys (RFC 8784): both roles, required or optional, known, unknown or
+//! wrong; each message lost and doubled; signatures; what follows from the keys; and peers that do
+//! what they may not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -485,7 +485,8 @@ fn a_response_without_announcement_is_not_taken_and_a_later_one_is() {
 
 #[test]
 fn a_key_or_rule_that_changes_during_the_set_up_counts() {
-    // The PPK is unloaded between IKE_SA_INIT and IKE_AUTH: at the responder, then at the initiator.
+    // The PPK is unloaded between IKE_SA_INIT and IKE_AUTH: at the responder, then at the
+    // initiator.
     for node in [1, 0] {
         let mut w = same(13);
         w.nodes.iter_mut().for_each(|n| n.work = S);

@@ -1,5 +1,5 @@
-//! `secrets`: pre-shared keys and post-quantum preshared keys. Kinds of secrets that nothing uses yet are errors, as everything
-//! unbuilt is.
+//! `secrets`: pre-shared keys and post-quantum preshared keys. Kinds of secrets that nothing uses
+//! yet are errors, as everything unbuilt is.
 
 use ironswan_keying::diagnosis::Configuration;
 use ironswan_keying::{Ppk, SharedKey};

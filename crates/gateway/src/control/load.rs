@@ -97,8 +97,8 @@ impl Control {
         Section::new().with("conns", names)
     }
 
-    /// `load-shared`: a pre-shared key (type `ike`) or a post-quantum one (`ppk`). The key comes as raw
-    /// bytes.
+    /// `load-shared`: a pre-shared key (type `ike`) or a post-quantum one (`ppk`). The key comes as
+    /// raw bytes.
     pub(super) fn load_shared(&self, mut message: Section) -> Section {
         let kind = text(&message, "type").map(str::to_ascii_lowercase);
         let is_ppk = match kind.as_deref() {
@@ -167,8 +167,8 @@ impl Control {
     }
 
     /// Returns the name under which a key without an id is stored. No other key can have this name.
-    /// Keys of one kind for the same owners share it, so a second key replaces the first: a client that loads
-    /// its keys again leaves no old ones behind and does not fill the memory.
+    /// Keys of one kind for the same owners share it, so a second key replaces the first: a client
+    /// that loads its keys again leaves no old ones behind and does not fill the memory.
     fn unnamed(&self, is_ppk: bool, owners: &[IdPattern]) -> String {
         let mut whose: Vec<IdPattern> = owners.iter().map(IdPattern::folded).collect();
         whose.sort_unstable();

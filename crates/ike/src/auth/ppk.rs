@@ -1,5 +1,5 @@
-//! Post-quantum preshared keys (PPK, RFC 8784): what both sides agree on in IKE_SA_INIT and IKE_AUTH,
-//! and the keys of the IKE_SA from then on.
+//! Post-quantum preshared keys (PPK, RFC 8784): what both sides agree on in IKE_SA_INIT and
+//! IKE_AUTH, and the keys of the IKE_SA from then on.
 //!
 //! ```text
 //! HDR, SAi1, KEi, Ni, N(USE_PPK)  -->
@@ -36,8 +36,8 @@ pub(crate) struct Agreement {
     pub agreed: bool,
     /// The PPK that AUTH of both sides takes into account.
     pub used: Option<Used>,
-    /// Identifier of the PPK that one side has and the other one does not, and without which both go
-    /// on.
+    /// Identifier of the PPK that one side has and the other one does not, and without which both
+    /// go on.
     pub unused: Option<Identity>,
 }
 
@@ -151,8 +151,8 @@ pub(crate) enum Judged {
     Standard,
     /// Both sides have the PPK.
     Used(Used),
-    /// We do not have the peer's PPK of this identifier, and neither side needs one: the data of AUTH
-    /// without it.
+    /// We do not have the peer's PPK of this identifier, and neither side needs one: the data of
+    /// AUTH without it.
     Without(Identity, Vec<u8>),
 }
 

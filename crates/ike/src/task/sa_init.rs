@@ -96,8 +96,8 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
 }
 
-/// True when our request offers a post-quantum preshared key. The error: the connection requires one,
-/// and it is not loaded.
+/// True when our request offers a post-quantum preshared key. The error: the connection requires
+/// one, and it is not loaded.
 fn offer_ppk(cx: &mut Context<'_>, sa: &IkeSa) -> Result<bool, Diagnosis> {
     let conn = sa.conn();
     if conn.ppk_id.is_none() && !conn.ppk_required {

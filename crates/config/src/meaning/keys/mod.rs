@@ -13,7 +13,7 @@
 //! | `conn` | keys of `connections.<conn>`, `local` and `remote`, and their readers |
 //! | `data` | keys of `data { .. }`, and their readers |
 //! | `listed` | the keys that `list-conns` shows, and their values |
-//! | `secret` | keys of `secrets.ike<suffix>` and `secrets.ppk<suffix>`, and kinds of secrets that are not built |
+//! | `secret` | keys of `secrets.ike<suffix>` and `.ppk<suffix>`, and kinds that are not built |
 //! | `settings` | keys of `ironswan.conf`, `vici { .. }` and `log { .. }`, and their readers |
 
 pub(super) mod child;

@@ -146,7 +146,8 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
     })
 }
 
-/// Compares the request's post-quantum preshared key with ours, and returns the AUTH to be verified.
+/// Compares the request's post-quantum preshared key with ours, and returns the AUTH to be
+/// verified.
 fn judge_ppk(cx: &Context<'_>, sa: &mut IkeSa, payloads: &[Payload], auth: &Auth) -> Result<Auth, Diagnosis> {
     let (Some(init), Some(keys)) = (sa.init(), sa.keys()) else { return Ok(auth.clone()) };
     let (mut used, mut unused, mut proof) = (None, None, auth.clone());
