@@ -44,30 +44,55 @@ struct Setup {
     rngs: [Chosen; 2],
 }
 
-/// ESP proposals of both sides.
-type Offers = [Vec<Proposal>; 2];
+/// Proposals of both sides.
+#[derive(Clone, PartialEq)]
+struct Offers {
+    ike: [Vec<Proposal>; 2],
+    esp: [Vec<Proposal>; 2],
+}
 
-/// Both sides have these methods.
+/// Both sides have these methods for the child.
 fn pfs(ke: &[KeId]) -> Offers {
-    [(); 2].map(|()| vec![config::esp_proposal(ke)])
+    Offers {
+        ike: [(); 2].map(|()| vec![config::ike_proposal(&[KeId::CURVE_25519])]),
+        esp: [(); 2].map(|()| vec![config::esp_proposal(ke)]),
+    }
 }
 
-/// Both sides have two additional key exchanges.
+const ADD: [(u8, KeId); 2] = [(1, KeId::ML_KEM_768), (3, KeId::ECP_256)];
+
+/// Both sides have two additional key exchanges for the child.
 fn series() -> Offers {
-    let add = [(1, KeId::ML_KEM_768), (3, KeId::ECP_256)];
-    [(); 2].map(|()| vec![config::esp_proposal_with(&[KeId::CURVE_25519], &add)])
+    let esp = [(); 2].map(|()| vec![config::esp_proposal_with(&[KeId::CURVE_25519], &ADD)]);
+    Offers { esp, ..pfs(&[]) }
 }
 
-/// Each side prefers another one, and who responds decides: what 0 begins has no additional key
-/// exchange, and what 1 begins has one.
-fn series_of_one() -> Offers {
-    let with = config::esp_proposal_with(&[KeId::CURVE_25519], &[(1, KeId::ML_KEM_512)]);
-    let without = config::esp_proposal(&[KeId::CURVE_25519]);
+/// Both sides have two additional key exchanges for the IKE_SA.
+fn ike_series() -> Offers {
+    let ike = [(); 2].map(|()| vec![config::ike_proposal_with(&[KeId::CURVE_25519], &ADD)]);
+    Offers { ike, ..pfs(&[]) }
+}
+
+/// Each side prefers another one of these, and who responds decides: 0 begins without additional
+/// key exchanges, and 1 with them.
+fn preferred(with: Proposal, without: Proposal) -> [Vec<Proposal>; 2] {
     let second = |p: &Proposal| Proposal { number: 2, ..p.clone() };
     [vec![with.clone(), second(&without)], vec![without, second(&with)]]
 }
 
-fn setup(seed: u64, esp: Offers) -> Setup {
+/// Only what 1 begins for the child has an additional key exchange.
+fn series_of_one() -> Offers {
+    let with = config::esp_proposal_with(&[KeId::CURVE_25519], &[(1, KeId::ML_KEM_512)]);
+    Offers { esp: preferred(with, config::esp_proposal(&[KeId::CURVE_25519])), ..pfs(&[]) }
+}
+
+/// Only what 1 begins for the IKE_SA has an additional key exchange.
+fn ike_series_of_one() -> Offers {
+    let with = config::ike_proposal_with(&[KeId::CURVE_25519], &[(1, KeId::ML_KEM_512)]);
+    Offers { ike: preferred(with, config::ike_proposal(&[KeId::CURVE_25519])), ..pfs(&[]) }
+}
+
+fn setup(seed: u64, offers: Offers) -> Setup {
     let rng = |n| Chosen {
         inner: Arc::new(Mutex::new(Seeded::new(seed * 2 + n))),
         first: Arc::default(),
@@ -79,7 +104,8 @@ fn setup(seed: u64, esp: Offers) -> Setup {
         (0..2).map(|i| Node::new(vec![addrs[i]], Box::new(rngs[i].clone()), Limits::default())).collect();
     let mut world = World::new(seed, nodes);
     let mut conns = config::pair(addrs[0], addrs[1]);
-    for (c, esp) in conns.iter_mut().zip(esp) {
+    for ((c, ike), esp) in conns.iter_mut().zip(offers.ike).zip(offers.esp) {
+        c.proposals = ike;
         c.children[0].proposals = esp;
     }
     world.load(conns);
@@ -136,8 +162,9 @@ fn a_child_rekey_collision_is_settled_by_the_lowest_nonce() {
 
 #[test]
 fn an_ike_rekey_collision_is_settled_by_the_lowest_nonce() {
-    for order in ORDERS {
-        let mut s = setup(12, pfs(&[]));
+    let offers = [pfs(&[]), ike_series(), ike_series_of_one()];
+    for (order, offers) in ORDERS.into_iter().flat_map(|order| offers.clone().map(|o| (order, o))) {
+        let mut s = setup(12, offers);
         s.nonces(0, order[0], order[1], true);
         s.nonces(1, order[2], order[3], true);
         let (ike, child) = (s.world.up(0)[0].spi_i, s.world.child(0).spi_in);
@@ -210,12 +237,12 @@ fn judge(w: &World, acts: [Act; 2], what: &str) {
 /// Runs the pair of acts with a rule on the messages behind the set-up.
 fn scene(
     seed: u64,
-    esp: Offers,
+    offers: Offers,
     acts: [Act; 2],
     gap: Duration,
     rule: impl FnMut(&Seen) -> Verdict + 'static,
 ) -> (World, usize) {
-    let mut s = setup(seed, esp);
+    let mut s = setup(seed, offers);
     let first = s.world.net.count;
     s.world.net.rules.push(Box::new(rule));
     act(&mut s.world, 0, acts[0]);
@@ -318,20 +345,22 @@ fn a_peer_that_does_not_notice_the_collision_answers_temporary_failure() {
 }
 
 /// Acts that meet a series of additional key exchanges.
-const SERIES: [[Act; 2]; 4] = [
+const SERIES: [[Act; 2]; 6] = [
     [Act::RekeyChild, Act::RekeyChild],
+    [Act::RekeyIke, Act::RekeyIke],
     [Act::RekeyChild, Act::RekeyIke],
     [Act::RekeyIke, Act::RekeyChild],
     [Act::RekeyChild, Act::DeleteChild],
+    [Act::RekeyIke, Act::DeleteIke],
 ];
 
 #[test]
 fn series_of_both_sides_at_once_end_clean_however_far_the_other_has_come() {
-    for esp in [series(), series_of_one()] {
+    for offers in [series(), series_of_one(), ike_series(), ike_series_of_one()] {
         for acts in SERIES {
-            for seed in 0..4 {
+            for seed in 0..3 {
                 for gap in (0..60).step_by(3) {
-                    let (w, _) = scene(600 + seed, esp.clone(), acts, gap * MS, |_| Verdict::Pass);
+                    let (w, _) = scene(600 + seed, offers.clone(), acts, gap * MS, |_| Verdict::Pass);
                     judge(&w, acts, &format!("{acts:?} seed {seed} gap {gap}"));
                 }
             }
@@ -341,15 +370,15 @@ fn series_of_both_sides_at_once_end_clean_however_far_the_other_has_come() {
 
 #[test]
 fn every_message_of_crossing_series_may_be_lost_or_late() {
-    for esp in [series(), series_of_one()] {
+    for offers in [series(), series_of_one(), ike_series(), ike_series_of_one()] {
         for acts in SERIES {
-            for seed in 0..3 {
-                let (w, first) = scene(700 + seed, esp.clone(), acts, Duration::ZERO, |_| Verdict::Pass);
+            for seed in 0..2 {
+                let (w, first) = scene(700 + seed, offers.clone(), acts, Duration::ZERO, |_| Verdict::Pass);
                 let total = w.net.count;
                 for k in first..total {
                     for late in [None, Some(7 * MS), Some(40 * MS), Some(4_500 * MS)] {
                         let (w, _) =
-                            scene(700 + seed, esp.clone(), acts, Duration::ZERO, move |s| match late {
+                            scene(700 + seed, offers.clone(), acts, Duration::ZERO, move |s| match late {
                                 _ if s.index != k => Verdict::Pass,
                                 Some(late) => Verdict::Delay(late),
                                 None => Verdict::Drop,

@@ -243,11 +243,11 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     };
     // Something that stands against the new SA may have begun since.
     let name = awaited.name();
-    let put_off = match awaited.child() {
-        Some(child) => !answer_child::may_go_on(cx, sa, child) || cx.computes_enough(sa),
-        None => rekey_ike::is_put_off(cx, sa),
+    let may_go_on = match &awaited.agreement {
+        Agreement::Child(child) => answer_child::may_go_on(cx, sa, child) && !cx.computes_enough(sa),
+        Agreement::Ike(agreed) => rekey_ike::may_go_on(cx, sa, agreed.id),
     };
-    if put_off {
+    if !may_go_on {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let why = match key_exchange(payloads) {

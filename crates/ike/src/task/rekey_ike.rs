@@ -9,7 +9,8 @@
 //! once: "the new IKE SA containing the lowest nonce SHOULD be deleted by the node that created it,
 //! and the other surviving new IKE SA MUST inherit all the Child SAs". Until it is known which
 //! survives, neither has them. With additional key exchanges (`follow_up`), the successor is made
-//! after the last of them.
+//! after the last of them, and the initiator of the exchange with the lowest nonce "just stops the
+//! rekeying process" (RFC 9370 section 2.2.4).
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
@@ -224,6 +225,15 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
             let why = KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf };
             unusable(cx, sa, *task, &why.into());
         }
+        (Some((suite, _)), _) if !suite.additional.is_none() && is_lost(cx, sa, &task, nonce) => {
+            // "because there is nothing to delete yet, the initiator of this exchange just stops
+            // the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC
+            // 9370 section 2.2.4).
+            cx.log(Level::Info, sa, "IKE_SA rekey collision lost, stopping ours");
+            cx.free_ike_spi(task.spi);
+            give_way(cx, sa, &task);
+            cx.obeyed(task.ticket);
+        }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
             let link = link::link(payloads);
@@ -252,6 +262,7 @@ fn have_shared(
         }
         Ok(shared) => match link {
             Some(link) => {
+                win_over(cx, sa, &task);
                 let follow = FollowUp::new(Making::Ike(task, answered), link, shared);
                 sa.work_mut().push_first(Task::FollowUp(Box::new(follow)));
             }
@@ -281,29 +292,59 @@ pub(super) fn finish(
     let mut new = successor(cx, sa, Made { id, suite: answered.suite, keys, spis, initiator: true });
     log_keys(cx, &mut new);
     cx.counters().ike_rekey_init += 1;
-    let collision = task.collision.as_ref().filter(|c| cx.others().stands(c.new));
-    match collision {
-        Some(c) if has_lowest([nonces.0, nonces.1], [&c.ni, &c.nr]) => {
-            // Ours is redundant, and we created it: we delete it. The peer deletes the old one.
-            let theirs = c.new;
-            cx.log(Level::Info, sa, "IKE_SA rekey collision lost, deleting redundant IKE_SA");
-            new.work_mut().push(Task::DeleteIke(DeleteIke::default()));
-            new.set_state(IkeState::Rekeyed);
-            cx.effect(Effect::Adopt(new));
-            cx.bequeath(sa, theirs);
-            linger(cx, sa);
-        }
-        collision => {
-            if let Some(theirs) = collision.map(|c| c.new) {
-                cx.log(Level::Info, sa, "IKE_SA rekey collision won, the peer deletes its redundant IKE_SA");
-                cx.set_timer(Timer::Linger(theirs), cx.now() + REDUNDANT_DELETE);
-            }
-            cx.effect(Effect::Adopt(new));
-            cx.bequeath(sa, id);
-            sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
-        }
+    if is_lost(cx, sa, &task, nonces.1) {
+        // Ours is redundant, and we created it: we delete it. The peer deletes the old one.
+        cx.log(Level::Info, sa, "IKE_SA rekey collision lost, deleting redundant IKE_SA");
+        new.work_mut().push(Task::DeleteIke(DeleteIke::default()));
+        new.set_state(IkeState::Rekeyed);
+        cx.effect(Effect::Adopt(new));
+        give_way(cx, sa, &task);
+        return cx.obeyed(task.ticket);
     }
+    win_over(cx, sa, &task);
+    if let Some(theirs) = collision(cx, sa, &task).map(|c| c.new) {
+        cx.log(Level::Info, sa, "IKE_SA rekey collision won, the peer deletes its redundant IKE_SA");
+        cx.set_timer(Timer::Linger(theirs), cx.now() + REDUNDANT_DELETE);
+    }
+    cx.effect(Effect::Adopt(new));
+    cx.bequeath(sa, id);
+    sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
     cx.obeyed(task.ticket);
+}
+
+/// The peer's own rekeying, as far as it stands: a successor, or what additional key exchanges make
+/// one of.
+fn collision<'a>(cx: &Context<'_>, sa: &IkeSa, task: &'a RekeyIke) -> Option<&'a IkeCollision> {
+    let stands = |c: &&IkeCollision| cx.others().stands(c.new) || sa.follow_ups().make_ike(c.new);
+    task.collision.as_ref().filter(stands)
+}
+
+/// True when the peer's own rekeying is to stay, and not ours. `nonce`: of the response.
+fn is_lost(cx: &Context<'_>, sa: &IkeSa, task: &RekeyIke, nonce: &[u8]) -> bool {
+    collision(cx, sa, task).is_some_and(|c| has_lowest([&task.nonce, nonce], [&c.ni, &c.nr]))
+}
+
+/// The peer's rekeying takes the place of ours, which is over. Before its successor is made the old
+/// IKE_SA goes on, and is rekeyed by us after all when the peer does not complete it.
+fn give_way(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke) {
+    let Some(theirs) = task.collision.as_ref().map(|c| c.new) else { return };
+    if cx.others().stands(theirs) {
+        cx.bequeath(sa, theirs);
+        linger(cx, sa);
+    } else if sa.state() == IkeState::Rekeying {
+        sa.set_state(IkeState::Established);
+        let pause = cx.soon();
+        cx.set_timer(Timer::RekeyIke(sa.id()), cx.now() + pause);
+    }
+}
+
+/// Ours stays. If additional key exchanges of the peer's own are not done, it stops them.
+fn win_over(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke) {
+    let Some(theirs) = task.collision.as_ref().map(|c| c.new) else { return };
+    if let Some(awaited) = sa.follow_ups_mut().take(|a| a.makes_ike(theirs)) {
+        cx.release(&awaited.agreement);
+        cx.log(Level::Info, sa, "IKE_SA rekey collision won, the peer stops its own");
+    }
 }
 
 /// The peer owes the DELETE of the old IKE_SA; it is not waited for longer than a peer retransmits.
@@ -329,10 +370,8 @@ pub(super) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
 pub(super) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
     cx.free_ike_spi(task.spi);
-    let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| cx.others().stands(*id));
-    if let Some(theirs) = theirs {
-        cx.bequeath(sa, theirs);
-        linger(cx, sa);
+    if collision(cx, sa, &task).is_some() {
+        give_way(cx, sa, &task);
         return cx.obeyed(task.ticket);
     }
     if sa.state() == IkeState::Rekeying {
@@ -379,10 +418,6 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     if cx.others().predecessors(sa, PREDECESSORS) == PREDECESSORS {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
-    // Two series of additional key exchanges would cross each other: both sides try again later.
-    if !suite.additional.is_none() && sa.state() == IkeState::Rekeying {
-        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
-    }
     let offered = OfferedIke {
         suite,
         answer: selected.answer,
@@ -396,7 +431,30 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
 }
 
 /// Whether the peer is to ask again later.
-pub(super) fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
+fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
+    is_in_the_way(cx, sa)
+        || match sa.work().active() {
+            Some(Active { task: Task::RekeyIke(ours), .. }) => ours.collision.is_some(),
+            // Ours has been agreed on, and only its keys are missing. "In this case, a
+            // TEMPORARY_FAILURE notification MUST be sent" (RFC 9370 section 2.2.4).
+            _ => sa.state() == IkeState::Rekeying,
+        }
+}
+
+/// Whether the peer's series may go on to make this successor: something may have happened since
+/// its CREATE_CHILD_SA.
+pub(super) fn may_go_on(cx: &mut Context<'_>, sa: &IkeSa, agreed: IkeId) -> bool {
+    !is_in_the_way(cx, sa)
+        && match sa.work().active() {
+            Some(Active { task: Task::RekeyIke(ours), .. }) => {
+                ours.collision.as_ref().is_none_or(|c| c.new == agreed)
+            }
+            _ => sa.state() == IkeState::Established,
+        }
+}
+
+/// Whether something else is under way that has to end before the IKE_SA is rekeyed.
+fn is_in_the_way(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
     // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
     // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
     // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
@@ -411,11 +469,7 @@ pub(super) fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
         cx.counters().kex_put_off += 1;
         return true;
     }
-    match sa.work().active() {
-        Some(Active { task: Task::RekeyIke(ours), .. }) => ours.collision.is_some(),
-        // Ours has been agreed on, and only its keys are missing.
-        _ => sa.state() == IkeState::Rekeying,
-    }
+    false
 }
 
 /// Chooses a proposal that nonce and KE fit, or refuses the request.
@@ -481,6 +535,7 @@ fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, share
     if o.suite.additional.is_none() {
         return conclude(cx, sa, &agreed, (&shared, &[]), &payloads);
     }
+    collide(cx, sa, &agreed);
     payloads.push(link::await_first(cx, sa, Agreement::Ike(agreed), shared));
     cx.respond(sa, &payloads);
 }
@@ -506,13 +561,23 @@ pub(super) fn conclude(
     cx.effect(Effect::Adopt(new));
     cx.counters().ike_rekey_resp += 1;
     cx.respond(sa, payloads);
-    if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work_mut().active_mut() {
-        ours.collision = Some(IkeCollision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
+    if collide(cx, sa, o) {
         // If the old one ends before it is settled which survives, nobody comes back to it.
         let at = cx.now() + cx.retransmission_span() + REDUNDANT_DELETE;
-        cx.set_timer(Timer::Linger(id), at);
-        return cx.log(Level::Info, sa, "IKE_SA rekey collision detected");
+        return cx.set_timer(Timer::Linger(id), at);
     }
     cx.bequeath(sa, id);
     linger(cx, sa);
+}
+
+/// We have agreed to the peer's rekeying. True when ours is in flight: then it is settled with the
+/// response to ours which of the two stays.
+fn collide(cx: &mut Context<'_>, sa: &mut IkeSa, o: &AgreedIke) -> bool {
+    let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work_mut().active_mut() else { return false };
+    let theirs = IkeCollision { new: o.id, ni: o.ni.clone(), nr: o.nr.clone() };
+    let before = ours.collision.replace(theirs);
+    if before.is_none_or(|c| c.new != o.id) {
+        cx.log(Level::Info, sa, "IKE_SA rekey collision detected");
+    }
+    true
 }

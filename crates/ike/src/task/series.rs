@@ -16,7 +16,7 @@ use ironswan_wire::secret::Secret;
 use super::state::{
     AgreedChild, AgreedIke, AnsweredChild, AnsweredIke, NewChild, REKEY_IKE_NAME, RekeyIke, Task, child_name,
 };
-use crate::event::ChildId;
+use crate::event::{ChildId, IkeId};
 
 /// What our series makes once all secrets are there.
 pub(crate) enum Making {
@@ -132,6 +132,11 @@ impl Awaited {
         self.child().map_or(REKEY_IKE_NAME, |agreed| child_name(agreed.rekey.is_some()))
     }
 
+    /// True when it makes this successor of the IKE_SA.
+    pub(super) fn makes_ike(&self, id: IkeId) -> bool {
+        matches!(&self.agreement, Agreement::Ike(agreed) if agreed.id == id)
+    }
+
     /// True when both make a successor of the same SA, so that only one of them can go on.
     fn rivals(&self, other: &Self) -> bool {
         match (self.child(), other.child()) {
@@ -189,6 +194,11 @@ impl FollowUps {
     /// The children that the peer is about to make.
     pub(crate) fn children(&self) -> impl Iterator<Item = &AgreedChild> {
         self.0.iter().filter_map(Awaited::child)
+    }
+
+    /// True when the peer is about to make this successor of the IKE_SA.
+    pub(super) fn make_ike(&self, id: IkeId) -> bool {
+        self.0.iter().any(|a| a.makes_ike(id))
     }
 
     /// True when the peer is about to make this child.
