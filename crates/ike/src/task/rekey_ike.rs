@@ -226,13 +226,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
             unusable(cx, sa, *task, &why.into());
         }
         (Some((suite, _)), _) if !suite.additional.is_none() && is_lost(cx, sa, &task, nonce) => {
-            // "because there is nothing to delete yet, the initiator of this exchange just stops
-            // the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC
-            // 9370 section 2.2.4).
-            cx.log(Level::Info, sa, "IKE_SA rekey collision lost, stopping ours");
-            cx.free_ike_spi(task.spi);
-            give_way(cx, sa, &task);
-            cx.obeyed(task.ticket);
+            stop(cx, sa, &task);
         }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
@@ -322,6 +316,16 @@ fn collision<'a>(cx: &Context<'_>, sa: &IkeSa, task: &'a RekeyIke) -> Option<&'a
 /// True when the peer's own rekeying is to stay, and not ours. `nonce`: of the response.
 fn is_lost(cx: &Context<'_>, sa: &IkeSa, task: &RekeyIke, nonce: &[u8]) -> bool {
     collision(cx, sa, task).is_some_and(|c| has_lowest([&task.nonce, nonce], [&c.ni, &c.nr]))
+}
+
+/// Ours is not to go on: "because there is nothing to delete yet, the initiator of this exchange
+/// just stops the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC 9370
+/// section 2.2.4).
+fn stop(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke) {
+    cx.log(Level::Info, sa, "IKE_SA rekey collision lost, stopping ours");
+    cx.free_ike_spi(task.spi);
+    give_way(cx, sa, task);
+    cx.obeyed(task.ticket);
 }
 
 /// The peer's rekeying takes the place of ours, which is over. Before its successor is made the old
