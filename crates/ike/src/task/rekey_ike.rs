@@ -319,8 +319,8 @@ fn is_lost(cx: &Context<'_>, sa: &IkeSa, task: &RekeyIke, nonce: &[u8]) -> bool 
 }
 
 /// Ours is not to go on: "because there is nothing to delete yet, the initiator of this exchange
-/// just stops the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange" (RFC 9370
-/// section 2.2.4).
+/// just stops the rekeying process, and it MUST NOT initiate the IKE_FOLLOWUP_KE exchange"
+/// (RFC 9370 section 2.2.4).
 fn stop(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke) {
     cx.log(Level::Info, sa, "IKE_SA rekey collision lost, stopping ours");
     cx.free_ike_spi(task.spi);
