@@ -21,12 +21,13 @@
 //! | [`helper`] | the process that keeps privileges for this one |
 //! | [`namespace`] | network namespaces |
 //! | [`privileges`] | user, capabilities and limits that are given up |
+//! | [`sandbox`] | system calls that are allowed (seccomp) |
 //! | [`signals`] | signals that a process ignores |
 //! | [`clock`] | the clock |
 //!
 //! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`,
-//! `xdp`, `namespace` and `signals` only. Nothing here knows what ESP or IKE is; the loops that
-//! join these objects to the packet engine are in the gateway.
+//! `xdp`, `namespace`, `sandbox` and `signals` only. Nothing here knows what ESP or IKE is; the loops
+//! that join these objects to the packet engine are in the gateway.
 //!
 //! # Files
 //!
@@ -60,6 +61,7 @@ pub mod poller;
 pub mod privileges;
 pub mod raw;
 pub mod route;
+pub mod sandbox;
 mod segmentation;
 pub mod send;
 pub mod signals;

@@ -123,7 +123,7 @@ def daemon_has_two_capabilities_and_its_user(lab, full):
             check(have == [0, NET_ADMIN_AND_RAW, NET_ADMIN_AND_RAW, NET_ADMIN_AND_RAW, 0], f"{user}, {status['Name']}: capabilities {have}")
             check(status['Uid'].split() == [str(ids.pw_uid)] * 4 and status['Gid'].split() == [str(ids.pw_gid)] * 4
                   and (user == 'root' or not status['Groups'].strip()), f"{status['Uid']} {status['Gid']} {status['Groups']}")
-            check(status['NoNewPrivs'] == '1', 'no new privileges')
+            check((status['NoNewPrivs'], status['Seccomp'], status['Seccomp_filters']) == ('1', '2', '2'), 'no new privileges, and the sandbox')
         check(threads > 3, f'{user}: {threads} threads')
         with open(f'/proc/{pid}/limits') as f:
             limits = next(line.split()[4:6] for line in f if line.startswith('Max core file size'))

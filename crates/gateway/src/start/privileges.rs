@@ -1,9 +1,11 @@
-//! The daemon gives up what it needs no more: it becomes another user, with two capabilities.
+//! The daemon gives up what it needs no more: it becomes another user, with two capabilities, and
+//! makes no system calls but those that it needs.
 
 use std::time::Duration;
 
 use ironswan_config::Daemon;
 use ironswan_io::privileges::{self, Account};
+use ironswan_io::sandbox;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::Machine;
 
@@ -31,7 +33,10 @@ pub(crate) fn give_up(settings: &Daemon) -> Result<Vec<String>, RunError> {
     let locks_memory = !settings.tuning.xdp.is_empty() && !privileges::unlimit_locked_memory();
     alone()?;
     privileges::become_daemon(account, locks_memory).map_err(|e| refused("giving up privileges", &e))?;
-    Ok(line.into_iter().collect())
+    // A kernel without seccomp has no other answer than this one.
+    let sandbox =
+        sandbox::enter().err().map(|e| format!("the daemon may make any system call: {e} (seccomp)"));
+    Ok(line.into_iter().chain(sandbox).collect())
 }
 
 /// The user that the daemon becomes, and a line when it stays root although nobody asked for that.
