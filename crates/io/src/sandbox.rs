@@ -1,16 +1,17 @@
 //! System calls that the daemon may make (seccomp): no programs, no files for writing, no other
 //! processes, no programs of the kernel (`bpf`), no mounts, no other users.
 //!
-//! The kernel refuses every other call with EPERM, and writes a line into its own log
+//! The kernel refuses every other call with an error, and writes a line into its own log
 //! (`type=1326 ... syscall=NUMBER`). So a call that is refused by mistake costs one feature, not
-//! the daemon. Two filters stand, because one has two answers; the kernel asks both and obeys the
-//! stricter one.
+//! the daemon. Two filters stand, because the refusals of one of them are not logged. The kernel
+//! asks both, and a refusal of either counts.
 //!
-//! | filter | calls | answer |
-//! |---|---|---|
-//! | first | `clone3`, `openat2`: their arguments are where no filter can look | ENOSYS, on which the C library makes the older call |
-//! | second | in the lists below | as usual |
-//! | second | all others | EPERM |
+//! | filter | calls | answer | logged |
+//! |---|---|---|---|
+//! | first | `clone3`, `openat2`: their arguments are where no filter can look | ENOSYS, on which the C library makes the older call | no |
+//! | second | in the lists below | as usual | |
+//! | second | newer than Linux 5.0 | ENOSYS, as on a kernel without them: a later C library has another way then | yes |
+//! | second | all others | EPERM | yes |
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +19,9 @@ use std::io;
 use libc::c_long;
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
-use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
+};
 
 /// Calls that are made with any arguments.
 const ANY: &[c_long] = &[
@@ -27,7 +30,9 @@ const ANY: &[c_long] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
+    libc::SYS_mincore,
     libc::SYS_mlock,
+    libc::SYS_mlock2,
     libc::SYS_munlock,
     libc::SYS_memfd_create,
     // Threads, and what they wait for.
@@ -45,11 +50,16 @@ const ANY: &[c_long] = &[
     libc::SYS_sched_getscheduler,
     libc::SYS_sched_setscheduler,
     libc::SYS_sched_getparam,
+    libc::SYS_sched_getattr,
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
     libc::SYS_getpriority,
     libc::SYS_setpriority,
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_getppid,
+    libc::SYS_getpgid,
+    libc::SYS_getsid,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_wait4,
@@ -59,6 +69,9 @@ const ANY: &[c_long] = &[
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigtimedwait,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigpending,
+    libc::SYS_signalfd4,
     libc::SYS_sigaltstack,
     libc::SYS_restart_syscall,
     // Time.
@@ -74,6 +87,12 @@ const ANY: &[c_long] = &[
     libc::SYS_writev,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_sendfile,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_ftruncate,
     libc::SYS_lseek,
     libc::SYS_close,
     libc::SYS_close_range,
@@ -136,13 +155,15 @@ const ANY: &[c_long] = &[
     libc::SYS_getresuid,
     libc::SYS_getresgid,
     libc::SYS_capget,
+    libc::SYS_getrlimit,
     libc::SYS_getrusage,
     libc::SYS_times,
 ];
 
-/// Older calls of the same kinds, which only this processor has.
+/// Calls that only this processor has: older ones of the same kinds, and those that the kernel puts
+/// into a process whose functions somebody watches (`bpftrace`).
 #[cfg(target_arch = "x86_64")]
-const OLDER: &[c_long] = &[
+const OF_PROCESSOR: &[c_long] = &[
     libc::SYS_poll,
     libc::SYS_select,
     libc::SYS_epoll_wait,
@@ -156,10 +177,22 @@ const OLDER: &[c_long] = &[
     libc::SYS_readlink,
     libc::SYS_getdents,
     libc::SYS_time,
-    libc::SYS_getrlimit,
+    URETPROBE,
+    UPROBE,
 ];
+#[cfg(target_arch = "x86_64")]
+const URETPROBE: c_long = 335;
+#[cfg(target_arch = "x86_64")]
+const UPROBE: c_long = 336;
 #[cfg(not(target_arch = "x86_64"))]
-const OLDER: &[c_long] = &[];
+const OF_PROCESSOR: &[c_long] = &[];
+
+/// Number of the first call that is newer than Linux 5.0. From here on a call has the same number
+/// on every processor.
+const FIRST_NEWER: u32 = 424;
+
+/// Requests of `prctl` that are allowed: names of a thread and of its memory.
+const OWN_NAMES: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
 
 /// Calls whose arguments no filter can see.
 const UNSEEN: &[c_long] = &[libc::SYS_clone3, libc::SYS_openat2];
@@ -182,8 +215,9 @@ pub fn enter() -> io::Result<()> {
     install(&filter(unseen, SeccompAction::Allow, enosys).map_err(refused)?, 0)?;
     let calls = allowed(std::process::id()).map_err(refused)?;
     let eperm = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let filter = filter(calls, eperm, SeccompAction::Allow).map_err(refused)?;
-    install(&filter, libc::SECCOMP_FILTER_FLAG_LOG)
+    let mut program = refuse_newer();
+    program.extend(filter(calls, eperm, SeccompAction::Allow).map_err(refused)?);
+    install(&program, libc::SECCOMP_FILTER_FLAG_LOG)
 }
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
@@ -197,9 +231,30 @@ fn filter(
     SeccompFilter::new(rules, others, matching, arch)?.try_into()
 }
 
-/// The calls of the first filter, for the process of this number.
+/// The beginning of the second filter: ENOSYS for newer calls that are in no list. For all other
+/// calls the program goes on behind these instructions.
+fn refuse_newer() -> BpfProgram {
+    let jump = |operator: u32, call, jt, jf| sock_filter {
+        code: (libc::BPF_JMP | operator | libc::BPF_K) as u16,
+        jt,
+        jf,
+        k: call,
+    };
+    let listed = ANY.iter().filter_map(|call| u32::try_from(*call).ok()).filter(|call| *call >= FIRST_NEWER);
+    let listed: Vec<u32> = listed.collect();
+    let end = listed.len() as u8 + 1;
+    // The number of the call is the first field of `struct seccomp_data`.
+    let load = sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: 0 };
+    let mut program = vec![load, jump(libc::BPF_JGE, FIRST_NEWER, 0, end)];
+    program.extend((1..end).zip(&listed).map(|(i, call)| jump(libc::BPF_JEQ, *call, end - i, 0)));
+    let answer = u32::from(SeccompAction::Errno(libc::ENOSYS.cast_unsigned()));
+    program.push(sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: answer });
+    program
+}
+
+/// The calls of the second filter, for the process of this number.
 fn allowed(process: u32) -> Result<Rules, seccompiler::BackendError> {
-    let mut rules: Rules = ANY.iter().chain(OLDER).map(|call| (*call, Vec::new())).collect();
+    let mut rules: Rules = ANY.iter().chain(OF_PROCESSOR).map(|call| (*call, Vec::new())).collect();
     let one = |argument, length, operator, value| {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
     };
@@ -217,7 +272,8 @@ fn allowed(process: u32) -> Result<Rules, seccompiler::BackendError> {
     }
     // A process aborts by a signal to itself.
     rules.insert(libc::SYS_tgkill, vec![one(0, Dword, Eq, process.into())?]);
-    rules.insert(libc::SYS_prctl, vec![one(0, Dword, Eq, libc::PR_SET_NAME as u64)?]);
+    let names = OWN_NAMES.iter().map(|name| one(0, Dword, Eq, *name as u64));
+    rules.insert(libc::SYS_prctl, names.collect::<Result<_, _>>()?);
     // Limits are read only.
     rules.insert(libc::SYS_prlimit64, vec![one(2, Qword, Eq, 0)?]);
     Ok(rules)
@@ -284,6 +340,24 @@ mod tests {
             (answer, std::process::Command::new("/bin/true").status().unwrap_err())
         });
         assert_eq!((answer, error.raw_os_error()), (42, Some(libc::EPERM)));
+    }
+
+    #[test]
+    fn newer_calls_are_answered_as_by_a_kernel_without_them() {
+        let (refused, listed) = inside(|| {
+            let file = File::open("/proc/self/status").unwrap();
+            let refused =
+                [libc::SYS_pidfd_open, libc::SYS_io_uring_setup, libc::SYS_fsopen, 999_999].map(|call| {
+                    // SAFETY: the kernel takes null pointers and wrong descriptors as errors.
+                    let answer = unsafe { libc::syscall(call, 0, 0, 0, 0) };
+                    (answer, io::Error::last_os_error().raw_os_error())
+                });
+            let flags = rustix::fs::AtFlags::EACCESS;
+            (refused, rustix::fs::accessat(&file, "/", rustix::fs::Access::READ_OK, flags))
+        });
+        assert_eq!(refused, [(-1, Some(libc::ENOSYS)); 4]);
+        // `faccessat2`, which is as new.
+        assert_eq!(listed, Ok(()));
     }
 
     #[test]

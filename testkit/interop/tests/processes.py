@@ -134,6 +134,12 @@ def daemon_has_two_capabilities_and_its_user(lab, full):
         check(os.stat(g1.socket).st_uid == 0, "the control socket is root's")
         g1.process.stop()
         check(not os.path.exists(g1.socket), 'and is removed at the end')
+    g1.start(tunnel('g1'), settings='user = nobody\nsandbox = no\n')
+    g1.initiate()
+    ping(lab)
+    check({(s['Seccomp'], s['NoNewPrivs'], int(s['CapBnd'], 16)) for s in statuses(g1.process.pid)} == {('0', '1', NET_ADMIN_AND_RAW)}
+          and 'the daemon may make any system call: sandbox = no' in g1.log(), 'sandbox = no: any system call, with the same capabilities')
+    g1.process.stop()
     g1.start(tunnel('g1'), settings='user = nobody-there\n', wait=False)
     check(g1.process.popen.wait(10) == 2 and 'useradd --system' in g1.log(), 'a user that is not there is refused, with the remedy')
 

@@ -32,6 +32,8 @@ pub struct Daemon {
     pub guard: bool,
     /// User that the daemon becomes; `None`: `ironswan`, or root where there is none.
     pub user: Option<String>,
+    /// The daemon makes only the system calls that it needs. False: any.
+    pub sandbox: bool,
     /// Folder for key material, for Wireshark.
     pub keylog: Option<PathBuf>,
     /// Addresses on which VICI listens. Empty: the default.
@@ -58,6 +60,7 @@ impl Default for Daemon {
             steer_mark: 0x1000_0000,
             guard: true,
             user: None,
+            sandbox: true,
             keylog: None,
             vici_listen: Vec::new(),
             log_level: Level::Info,
@@ -82,7 +85,7 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
         r.conflict(&k::STEER_MARK, Conflict::EqualMarks { steer: steer_mark, mark });
     }
     let (device, guard, keylog) = (r.read(&k::DEVICE), r.read(&k::GUARD), r.written(&k::KEYLOG));
-    let user = r.written(&k::USER);
+    let (user, sandbox) = (r.written(&k::USER), r.read(&k::SANDBOX));
     let limits = limits(&mut r);
     let mut d = Daemon {
         device,
@@ -92,6 +95,7 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
         steer_mark,
         guard,
         user,
+        sandbox,
         keylog,
         limits,
         ..Daemon::default()

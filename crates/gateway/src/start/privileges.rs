@@ -33,9 +33,12 @@ pub(crate) fn give_up(settings: &Daemon) -> Result<Vec<String>, RunError> {
     let locks_memory = !settings.tuning.xdp.is_empty() && !privileges::unlimit_locked_memory();
     alone()?;
     privileges::become_daemon(account, locks_memory).map_err(|e| refused("giving up privileges", &e))?;
-    // A kernel without seccomp has no other answer than this one.
-    let sandbox =
-        sandbox::enter().err().map(|e| format!("the daemon may make any system call: {e} (seccomp)"));
+    let why = match settings.sandbox {
+        // A kernel without seccomp has no other answer than an error.
+        true => sandbox::enter().err().map(|e| format!("{e} (seccomp)")),
+        false => Some("sandbox = no".to_owned()),
+    };
+    let sandbox = why.map(|why| format!("the daemon may make any system call: {why}"));
     Ok(line.into_iter().chain(sandbox).collect())
 }
 

@@ -313,6 +313,7 @@ fn changed(a: &Daemon, b: &Daemon) -> Vec<&'static str> {
         ("steer_mark", a.steer_mark != b.steer_mark),
         ("guard", a.guard != b.guard),
         ("user", a.user != b.user),
+        ("sandbox", a.sandbox != b.sandbox),
         ("keylog", a.keylog != b.keylog),
         ("vici_listen", a.vici_listen != b.vici_listen),
         ("log_format", a.log_format != b.log_format),

@@ -189,7 +189,7 @@ mod tests {
                 let mut changed = bytes.clone();
                 changed[at] = value;
                 if let Ok(filter) = decode(&changed) {
-                    assert_eq!(encode(&filter).len() <= bytes.len(), true, "{at} {value}");
+                    assert!(encode(&filter).len() <= bytes.len(), "{at} {value}");
                 }
             }
         }

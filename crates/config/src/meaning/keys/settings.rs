@@ -39,6 +39,8 @@ keys! {
         "`no`: nft is not used at all. Routes and rules alone steer, by destination; what they cannot tell apart goes to `ipsec0` and is dropped there, and nothing holds once the daemon has ended ([operations](operations.md#the-guard))");
     USER: String = text("user", Kind::User, Depends("`ironswan`, where there is one"), user,
         "user of this machine that the daemon becomes once it has started its helper ([operations](operations.md#processes-and-privileges)). Without this key and without a user `ironswan`, or with `root`, it stays root, with the same two capabilities");
+    SANDBOX: bool = yes_no("sandbox", "yes",
+        "`no`: the daemon may make any system call. For a machine on which one that it needs is refused, as the kernel's log tells ([operations](operations.md#processes-and-privileges)); its user and its capabilities stay as they are");
     KEYLOG: PathBuf = text("keylog", Kind::Folder, Depends(""), |t| Ok(PathBuf::from(t.trim())),
         "a folder: writes every key there, in the tables Wireshark reads. Off unless written; whoever reads that folder reads the traffic, so it must belong to the daemon's user or root and nobody else may write to it, and files that are there already must be the daemon's user's own with mode 600. It ends, and the log says so, when its file system takes nothing");
     RETRANSMIT_TIMEOUT: Duration = text("retransmit_timeout", Kind::Duration, Is("4s"), positive,
