@@ -26,8 +26,8 @@
 //! | [`clock`] | the clock |
 //!
 //! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`,
-//! `xdp`, `namespace`, `sandbox` and `signals` only. Nothing here knows what ESP or IKE is; the loops
-//! that join these objects to the packet engine are in the gateway.
+//! `xdp`, `namespace`, `sandbox` and `signals` only. Nothing here knows what ESP or IKE is; the
+//! loops that join these objects to the packet engine are in the gateway.
 //!
 //! # Files
 //!

@@ -8,10 +8,12 @@
 //!
 //! | filter | calls | answer | logged |
 //! |---|---|---|---|
-//! | first | `clone3`, `openat2`: their arguments are where no filter can look | ENOSYS, on which the C library makes the older call | no |
+//! | first | `clone3`, `openat2`, whose arguments are out of sight | ENOSYS | no |
 //! | second | in the lists below | as usual | |
-//! | second | newer than Linux 5.0 | ENOSYS, as on a kernel without them: a later C library has another way then | yes |
+//! | second | newer than Linux 5.0 | ENOSYS | yes |
 //! | second | all others | EPERM | yes |
+//!
+//! ENOSYS is the answer of a kernel that has no such call: a C library makes an older call then.
 
 use std::collections::BTreeMap;
 use std::io;
