@@ -13,6 +13,10 @@ from lab import HERE, Failed, call, need, until
 
 # Environment of strongSwan's programs in the guest.
 ENV = 'STRONGSWAN_CONF=/run/share/strongswan.conf'
+# Seconds that a guest may take to boot: it takes two on an idle machine.
+BOOT_TIMEOUT = 120
+# Seconds for which both ends go on receiving after they have stopped sending: a guest on a busy machine may stop seconds late.
+LINGER = 6
 # Frames that the guest's TAP device keeps for it.
 QUEUE = 20_000
 
@@ -31,7 +35,7 @@ class Guest:
         self.process = lab.spawn(box, os.path.join(HERE, 'uml'), 'tap0', addrs, os.path.join(HERE, 'uml-agent'),
                                  *([root] if root else []), name='uml', env={'SHARE': self.share})
         self.do('; '.join([f"ip addr add {a} dev lo {'nodad' if ':' in a else ''}" for a in inside]
-                          + [f'ip route add default via {g}' for g in gateway]), timeout=60)
+                          + [f'ip route add default via {g}' for g in gateway]), timeout=BOOT_TIMEOUT)
         # A kernel loads the ciphers of its first SA while IKE waits: on a slow machine for longer than a peer tries. So it has had one.
         self.do(f"ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 0x999 mode tunnel aead 'rfc4106(gcm(aes))' 0x{'11' * 20} "
                 '128; ip xfrm state deleteall', timeout=120)
@@ -89,16 +93,20 @@ class Guest:
         return udp['InErrors'] - udp['InCsumErrors']
 
     def flow(self, local, remote, rate, size=100):
-        """Begins to send and count numbered packets (numbered.py) in the guest; `flow_end` gives its report."""
+        """Begins to send and count numbered packets (numbered.py) in the guest; `flow_stop` ends it, and `flow_end` gives its
+        report."""
         numbered = os.path.join(HERE, 'numbered.py')
         self.do('rm -f /tmp/go /tmp/end /run/share/flow.out; mkfifo /tmp/go; '
-                f'(python3 {numbered} {local} {remote} --rate {rate} --size {size} </tmp/go >/run/share/flow.out 2>&1 &); '
+                f'(python3 {numbered} {local} {remote} --rate {rate} --size {size} --linger {LINGER} </tmp/go >/run/share/flow.out 2>&1 &); '
                 '(echo go; while [ ! -e /tmp/end ]; do sleep 0.1; done) >/tmp/go 2>/dev/null &')
-        until('the guest sends', lambda: self.share_text('flow.out').startswith('ready'))
+        until('the guest sends', lambda: self.share_text('flow.out').startswith('ready'), 60)
+
+    def flow_stop(self):
+        """Ends the sending; packets that are on their way still count."""
+        self.do('touch /tmp/end')
 
     def flow_end(self):
-        self.do('touch /tmp/end')
-        text = until('the guest has counted', lambda: '}' in self.share_text('flow.out') and self.share_text('flow.out'), 20)
+        text = until('the guest has counted', lambda: '}' in self.share_text('flow.out') and self.share_text('flow.out'), 60)
         return json.loads(text.splitlines()[-1])
 
     def share_text(self, name):
@@ -126,7 +134,7 @@ class StrongSwanGuest(Guest):
         super().__init__(lab, *args, **kw)
         lab.write('guest/strongswan.conf', """
 charon-systemd {
-  load = random nonce aes gcm sha1 sha2 hmac kdf openssl curve25519 kernel-netlink socket-default vici updown
+  load = random nonce aes gcm sha1 sha2 hmac kdf pem pkcs1 pkcs8 pubkey openssl curve25519 kernel-netlink socket-default vici updown
   plugins {
     vici {
       socket = unix:///run/charon.vici
@@ -207,16 +215,20 @@ def line_to_guest(lab, encap=True, settings='', **conf):
 def with_guest(lab, guest, box, address, guest_address, change, rate, before=1, after=2):
     """Numbered packets both ways between a host and the guest while something changes; the report of both ways. They begin some seconds
     before the change, and end some seconds after it."""
-    here = lab.spawn(box, sys.executable, f'{HERE}/numbered.py', address, guest_address, '--rate', rate,
+    here = lab.spawn(box, sys.executable, f'{HERE}/numbered.py', address, guest_address, '--rate', rate, '--linger', LINGER,
                      name='numbered', stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     here.popen.stdout.readline()
     guest.flow(guest_address, address, rate)
     here.popen.stdin.write('go\n')
     here.popen.stdin.flush()
-    time.sleep(before)
-    change()
-    time.sleep(after)
-    here.popen.stdin.close()
+    try:
+        time.sleep(before)
+        change()
+        time.sleep(after)
+    finally:
+        # Also after a failure: the next packets begin with nothing that runs.
+        guest.flow_stop()
+        here.popen.stdin.close()
     there = guest.flow_end()
     here = json.loads(here.popen.stdout.readline())
     return {f'guest to {box}': {**here, 'sent': there['sent'], 'lost': there['sent'] - here['received']},

@@ -27,7 +27,6 @@ class Libreswan(Guest):
     def __init__(self, lab, text, major=4, **kw):
         self.major, self.kind = major, f'Libreswan {major}'
         super().__init__(lab, root=peers.root(FOLDERS[major]), **kw)
-        # The routes that pluto's updown script would set: it needs a shell.
         # The route that pluto's updown script would set: that needs a shell.
         self.do('ip route add 10.1.0.0/24 via 192.0.2.1 src 10.2.0.1')
         nss = lab.path('guest/nss')
@@ -37,7 +36,7 @@ class Libreswan(Guest):
         lab.write('guest/ipsec.secrets', f'@g2.example @g1.example : PSK "{SECRET}"\n')
         self.start(f'{PROGRAMS}/pluto --nofork --stderrlog --config /run/share/ipsec.conf --secretsfile /run/share/ipsec.secrets '
                    '--nssdir /run/share/nss --rundir /run/pluto --no-dnssec')
-        until('pluto listens', lambda: 'loading secrets from' in self.log(), 30)
+        until('pluto listens', lambda: 'loading secrets from' in self.log(), 60)
         self.load(text)
 
     def version(self):

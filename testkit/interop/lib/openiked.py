@@ -1,4 +1,6 @@
 """OpenIKED in a guest with a Linux kernel (guest.py), whose SAs it sets by PF_KEY: its iked.conf from one end of the line."""
+import shutil
+
 import peers
 from gateway import ADDRESS, NET, OTHER, SECRET
 from guest import Guest
@@ -53,7 +55,14 @@ class OpenIked(Guest):
 
     def initiate(self):
         self.start('/usr/sbin/iked -d -vv -f /run/share/iked.conf')
-        until('iked has read its configuration', lambda: 'stickyaddress' in self.log(), 30)
+        until('iked has read its configuration', lambda: 'stickyaddress' in self.log(), 60)
+
+    def take_keys(self, private, public):
+        """Files of its own private key, and of g1's raw public key."""
+        for path, name in ((private, 'iked-private'), (public, 'iked-public')):
+            shutil.copy(path, self.lab.path(f'guest/{name}'))
+        self.do(f'cd {self.root}/etc/iked && cat /run/share/iked-private >private/local.key && '
+                'cat /run/share/iked-public >pubkeys/fqdn/g1.example')
 
     def ikectl(self, *args, **kw):
         return self.peer('/usr/sbin/ikectl', *args, **kw)

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """IronSwan against each peer: authentication x key exchange x role, each with rekeyings of both kinds from both sides and traffic.
 
-usage: testkit/interop/run [--full] matrix[.TEST]      --full: every row, not the first one of each peer
+usage: testkit/interop/run [--full] matrix[.TEST]      --full: every row, not the first one of each peer, and strongswan5
 Each row prints one line that begins with `row`; scripts/matrix makes docs/peers.md of these lines.
 """
-import itertools
 import json
+import shutil
 import subprocess
+import sys
 import time
 
 import libreswan
 import life
 import openiked
+import rawkeys
 from gateway import IronSwan, program, tunnel
-from guest import StrongSwanGuest, line_before_guest, with_guest
+from guest import Guest, StrongSwanGuest, line_before_guest, with_guest
 from lab import Failed, call, check, main, say
 from libreswan import Libreswan
 from openiked import OpenIked
@@ -25,17 +27,22 @@ GROUPS = ('x25519', 'ecp256', 'ecp384', 'ecp521', 'modp2048', 'modp3072', 'modp4
 # Key exchange methods as Libreswan spells them.
 LIBRESWAN = {'x25519': 'dh31', 'ecp256': 'dh19', 'ecp384': 'dh20', 'ecp521': 'dh21', 'modp2048': 'dh14', 'modp3072': 'dh15',
              'modp4096': 'dh16'}
-# Those that OpenIKED spells otherwise.
+# Key exchange methods that OpenIKED spells otherwise.
 OPENIKED = {'x25519': 'curve25519'}
 # Several key exchanges (RFC 9370): hybrids with ML-KEM, and with classical methods alone.
 SEVERAL = ('x25519-ke1_mlkem768', 'ecp384-ke1_mlkem1024', 'ecp256-ke1_mlkem512-ke2_x25519', 'x25519-ke1_ecp384-ke2_modp3072')
+# Authentication: the kind of raw key of rawkeys.py, and the rule of `auth`; both ends do the same.
+AUTHS = {
+    'psk': None,
+    'raw Ed25519': ('ed25519', 'pubkey'),
+    'raw RSA-2048': ('rsa', 'pubkey'),
+    'raw RSA-2048, PSS': ('rsa', 'ike:rsa/pss-sha256'),
+    'raw ECDSA P-256': ('p256', 'pubkey'),
+    'raw ECDSA P-384': ('p384', 'pubkey'),
+    'raw ECDSA P-521': ('p521', 'pubkey'),
+}
 # Packets a second each way.
 RATE = 100
-
-
-def suites(group, esp='aes128gcm16'):
-    """Proposals for us and strongSwan: with key exchange when a CHILD_SA is rekeyed, too."""
-    return {'ike': f'aes128gcm16-prfsha256-{group}', 'esp': f'{esp}-{group}'}
 
 
 def early(us):
@@ -48,10 +55,13 @@ class Peer:
     """A kind of peer in a guest: how it starts, how it is given one row, and how packets cross."""
 
     groups = GROUPS
+    auths = ('psk',)
     encap = False
     esp = 'aes128gcm16'
     # Whether the peer's kernel has each new SA before we may use it, and each old one until we do not.
     gapless = True
+    # States of our IKE_SAs that the peer may leave behind.
+    left = ()
 
     def __init__(self, lab):
         self.lab = lab
@@ -64,14 +74,23 @@ class Peer:
 
     def set_up(self, auth, group, initiates):
         """Loads both ends; `initiates`: the peer will."""
-        self.us.load(tunnel('g1', encap=self.encap, **suites(group, self.esp)))
+        if AUTHS[auth]:
+            rawkeys.make(self.lab, AUTHS[auth][0])
+        self.us.load(self.swanctl_conf('g1', auth, group))
         self.load(auth, group, initiates)
+
+    def swanctl_conf(self, box, auth, group):
+        """Of one end. A CHILD_SA is rekeyed with the same key exchange as the IKE_SA."""
+        return tunnel(box, ike=f'aes128gcm16-prfsha256-{group}', esp=f'{self.esp}-{group}', encap=self.encap,
+                      **(rawkeys.ruled(box, AUTHS[auth][1]) if AUTHS[auth] else {}))
 
     def traffic(self, change):
         return with_guest(self.lab, self.end, 'a', '10.1.0.2', '10.2.0.1', change, RATE, 0.3, 0.5)
 
 
 class StrongSwan5(Peer):
+    auths = tuple(AUTHS)
+
     def start(self, lab):
         return StrongSwanGuest(lab, '')
 
@@ -79,11 +98,14 @@ class StrongSwan5(Peer):
         return f'strongSwan {self.end.version()}, Linux kernel'
 
     def load(self, auth, group, initiates):
-        self.end.load(tunnel('g2', encap=False, **suites(group)))
+        for folder in ('private', 'pubkey') if AUTHS[auth] else ():
+            shutil.copytree(self.lab.path(f'g2-swanctl/{folder}'), self.lab.path(f'guest/{folder}'), dirs_exist_ok=True)
+        self.end.load(self.swanctl_conf('g2', auth, group))
 
 
 class StrongSwan6(Peer):
     groups = GROUPS + SEVERAL
+    auths = tuple(AUTHS)
     encap = True
 
     def lay(self, lab):
@@ -96,14 +118,17 @@ class StrongSwan6(Peer):
         return f'strongSwan {self.end.version()}, user space'
 
     def load(self, auth, group, initiates):
-        self.end.load(tunnel('g2', encap=True, **suites(group)))
+        self.end.load(self.swanctl_conf('g2', auth, group))
 
     def traffic(self, change):
         numbered = Numbered(self.lab, rate=RATE)
-        time.sleep(0.3)
-        change()
-        time.sleep(0.5)
-        return numbered.end()
+        try:
+            time.sleep(0.3)
+            change()
+            time.sleep(0.5)
+        finally:
+            report = numbered.end()
+        return report
 
 
 class LibreswanPeer(Peer):
@@ -127,9 +152,13 @@ class Libreswan5(LibreswanPeer):
 
 
 class OpenIkedPeer(Peer):
+    # OpenIKED has no Ed25519, and of RSA only PKCS#1 v1.5.
+    auths = ('psk', 'raw RSA-2048', 'raw ECDSA P-256', 'raw ECDSA P-384', 'raw ECDSA P-521')
     esp = 'aes128-sha1'
     # iked sets a new SA after its response, and deletes the old SA right behind its own request.
     gapless = False
+    # iked answers no DELETE of an IKE_SA that we have rekeyed when it had tried to rekey it, too, and was told TEMPORARY_FAILURE.
+    left = ('REKEYED',)
 
     def start(self, lab):
         return OpenIked(lab)
@@ -138,7 +167,11 @@ class OpenIkedPeer(Peer):
         return f'OpenIKED {self.end.version()}, Linux kernel'
 
     def load(self, auth, group, initiates):
-        self.end.load(openiked.conf('g2', OPENIKED.get(group, group), active=initiates, lifetimes='ikelifetime 7 lifetime 4'))
+        more = {}
+        if AUTHS[auth]:
+            self.end.take_keys(self.lab.path('g2-etc/private/g2.pem'), self.lab.path('g2-etc/pubkey/g1.pem'))
+            more = {'auth': ''}
+        self.end.load(openiked.conf('g2', OPENIKED.get(group, group), active=initiates, lifetimes='ikelifetime 7 lifetime 4', **more))
 
 
 def rekeyings(us, peer):
@@ -146,45 +179,68 @@ def rekeyings(us, peer):
     return [(who, what) for who in (us, peer) for what in ('child', 'ike')]
 
 
-def unknown(peer):
-    """Packets that came to the peer's kernel on an SA that it did not have, or not yet with its keys."""
+def unanswered(us):
+    """Our rekeyed IKE_SAs whose DELETE waits for its answer."""
+    return {sa['initiator-spi'] for sa in us.sas() if sa['state'] == 'REKEYED'}
+
+
+# Counters of /proc/net/xfrm_stat: packets that came to a kernel on an SA that it did not have, or not yet with its keys, and packets
+# that it was to send when it had no SA for them.
+GONE_IN = ('XfrmInNoStates', 'XfrmInStateInvalid', 'XfrmAcquireError')
+GONE_OUT = ('XfrmOutNoStates', 'XfrmOutStateInvalid', 'XfrmOutBundleGenError', 'XfrmOutError')
+
+
+def gone(peer):
+    """Packets, inbound and outbound, for which the peer's kernel had no SA."""
     counters = {} if peer.gapless else peer.end.xfrm_errors()
-    return sum(counters.get(name, 0) for name in ('XfrmInNoStates', 'XfrmInStateInvalid', 'XfrmAcquireError'))
+    return [sum(counters.get(name, 0) for name in names) for names in (GONE_IN, GONE_OUT)]
 
 
 def lives(peer, ours):
-    """One row: a whole life, and traffic through it. Returns the result in words."""
-    before = early(peer.us), unknown(peer)
-    report = life.live(peer.us, peer.end, peer.us if ours == 'initiator' else peer.end, peer.traffic, rekeyings)
+    """One row: a whole life, and traffic through it. Returns the result in the words of docs/peers.md (scripts/matrix)."""
+    before, deaf = (early(peer.us), *gone(peer)), unanswered(peer.us)
+    report = life.live(peer.us, peer.end, peer.us if ours == 'initiator' else peer.end, peer.traffic, rekeyings, peer.left)
     # A responder may send on its new SA right behind its response, before we have computed the keys (RFC 7296 section 2.8).
-    ahead, gone = early(peer.us) - before[0], unknown(peer) - before[1]
+    ahead, gone_in, gone_out = (now - then for then, now in zip(before, (early(peer.us), *gone(peer))))
     notes = []
     for way, r in report.items():
-        allowed, why = (ahead, 'came before we had their keys') if way.endswith('to a') else (gone, 'came when the peer had no SA for them')
-        if not r['received'] or r['lost'] > allowed or r['duplicates'] or r['corrupt']:
-            raise Failed(f"{way}: {r['sent']} sent, {r['received']} received, {r['duplicates']} twice, {r['corrupt']} corrupt; {allowed} {why}")
+        allowed = {'ahead': ahead, 'gone': gone_out} if way.endswith('to a') else {'gone': gone_in}
+        if not r['received'] or r['lost'] > sum(allowed.values()) or r['duplicates'] or r['corrupt']:
+            raise Failed(f"{way}: {r['sent']} sent, {r['received']} received, {r['duplicates']} twice, {r['corrupt']} corrupt; {allowed}; "
+                         f"first missing: {(r['missing'] or ['the last ones'])[0]}; {peer.end.xfrm_errors() if isinstance(peer.end, Guest) else ''}")
         if r['lost']:
-            notes.append(f"; {r['lost']} of {r['sent']} packets {why}")
+            words = ' or '.join(word for word, count in allowed.items() if count)
+            notes.append(f"; {r['lost']} of {r['sent']} {words}")
+    if unanswered(peer.us) - deaf:
+        notes.append('; a DELETE unanswered')
     return 'passed' + ''.join(notes)
 
 
-def rows(lab, full, kind, auths=('psk',)):
-    """All rows of one peer, or one."""
+def end_all(peer):
+    """Ends what a failed row may have left up, so that the next one begins with nothing."""
+    for end in (peer.end, peer.us):
+        try:
+            end.terminate()
+        except (Failed, ViciError, OSError, subprocess.TimeoutExpired):
+            # There was nothing to end.
+            pass
+
+
+def rows(lab, full, kind):
+    """All rows of one peer: each key exchange with a PSK, each authentication with the first key exchange; or one row."""
     peer = kind(lab)
     name, failed = peer.name(), 0
-    for auth, group in itertools.product(auths, kind.groups) if full else ((auths[0], kind.groups[0]),):
+    every = [('psk', group) for group in kind.groups] + [(auth, kind.groups[0]) for auth in kind.auths[1:]]
+    for auth, group in every if full else every[:1]:
         for ours in ('initiator', 'responder') if full else ('responder',):
             began = time.monotonic()
             try:
                 peer.set_up(auth, group, ours == 'responder')
                 result = lives(peer, ours)
             except (Failed, ViciError, OSError, subprocess.TimeoutExpired) as why:
-                result, failed = f'FAILED: {str(why).splitlines()[0]}', failed + 1
-                for end in (peer.end, peer.us):
-                    try:
-                        end.terminate()
-                    except Failed:
-                        pass
+                say(f'  {why}')
+                result, failed = 'FAILED: ' + str(why).partition('\n')[0], failed + 1
+                end_all(peer)
             say(f'  row  {name} | {auth} | {group} | {ours} | {result} | {time.monotonic() - began:.1f} s')
     check(not failed, f'{name}: {failed} rows failed')
 
@@ -215,4 +271,6 @@ def openiked7(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (strongswan5, strongswan6, libreswan4, libreswan5, openiked7)}, 'matrix')
+    # Without --full, the tests of uml.py say enough about strongSwan 5.
+    tests = (strongswan6, libreswan4, libreswan5, openiked7, *((strongswan5,) if '--full' in sys.argv else ()))
+    main({f.__name__: f for f in tests}, 'matrix')
