@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironswan_keying::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, Ppk,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, Ppk, SendCert,
     SharedKey, TsSpec, Unique,
 };
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId};
@@ -109,6 +109,8 @@ pub fn connection(local: IpAddr, remote: IpAddr, ids: (&str, &str), nets: (&str,
         fragmentation: Fragmentation::Yes,
         ppk_id: None,
         ppk_required: false,
+        send_cert: SendCert::IfAsked,
+        send_certreq: true,
         rekey_time: Duration::ZERO,
         reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,

@@ -6,6 +6,7 @@
 //! a [`Net`]. The same seed gives the same run. The crate is for tests only: it panics when an
 //! invariant does not hold.
 
+pub mod certificates;
 pub mod clock;
 pub mod config;
 pub mod engine;
@@ -19,5 +20,5 @@ pub mod world;
 pub use engine::{Engine, Sealed};
 pub use forge::Forger;
 pub use net::{Net, Packet, Seen, Verdict};
-pub use node::Node;
+pub use node::{Node, WALL};
 pub use world::{Clock, Esp, World};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ike::event::{
-    Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Transmit,
+    Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Time, Transmit,
 };
 use ironswan_ike::{Endpoint, Options};
 use ironswan_keying::{Connection, Diagnosis, Joined, Limits};
@@ -15,6 +15,9 @@ use ironswan_keying::{Connection, Diagnosis, Joined, Limits};
 use ironswan_wire::secret::Secret;
 
 use crate::engine::Engine;
+
+/// The time at which certificates are judged, unless a story says another: 2026-01-01.
+pub const WALL: Time = Time(1_767_225_600);
 
 /// One gateway.
 pub struct Node {
@@ -42,8 +45,10 @@ pub struct Node {
     pub secrets: Vec<Secret>,
     /// Key pairs and shared secrets computed.
     pub kex: usize,
-    /// Signatures made and verified.
+    /// Signatures made, and proofs judged.
     pub signatures: usize,
+    /// The time at which certificates are judged.
+    pub wall: Time,
     /// What the resolver knows: the answer to `Request::Resolve`.
     pub names: BTreeMap<String, Vec<IpAddr>>,
     /// Names to which the resolver never answers.
@@ -95,6 +100,7 @@ impl Node {
             answers: VecDeque::new(),
             kex: 0,
             signatures: 0,
+            wall: WALL,
             names: BTreeMap::new(),
             mute_names: BTreeSet::new(),
             resolved: 0,
@@ -187,7 +193,7 @@ impl Node {
             }
             Request::GenerateKey { .. } | Request::Agree { .. } | Request::Respond { .. } => {
                 self.kex += 1;
-                let answer = request.compute().expect("a computation");
+                let answer = request.compute(self.wall).expect("a computation");
                 if let Completion::SharedSecret(Some(secret)) | Completion::Response(Some((_, secret))) =
                     &answer
                 {
@@ -195,9 +201,9 @@ impl Node {
                 }
                 answer
             }
-            Request::Sign { .. } | Request::Verify { .. } => {
+            Request::Sign { .. } | Request::Verify { .. } | Request::Certify(_) => {
                 self.signatures += 1;
-                request.compute().expect("a computation")
+                request.compute(self.wall).expect("a computation")
             }
             Request::Usage { .. } => Completion::Usage { last_inbound: self.last_esp },
             Request::Route { .. } if self.routes_unknown => {

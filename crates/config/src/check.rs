@@ -7,9 +7,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ironswan_keying::diagnosis::{Configuration, Diagnosis};
 use ironswan_keying::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, PPK_BYTES, Ports, Ppks, PrivateKeys,
-    SharedKeys, TsSpec,
+    AddrSpec, Auth, Certificates, ChildAction, ChildConfig, ChildKind, Connection, PPK_BYTES, Ports, Ppks,
+    PrivateKeys, SharedKeys, TsSpec,
 };
+use ironswan_pki::Certificate;
 use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -38,6 +39,7 @@ pub fn check(config: &Config, diags: &mut Diagnostics) {
     if !config.private_lost {
         private_keys(config, diags);
     }
+    trust(config, diags);
     selves(config, diags);
     own_address(config, diags);
     strength(config, diags);
@@ -276,7 +278,30 @@ fn ppks(config: &Config, diags: &mut Diagnostics) {
 fn private_keys(config: &Config, diags: &mut Diagnostics) {
     let mut ring = PrivateKeys::default();
     config.private_keys.iter().for_each(|key| ring.insert(key.clone()));
+    let mut loaded = Certificates::default();
+    config.certificates.iter().for_each(|(c, trusted)| loaded.insert(c.clone(), *trusted));
     for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
+        if let Auth::Certificate { trust, .. } = &conn.local_auth {
+            let us =
+                conn.local_id.clone().or_else(|| hosts(&conn.local_addrs).map(Identity::from_addr).next());
+            if let Some(us) = us
+                && loaded.ours(trust, &us, &ring, &[]).is_none()
+            {
+                let named = !trust.certificates.is_empty();
+                let local = us.to_string();
+                let none = match named {
+                    true => Configuration::NoPrivateKey { local, named },
+                    false => Configuration::NoPublicKey { ours: true },
+                };
+                warn(
+                    config,
+                    diags,
+                    Severity::Error,
+                    &format!("connections.{}.local.pubkeys", conn.name),
+                    none,
+                );
+            }
+        }
         let Auth::Pubkey { keys: public, .. } = &conn.local_auth else { continue };
         let by_name = conn.local_id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
         // That the file of our public key is at fault has been said.
@@ -294,6 +319,18 @@ fn private_keys(config: &Config, diags: &mut Diagnostics) {
             let none = Configuration::NoPrivateKey { local, named: !public.is_empty() };
             let key = format!("connections.{}.local.pubkeys", conn.name);
             warn(config, diags, Severity::Error, &key, none);
+        }
+    }
+}
+
+/// CAs, or keys and certificates of the peer: something that its proof is compared with.
+fn trust(config: &Config, diags: &mut Diagnostics) {
+    let has_root = config.certificates.iter().any(|(c, trusted)| *trusted && c.is_self_issued());
+    for conn in config.connections.iter().filter(|c| !c.only_shunts() && !has_root) {
+        let Some(trust) = conn.remote_auth.trust() else { continue };
+        if trust.certificates.is_empty() && !trust.authorities.iter().any(Certificate::is_self_issued) {
+            let none = Configuration::NoPublicKey { ours: false };
+            warn(config, diags, Severity::Error, &format!("connections.{}.remote", conn.name), none);
         }
     }
 }

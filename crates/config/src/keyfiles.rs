@@ -19,6 +19,7 @@ use ironswan_crypto::sign::{KeyFault, Legacy};
 use ironswan_keying::diagnosis::{Configuration, FileFault};
 use ironswan_keying::{PrivateKey, PublicKey};
 use ironswan_pki::key_file;
+use ironswan_wire::secret::Secret;
 use zeroize::Zeroizing;
 
 use super::diag::{Diagnostics, Severity};
@@ -29,7 +30,7 @@ use super::tree::{Origin, Section};
 const MAX_KEY_FILE: u64 = 64 << 10;
 /// Limits how many files of public keys one configuration names, and how many private keys a folder
 /// holds.
-const MAX_KEYS: usize = 20_000;
+pub(super) const MAX_KEYS: usize = 20_000;
 /// Folders of private keys, below that of the configuration.
 const PRIVATE_FOLDERS: [&str; 4] = ["private", "rsa", "ecdsa", "pkcs8"];
 
@@ -78,7 +79,7 @@ impl PublicKeys {
                 }
                 // An absolute path stands for itself.
                 let path = folder.join("pubkey").join(name);
-                let key = read(fs, &path, written)
+                let key = read(fs, &path, MAX_KEY_FILE, written)
                     .map_err(|why| Configuration::Unreadable { path: Some(shown(&path)), why })
                     .and_then(|(bytes, _)| public_key(&bytes).map_err(|why| unusable(&shown(&path), why)));
                 keys.0.insert(name.to_owned(), key);
@@ -97,17 +98,43 @@ pub(super) struct Private {
     pub(super) lost: bool,
 }
 
+/// Passphrase of a file, as `secrets` has it.
+pub(super) struct Passphrase {
+    /// Kind of the section: the folder in which the file lies.
+    pub(super) kind: String,
+    /// Name of the file in the folder.
+    pub(super) file: String,
+    /// The passphrase.
+    pub(super) secret: Secret,
+}
+
+/// The passphrase for a file of this folder.
+pub(super) fn passphrase<'a>(all: &'a [Passphrase], folder: &str, path: &Path) -> Option<&'a Secret> {
+    let name = path.file_name()?.to_str()?;
+    all.iter().find(|of| of.kind == folder && of.file == name).map(|of| &of.secret)
+}
+
+/// Refuses a file of secrets that other users may read.
+pub(super) fn exposed(path: &Path, mode: u32) -> Result<(), Configuration> {
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(Configuration::SecretsExposed { file: shown(path), mode: mode & 0o777 }),
+    }
+}
+
 /// Reads our private keys, and notes when the newest of them was written. Keys of other algorithms,
-/// and encrypted ones, are left out with a warning: strongSwan's folders are full of them.
+/// and encrypted ones without a passphrase, are left out with a warning: strongSwan's folders are
+/// full of them.
 pub(super) fn private_keys(
     fs: &Files,
     folder: &Path,
+    passphrases: &[Passphrase],
     written: &mut Option<SystemTime>,
     diags: &mut Diagnostics,
 ) -> Private {
     let mut private = Private::default();
-    for name in PRIVATE_FOLDERS {
-        let folder = folder.join(name);
+    for kind in PRIVATE_FOLDERS {
+        let folder = folder.join(kind);
         let at = Origin::source(&shown(&folder));
         let mut paths = match fs.list(&folder) {
             Ok(list) => list.unwrap_or_default(),
@@ -126,7 +153,7 @@ pub(super) fn private_keys(
         }
         paths.sort();
         for path in paths {
-            match one_private(fs, &path, written) {
+            match one_private(fs, &path, passphrase(passphrases, kind, &path), written) {
                 Ok(key) => private.keys.push(key),
                 Err((severity, why)) => {
                     private.lost |= severity == Severity::Error;
@@ -142,31 +169,34 @@ pub(super) fn private_keys(
 fn one_private(
     fs: &Files,
     path: &Path,
+    passphrase: Option<&Secret>,
     written: &mut Option<SystemTime>,
 ) -> Result<PrivateKey, (Severity, Configuration)> {
     let severity = |harmless| if harmless { Severity::Warning } else { Severity::Error };
-    let (bytes, mode) = read(fs, path, written).map_err(|why| {
+    let (bytes, mode) = read(fs, path, MAX_KEY_FILE, written).map_err(|why| {
         let harmless = why == FileFault::NotRegular;
         (severity(harmless), Configuration::Unreadable { path: None, why })
     })?;
-    let key = private_key(&bytes).map_err(|why| {
+    let key = key_file::private_key(&bytes, passphrase, LEGACY).map_err(|why| {
+        if passphrase.is_some() && !matches!(why, key_file::FileFault::Key(_)) {
+            return (Severity::Error, Configuration::BadCredential { file: None, why });
+        }
+        let why = of_key(why);
         let harmless = matches!(why, KeyFault::Algorithm(_) | KeyFault::Curve | KeyFault::Encrypted);
         (severity(harmless), Configuration::BadKey { file: None, why, private: true })
     })?;
-    if mode & 0o077 != 0 {
-        let exposed = Configuration::SecretsExposed { file: shown(path), mode: mode & 0o777 };
-        return Err((Severity::Error, exposed));
-    }
+    exposed(path, mode).map_err(|why| (Severity::Error, why))?;
     Ok(key)
 }
 
-/// Bytes of a file and its permission bits.
-fn read(
+/// Bytes of a file of at most `max` bytes, and its permission bits.
+pub(super) fn read(
     fs: &Files,
     path: &Path,
+    max: u64,
     written: &mut Option<SystemTime>,
 ) -> Result<(Zeroizing<Vec<u8>>, u32), FileFault> {
-    let (bytes, meta) = fs.read(path, MAX_KEY_FILE)?;
+    let (bytes, meta) = fs.read(path, max)?;
     *written = (*written).max(meta.modified().ok());
     Ok((bytes, meta.permissions().mode()))
 }
@@ -177,7 +207,7 @@ fn unusable(file: &str, why: KeyFault) -> Configuration {
 }
 
 /// A path as messages name it.
-fn shown(path: &Path) -> String {
+pub(super) fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().to_string()
 }
 

@@ -300,8 +300,8 @@ fn a_missing_or_useless_file_is_named_with_the_key_and_the_remedy() {
         dir.write("swanctl.conf", &CONF.replace("pubkeys = g2.pem, 'g 3.der'\n ", ""));
     });
     assert!(
-        unnamed.starts_with("swanctl.conf:4: connections.c.remote.auth: ")
-            && unnamed.contains("the peer's public key"),
+        unnamed.starts_with("swanctl.conf:4: connections.c.remote: ")
+            && unnamed.contains("needs a CA, or the peer's certificate or public key"),
         "{unnamed}"
     );
 }
@@ -360,14 +360,10 @@ fn private_keys_that_cannot_be_used_are_named() {
     let sub = after(|dir| fs::create_dir(dir.path().join("private/old")).unwrap());
     assert!(sub.contains("private/old: warning: cannot be looked at: not a regular file"), "{sub}");
     let section = after(|dir| {
-        dir.write(
-            "swanctl.conf",
-            &format!("{CONF}secrets {{ private-g1 {{ file = g1.pem\n secret = \"a b\" }} }}\n"),
-        );
+        dir.write("swanctl.conf", &format!("{CONF}secrets {{ private-g1 {{ secret = \"a b\" }} }}\n"));
     });
     assert!(
-        section.contains("secrets.private-g1: encrypted private keys are not built yet")
-            && !section.contains("a b"),
+        section.contains("secrets.private-g1: has no file or no secret") && !section.contains("a b"),
         "{section}"
     );
 }

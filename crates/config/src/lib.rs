@@ -13,6 +13,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `algorithms` | words of proposals, and the RFCs' opinion of each |
+//! | `certfiles` | files of certificates, revocation lists and PKCS#12 |
 //! | `check` | findings between two parts of a configuration |
 //! | `diag` | findings: place, key, remedy |
 //! | `file_system` | who opens files: this process or another one |
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod certfiles;
 pub mod check;
 pub mod diag;
 pub mod file_system;

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use ironswan_keying::diagnosis::Configuration;
 use ironswan_keying::{Connection, Ppk, PrivateKey, SharedKey};
+use ironswan_pki::{Certificate, Crl};
 
+use super::certfiles::{Credentials, Named};
 use super::diag::{Diagnostics, Severity};
 use super::files::{Clock, Files, Task, system};
 use super::include::{Reader, Source};
-use super::keyfiles::{self, PublicKeys};
 use super::meaning::{self, Daemon};
 use super::tree::{Node, Origin, Section};
 use super::{references, syntax};
@@ -27,6 +28,10 @@ pub struct Config {
     pub ppks: Vec<Ppk>,
     /// Our private keys.
     pub private_keys: Vec<PrivateKey>,
+    /// Certificates, each with true for those of CAs that are trusted.
+    pub certificates: Vec<(Certificate, bool)>,
+    /// Revocation lists.
+    pub lists: Vec<Crl>,
     /// The daemon's settings.
     pub daemon: Daemon,
     /// When the newest of its files was last written, `ironswan.conf` among them.
@@ -55,7 +60,7 @@ pub struct Config {
 impl Config {
     /// Understands a tree of sections that did not come from files, such as that of [`parse_text`].
     pub fn from_tree(root: &Section, diags: &mut Diagnostics) -> Self {
-        understand(root, &HashSet::new(), &PublicKeys::default(), diags)
+        understand(root, &HashSet::new(), &Named::default(), diags)
     }
 
     /// Place of a key, or of the nearest section above it.
@@ -214,11 +219,12 @@ fn read_files(fs: &Files, files: &[PathBuf], folder: &Path, diags: &mut Diagnost
     if unread {
         return Some(Config { unread, written, empty, ..Config::default() });
     }
-    let public = PublicKeys::of_files(fs, folder, &root, &mut written, diags);
-    let private = keyfiles::private_keys(fs, folder, &mut written, diags);
-    let config = understand(&root, &used, &public, diags);
-    let (private_keys, private_lost) = (private.keys, private.lost);
-    Some(Config { private_keys, private_lost, written, empty, ..config })
+    let named = Named::of_files(fs, folder, &root, &mut written, diags);
+    let passphrases = root.section("secrets").map(|s| meaning::passphrases(s, diags)).unwrap_or_default();
+    let found = Credentials::of_folders(fs, folder, &root, &passphrases, &mut written, diags);
+    let config = understand(&root, &used, &named, diags);
+    let Credentials { private: private_keys, certificates, lists, lost: private_lost } = found;
+    Some(Config { private_keys, certificates, lists, private_lost, written, empty, ..config })
 }
 
 fn last_written(sources: &[Source]) -> Option<SystemTime> {
@@ -251,17 +257,17 @@ fn secret_files(root: &Section, sources: &[Source], diags: &mut Diagnostics) {
 }
 
 /// Understands a tree. `used`: top-level sections that others inherit from, which may have any
-/// name. `public`: the keys that connections name.
+/// name. `named`: the keys and certificates that connections name.
 pub(super) fn understand(
     root: &Section,
     used: &HashSet<String>,
-    public: &PublicKeys,
+    named: &Named,
     diags: &mut Diagnostics,
 ) -> Config {
     let mut config = Config::default();
     for (name, node) in root.entries() {
         match (name, node) {
-            ("connections", Node::Section(s)) => connections(s, public, &mut config, diags),
+            ("connections", Node::Section(s)) => connections(s, named, &mut config, diags),
             ("secrets", Node::Section(s)) => {
                 let before = diags.errors();
                 config.secrets = meaning::secrets(s, diags);
@@ -274,7 +280,8 @@ pub(super) fn understand(
                     }
                 }
             }
-            ("pools" | "authorities", Node::Section(s)) => {
+            ("authorities", Node::Section(s)) => meaning::authorities(s, diags),
+            ("pools", Node::Section(s)) => {
                 for (n, sub) in s.sections() {
                     let what = format!("{name} are not built yet");
                     let unbuilt = Configuration::NotBuilt { what, write: "remove this section" };
@@ -296,7 +303,7 @@ pub(super) fn understand(
     config
 }
 
-fn connections(section: &Section, public: &PublicKeys, config: &mut Config, diags: &mut Diagnostics) {
+fn connections(section: &Section, named: &Named, config: &mut Config, diags: &mut Diagnostics) {
     for (name, node) in section.entries() {
         let path = format!("connections.{name}");
         let Node::Section(s) = node else {
@@ -304,7 +311,7 @@ fn connections(section: &Section, public: &PublicKeys, config: &mut Config, diag
             continue;
         };
         note_places(s, &path, &mut config.places);
-        if let Some(conn) = meaning::connection(name, s, &path, public, diags) {
+        if let Some(conn) = meaning::connection(name, s, &path, named, diags) {
             config.connections.push(conn);
         }
     }
@@ -319,11 +326,14 @@ fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>)
         }
     }
     for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("local")) {
-        let at = side.value("pubkeys").map_or(&side.origin, |v| &v.origin);
+        let named = side.value("pubkeys").or_else(|| side.value("certs"));
+        let at = named.map_or(&side.origin, |v| &v.origin);
         places.insert(format!("{path}.local.pubkeys"), at.clone());
         places.insert(format!("{path}.{name}.pubkeys"), at.clone());
     }
     for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("remote")) {
+        let at = side.value("auth").map_or(&side.origin, |v| &v.origin);
+        places.insert(format!("{path}.remote"), at.clone());
         if let Some(v) = side.value("id") {
             places.insert(format!("{path}.{name}.id"), v.origin.clone());
             places.insert(format!("{path}.remote.id"), v.origin.clone());

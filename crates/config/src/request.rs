@@ -4,7 +4,7 @@
 use ironswan_keying::diagnosis::{Configuration, RequestFault};
 use ironswan_wire::vici::{Section, Value};
 
-use super::keyfiles::PublicKeys;
+use super::certfiles::{AUTHORITIES, ENDS, Named};
 use super::tree::{self, Node, Origin};
 
 /// A key's text, unless it is empty.
@@ -42,16 +42,12 @@ pub fn flag(message: &Section, key: &'static str) -> Result<bool, Configuration>
     }
 }
 
-/// A message as the reader of configurations takes it. Where a file names public keys, a message
-/// has their bytes: these become `public`, each under a number.
+/// A message as the reader of configurations takes it. Where a file names public keys or
+/// certificates, a message has their bytes: these become `named`, each under a number.
 ///
 /// # Errors
 /// A value is no text, or a name is there twice.
-pub fn tree(
-    section: &Section,
-    origin: &Origin,
-    public: &mut PublicKeys,
-) -> Result<tree::Section, Configuration> {
+pub fn tree(section: &Section, origin: &Origin, named: &mut Named) -> Result<tree::Section, Configuration> {
     let mut out = tree::Section::new(origin.clone());
     let text = |name: &str, bytes: &[u8]| {
         let text = String::from_utf8(bytes.to_vec());
@@ -59,11 +55,11 @@ pub fn tree(
     };
     for (name, value) in section.iter() {
         let node = match value {
-            Value::Text(bytes) if name == "pubkeys" && !bytes.is_empty() => {
-                Node::Value(tree::Value::list([public.number(bytes)], origin.clone()))
+            Value::Text(bytes) if is_blob(name) && !bytes.is_empty() => {
+                Node::Value(tree::Value::list([keep(named, name, bytes)], origin.clone()))
             }
-            Value::List(items) if name == "pubkeys" => {
-                let names = items.iter().map(|bytes| public.number(bytes));
+            Value::List(items) if is_blob(name) => {
+                let names: Vec<String> = items.iter().map(|bytes| keep(named, name, bytes)).collect();
                 Node::Value(tree::Value::list(names, origin.clone()))
             }
             Value::Text(bytes) => Node::Value(tree::Value::text(text(name, bytes)?, origin.clone())),
@@ -72,13 +68,27 @@ pub fn tree(
                 Node::Value(tree::Value::list(items?, origin.clone()))
             }
             // `wire` has bounded the depth.
-            Value::Section(s) => Node::Section(tree(s, origin, public)?),
+            Value::Section(s) => Node::Section(tree(s, origin, named)?),
         };
         if out.set(name, node).is_some() {
             return Err(bad(RequestFault::Twice(name.escape_debug().to_string())));
         }
     }
     Ok(out)
+}
+
+/// True for keys that name files in a file, and have their bytes in a message.
+fn is_blob(key: &str) -> bool {
+    matches!(key, "pubkeys" | "certs" | "cacerts")
+}
+
+/// Keeps the bytes of a file, and returns their name.
+fn keep(named: &mut Named, key: &str, bytes: &[u8]) -> String {
+    match key {
+        "certs" => named.number(ENDS, bytes),
+        "cacerts" => named.number(AUTHORITIES, bytes),
+        _ => named.public.number(bytes),
+    }
 }
 
 /// The entry for a request that cannot be understood.

@@ -3,7 +3,7 @@
 
 use ironswan_crypto::kex;
 
-use crate::event::{Completion, Request};
+use crate::event::{Completion, Request, Time};
 use ironswan_keying::PublicKey;
 use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 
@@ -15,13 +15,14 @@ impl Request {
             | Self::Agree { .. }
             | Self::Respond { .. }
             | Self::Sign { .. }
-            | Self::Verify { .. } => true,
+            | Self::Verify { .. }
+            | Self::Certify(_) => true,
             Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => false,
         }
     }
 
-    /// Computes the answer. `None` when somebody else has to answer.
-    pub fn compute(&self) -> Option<Completion> {
+    /// Computes the answer, at `now` for certificates. `None` when somebody else has to answer.
+    pub fn compute(&self, now: Time) -> Option<Completion> {
         Some(match self {
             Self::GenerateKey { ke, seed } => match kex::generate(*ke, seed.expose()) {
                 Ok((private, public)) => Completion::KeyPair { private, public },
@@ -46,6 +47,7 @@ impl Request {
                 let by = |key| messages.iter().any(|message| verifies(key, message));
                 Completion::Verified(keys.iter().any(by))
             }
+            Self::Certify(claim) => Completion::Certified(claim.judge(now)),
             Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => return None,
         })
     }

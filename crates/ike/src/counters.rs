@@ -108,6 +108,7 @@ impl Counters {
             }
             Request::Sign { .. }
             | Request::Verify { .. }
+            | Request::Certify(_)
             | Request::Usage { .. }
             | Request::Route { .. }
             | Request::Resolve { .. } => {}

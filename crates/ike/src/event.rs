@@ -6,9 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use crate::auth::claim::{CertificateClaim, Doubt};
 use ironswan_crypto::sign::{Legacy, Scheme};
-use ironswan_keying::{Diagnosis, PrivateKey, PublicKey};
+use ironswan_keying::{Diagnosis, PrivateKey, Proven, PublicKey};
 pub use ironswan_keying::{IkeId, Level, Ticket};
+pub use ironswan_pki::Time;
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite};
@@ -91,6 +93,8 @@ pub enum Request {
         /// The signature.
         signature: Vec<u8>,
     },
+    /// Judge a peer that proves itself by certificates. Completed by [`Completion::Certified`].
+    Certify(Box<CertificateClaim>),
     /// How an inbound SA has been used (liveness: ESP counts as a sign of life). Completed by
     /// [`Completion::Usage`].
     Usage {
@@ -130,6 +134,8 @@ pub enum Completion {
     Signature(Option<Vec<u8>>),
     /// True when one of the keys has signed one of the messages.
     Verified(bool),
+    /// The peer's certificate, or the reason why the peer is refused.
+    Certified(Result<Proven, Doubt>),
     /// The latest time an authenticated packet arrived on any of the SAs.
     Usage {
         /// `None`: never.

@@ -1,13 +1,14 @@
 //! An IKE_SA while it is set up: what IKE_SA_INIT and IKE_AUTH need, and nothing after them.
 
 use ironswan_crypto::sign::Hash;
-use ironswan_keying::Diagnosis;
+use ironswan_keying::{Diagnosis, Fingerprint};
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::auth::int_auth::IntAuth;
 use crate::auth::ppk;
 use ironswan_wire::iana::KeId;
+use ironswan_wire::ike::Payload;
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
@@ -56,8 +57,12 @@ pub(crate) struct Init {
     /// Hashes over which the peer verifies signatures; `None` when its IKE_SA_INIT message has no
     /// SIGNATURE_HASH_ALGORITHMS (RFC 7427 section 4).
     pub peer_hashes: Option<Vec<Hash>>,
+    /// Keys of CAs in the peer's CERTREQ; `None`: the peer asks for no certificate.
+    pub peer_asks: Option<Vec<Fingerprint>>,
     /// Responder: the hashes that our response announces, if the peer has announced any.
     pub our_hashes: Vec<Hash>,
+    /// Responder: the CERTREQ of our response.
+    pub our_certreq: Option<Payload>,
     /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have
     /// sent.
     pub earlier: Vec<Earlier>,

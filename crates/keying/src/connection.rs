@@ -11,6 +11,7 @@ use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
+use crate::certificates::Trust;
 use crate::keys::PublicKey;
 use crate::signatures::Signatures;
 
@@ -185,6 +186,18 @@ pub struct ChildConfig {
     pub guard: bool,
 }
 
+/// `send_cert`: when our certificate goes to the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SendCert {
+    /// When the peer has sent CERTREQ.
+    #[default]
+    IfAsked,
+    /// In any case.
+    Always,
+    /// The peer has it already.
+    Never,
+}
+
 /// How an end proves who it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Auth {
@@ -198,12 +211,32 @@ pub enum Auth {
         /// Signatures that are allowed.
         rules: Signatures,
     },
+    /// Signatures by the key of a certificate.
+    Certificate {
+        /// Certificates of this end, and what the peer's chain must have.
+        trust: Box<Trust>,
+        /// Signatures that are allowed.
+        rules: Signatures,
+    },
 }
 
 impl Auth {
     /// Signatures by one of these keys, by any algorithm that needs not be named.
     pub fn pubkey(keys: Vec<PublicKey>) -> Self {
         Self::Pubkey { keys, rules: Signatures::default() }
+    }
+
+    /// Signatures by the key of a certificate, by any algorithm that needs not be named.
+    pub fn certificate(trust: Trust) -> Self {
+        Self::Certificate { trust: Box::new(trust), rules: Signatures::default() }
+    }
+
+    /// What the peer's chain must have, when the peer authenticates by a certificate.
+    pub fn trust(&self) -> Option<&Trust> {
+        match self {
+            Self::Certificate { trust, .. } => Some(trust),
+            Self::Psk | Self::Pubkey { .. } => None,
+        }
     }
 }
 
@@ -239,6 +272,10 @@ pub struct Connection {
     pub dpd_delay: Duration,
     /// Attempts to bring it up before giving up, 0: for ever.
     pub keyingtries: u32,
+    /// When our certificate is sent.
+    pub send_cert: SendCert,
+    /// CERTREQ asks the peer for its certificate.
+    pub send_certreq: bool,
     /// Same peer again.
     pub unique: Unique,
     /// IKE_SAs without CHILD_SA.

@@ -159,7 +159,7 @@ impl Connections {
         }
         match &conn.remote_id {
             IdPattern::Exact(id) => index(&mut self.by_id, id.folded(), name, add),
-            IdPattern::Any | IdPattern::Suffix(..) => {
+            IdPattern::Any | IdPattern::Suffix(..) | IdPattern::Name(_) => {
                 set(&mut self.any_id);
             }
         }
@@ -317,7 +317,9 @@ impl Connections {
                 let same = self.by_id.get(&id.folded()).into_iter().flatten();
                 same.chain(at.filter(|name| self.any_id.contains(*name))).collect()
             }
-            IdPattern::Any | IdPattern::Suffix(..) => at.chain(self.general.keys()).collect(),
+            IdPattern::Any | IdPattern::Suffix(..) | IdPattern::Name(_) => {
+                at.chain(self.general.keys()).collect()
+            }
         }
     }
 
@@ -366,7 +368,7 @@ impl Connections {
             }
             let identity = match conn.remote_id {
                 IdPattern::Any => 1,
-                IdPattern::Suffix(..) => 2,
+                IdPattern::Suffix(..) | IdPattern::Name(_) => 2,
                 IdPattern::Exact(_) => 3,
             };
             let score = (identity, theirs, ours);

@@ -23,7 +23,7 @@ fn fit(owner: &IdPattern, id: &Identity) -> u8 {
     match owner {
         _ if !owner.matches(id) => 0,
         IdPattern::Any => 1,
-        IdPattern::Suffix(..) => 2,
+        IdPattern::Suffix(..) | IdPattern::Name(_) => 2,
         IdPattern::Exact(_) => 3,
     }
 }

@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
+use ironswan_pki::Certificate;
 
 use crate::{
-    Connection, Diagnosis, Down, Fingerprint, Limits, Policy, Ppk, PrivateKey, Protocol, SharedKey, Target,
-    Ticket, Tunnels,
+    Certificates, Connection, Diagnosis, Down, Fingerprint, Limits, Policy, Ppk, PrivateKey, Protocol,
+    SharedKey, Target, Ticket, Tunnels,
 };
 
 /// Policy and a protocol.
@@ -138,6 +139,21 @@ impl<P: Protocol> Joined<P> {
     /// Ids of our private keys.
     pub fn private_ids(&self) -> Vec<Fingerprint> {
         self.tunnels.policy().read().private_keys().ids().copied().collect()
+    }
+
+    /// Loads and unloads certificates. SAs that were authenticated with them go on.
+    pub fn change_certificates<T>(&mut self, change: impl FnOnce(&mut Certificates) -> T) -> T {
+        self.tunnels.change_certificates(change)
+    }
+
+    /// The loaded certificates, as they are now.
+    pub fn certificates(&self) -> Arc<Certificates> {
+        self.tunnels.policy().certificates()
+    }
+
+    /// True when the private key of this certificate is loaded.
+    pub fn has_private(&self, certificate: &Certificate) -> bool {
+        self.tunnels.policy().read().private_keys().of(certificate).is_some()
     }
 
     /// Takes over limits and times. Timers that are set already stay.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ironswan_crypto::hash::sha1;
 pub use ironswan_crypto::sign::{PrivateKey, PublicKey};
+use ironswan_pki::Certificate;
 use ironswan_wire::iana::IdType;
 use ironswan_wire::id::Identity;
 
@@ -52,6 +54,17 @@ impl PrivateKeys {
     /// Ids of the keys, in order.
     pub fn ids(&self) -> impl Iterator<Item = &Fingerprint> {
         self.keys.keys()
+    }
+
+    /// All keys.
+    pub fn iter(&self) -> impl Iterator<Item = &PrivateKey> {
+        self.keys.values()
+    }
+
+    /// The private key of a certificate.
+    pub fn of(&self, certificate: &Certificate) -> Option<&PrivateKey> {
+        let id = self.infos.get(&sha1(certificate.key_info()))?;
+        self.keys.get(id).filter(|key| key.public().spki() == certificate.key_info())
     }
 
     /// The key to sign with: of the first of these public keys whose private key is here. Without

@@ -5,6 +5,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `certificates` | loaded certificates, the choice of ours, and the judgement of the peer's |
 //! | `choices/` | pure choices about IKE_SAs: addresses, ways, duplicates |
 //! | `connection` | connections, children, addresses and selectors as configured |
 //! | `connections` | the loaded connections, and the choice of the one that a peer belongs to |
@@ -24,6 +25,7 @@
 //! | `tunnels/` | the tunnels that should be up: reports in, orders out |
 #![forbid(unsafe_code)]
 
+mod certificates;
 pub mod choices;
 mod connection;
 mod connections;
@@ -42,9 +44,10 @@ mod signatures;
 mod timers;
 pub mod tunnels;
 
+pub use certificates::{Certificates, Proven, Trust};
 pub use connection::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, MAX_REQID,
-    TsSpec, Unique,
+    SendCert, TsSpec, Unique,
 };
 pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};

@@ -92,6 +92,16 @@ pub const KEX_PER_ID: usize = 32;
 /// fingerprint of one of them. The peer has proved nothing by then, and each key costs a
 /// verification, or two when the peer's IKE_SA_INIT request has come in two forms.
 pub const KEYS_TRIED: usize = 8;
+/// Certificates that a peer may send. Chains have two to four; the peer has proved nothing by then.
+pub const CERTIFICATES_PER_PEER: usize = 10;
+/// Bytes of all certificates that a peer may send.
+pub const CERTIFICATE_BYTES: usize = 48 << 10;
+/// Keys of CAs that CERTREQ names: the first ones. Keys of CAs that are read of the peer's.
+pub const AUTHORITIES_ASKED: usize = 100;
+/// Certificates of a chain, from the peer's own to that of the root.
+pub const CHAIN_LENGTH: usize = 10;
+/// Signatures that are verified in search of a chain, each once.
+pub const CHAIN_SIGNATURES: usize = 16;
 /// Pairs of selectors, each of which is a policy, into which a peer may cut what is configured: for
 /// all children of one identity, beside the pairs that are configured.
 pub const PIECES_PER_ID: usize = 16_384;

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use ironswan_pki::Certificate;
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::Proposal;
 
 use crate::{
-    AddrSpec, Claim, Connection, Connections, Fit, Ppk, Ppks, PrivateKey, PrivateKeys, PublicKey, SharedKey,
-    SharedKeys,
+    AddrSpec, Certificates, Claim, Connection, Connections, Fingerprint, Fit, Ppk, Ppks, PrivateKey,
+    PrivateKeys, PublicKey, SharedKey, SharedKeys, Trust,
 };
 
 /// Policy as a protocol sees it. Every answer is a pure function of what is loaded.
@@ -56,6 +57,18 @@ pub trait Policy: Send + Sync {
     /// Without any public key, the one that our identity names.
     fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<PrivateKey>;
 
+    /// Our certificate with those above it, and its private key. `asked`: keys of CAs that the peer
+    /// asks for.
+    fn our_certificate(
+        &self,
+        trust: &Trust,
+        local: &Identity,
+        asked: &[Fingerprint],
+    ) -> Option<(Vec<Certificate>, PrivateKey)>;
+
+    /// The loaded certificates, as they are now.
+    fn certificates(&self) -> Arc<Certificates>;
+
     /// The single addresses in a list, in its order and each once, with those that its DNS names
     /// stand for.
     fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr>;
@@ -75,6 +88,7 @@ pub struct Loaded {
     secrets: SharedKeys,
     ppks: Ppks,
     private_keys: PrivateKeys,
+    certificates: Arc<Certificates>,
 }
 
 impl Loaded {
@@ -116,6 +130,16 @@ impl Loaded {
     /// Our private keys, to load and unload them.
     pub fn private_keys_mut(&mut self) -> &mut PrivateKeys {
         &mut self.private_keys
+    }
+
+    /// The certificates.
+    pub fn certificates(&self) -> &Arc<Certificates> {
+        &self.certificates
+    }
+
+    /// The certificates, to load and unload them. Whoever judges by the older ones keeps these.
+    pub fn certificates_mut(&mut self) -> &mut Certificates {
+        Arc::make_mut(&mut self.certificates)
     }
 }
 
@@ -180,6 +204,20 @@ impl Policy for Shared {
 
     fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<PrivateKey> {
         self.read().private_keys.find(of, local).cloned()
+    }
+
+    fn our_certificate(
+        &self,
+        trust: &Trust,
+        local: &Identity,
+        asked: &[Fingerprint],
+    ) -> Option<(Vec<Certificate>, PrivateKey)> {
+        let loaded = self.read();
+        loaded.certificates.ours(trust, local, &loaded.private_keys, asked)
+    }
+
+    fn certificates(&self) -> Arc<Certificates> {
+        Arc::clone(&self.read().certificates)
     }
 
     fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr> {

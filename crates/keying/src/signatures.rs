@@ -158,6 +158,11 @@ impl Signatures {
         }
     }
 
+    /// True when a key of this kind is long enough, and may have signed by this algorithm.
+    pub fn takes(&self, kind: KeyKind, scheme: Scheme) -> bool {
+        self.permits_key(kind) && fits(kind, scheme)
+    }
+
     /// Weak algorithms that the configuration names.
     pub fn legacy(&self) -> Legacy {
         let sha1 = self.hashes.contains(&Hash::Sha1);
@@ -198,6 +203,21 @@ impl Signatures {
         };
         let hash = self.hashes(key).into_iter().find(|hash| peer.contains(hash))?;
         Some((AuthMethod::SIGNATURE, self.scheme(key, hash)?))
+    }
+}
+
+/// True when a key of this kind may have signed by this algorithm. Each old method of ECDSA means
+/// one curve (RFC 4754 section 3).
+fn fits(kind: KeyKind, scheme: Scheme) -> bool {
+    use ironswan_crypto::sign::Curve::{P256, P384, P521};
+    match (kind, scheme) {
+        (KeyKind::Rsa(_), Scheme::RsaPkcs1(_) | Scheme::RsaPss { .. })
+        | (KeyKind::Ecdsa(_), Scheme::Ecdsa(_))
+        | (KeyKind::Ed25519, Scheme::Ed25519) => true,
+        (KeyKind::Ecdsa(curve), Scheme::EcdsaFixed(hash)) => {
+            matches!((curve, hash), (P256, Hash::Sha256) | (P384, Hash::Sha384) | (P521, Hash::Sha512))
+        }
+        _ => false,
     }
 }
 

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use der::Decode;
 use der::asn1::{Any, Ia5String, OctetString};
-use ironswan_pki::{identity, name_text};
 use ironswan_wire::iana::IdType;
+use ironswan_wire::id::Identity;
+use ironswan_wire::name_text;
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
@@ -50,7 +51,7 @@ fn read_general(text: &str) -> Option<GeneralName> {
             _ => {}
         }
     }
-    let id = identity::parse(text).filter(|id| !id.data.is_empty())?;
+    let id = Identity::parse(text).filter(|id| !id.data.is_empty())?;
     match id.kind {
         IdType::FQDN => ia5(&id.data).map(GeneralName::DnsName),
         IdType::RFC822_ADDR => ia5(&id.data).map(GeneralName::Rfc822Name),

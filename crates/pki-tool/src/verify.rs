@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use ironswan_pki::revocation::{self, Evidence, Policy};
 use ironswan_pki::{Certificate, Chain, ChainFault, Crl, Purpose, Rules, identity, validate};
+use ironswan_wire::id::Identity;
 use serde_json::{Value, json};
 
 use crate::args::Verify;
@@ -70,7 +71,7 @@ fn lists(paths: &[PathBuf]) -> Result<Vec<Crl>, Failure> {
 
 /// Whether the certificate speaks for an identity.
 fn fits(certificate: &Certificate, text: &str) -> Result<bool, Failure> {
-    let id = identity::parse(text).ok_or_else(|| {
+    let id = Identity::parse(text).ok_or_else(|| {
         Failure::usage(format!("--identity {text:?} is no identity: write it as in remote.id"))
     })?;
     Ok(identity::speaks_for(certificate, &id))

@@ -68,6 +68,14 @@ pub fn validate(
     }
 }
 
+/// Judges a certificate that the configuration trusts by itself, at `now`: validity, use and key.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn validate_alone(own: &Certificate, now: Time, rules: &Rules) -> Result<(), ChainFault> {
+    path::alone(own, now, rules).map_err(|rule| ChainFault::new(own, 0, rule))
+}
+
 /// Certificates by the name of their subject, in a form that equal names have in common. Each
 /// certificate stands there once.
 type BySubject<'a> = HashMap<Vec<u8>, Vec<&'a Certificate>>;

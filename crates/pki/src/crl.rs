@@ -289,6 +289,14 @@ impl Crl {
     }
 }
 
+impl PartialEq for Crl {
+    fn eq(&self, other: &Self) -> bool {
+        self.der() == other.der()
+    }
+}
+
+impl Eq for Crl {}
+
 impl std::fmt::Debug for Crl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Crl({}, {})", self.issuer(), self.this_update)

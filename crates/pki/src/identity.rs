@@ -19,30 +19,10 @@ use ironswan_wire::id::{IdPattern, Identity};
 use crate::certificate::Certificate;
 use crate::general_name::GeneralName;
 use crate::name::Name;
-use crate::name_text;
-
-/// Reads an identity that people write, distinguished names too: text with `=`, or `asn1dn:` and
-/// text or `#` and hexadecimal digits. All else is read as [`Identity::parse`] does.
-pub fn parse(text: &str) -> Option<Identity> {
-    let text = text.trim();
-    let name = |der: Vec<u8>| Identity { kind: IdType::DER_ASN1_DN, data: der };
-    if let Some((prefix, rest)) = text.split_once(':')
-        && prefix.eq_ignore_ascii_case("asn1dn")
-    {
-        let Some(digits) = rest.strip_prefix('#') else { return name_text::parse(rest).map(name) };
-        // An identity of type KEY_ID is written in the same digits.
-        let der = Identity::parse(&format!("@#{digits}"))?.data;
-        return Name::from_der(&der).is_some().then(|| name(der));
-    }
-    match Identity::parse(text) {
-        None if text.contains('=') => name_text::parse(text).map(name),
-        other => other,
-    }
-}
 
 /// True when a certificate speaks for an identity: the peer claims it in IDi or IDr, or the
 /// configuration asks for it. Values `*` of a distinguished name stand for any value, so ask with
-/// the identity of a peer only when it has none ([`has_wildcard`]).
+/// the identity of a peer only when it has none ([`Identity::has_wildcard`]).
 pub fn speaks_for(certificate: &Certificate, id: &Identity) -> bool {
     let text = |name: &[u8]| name.eq_ignore_ascii_case(&id.data);
     match id.kind {
@@ -80,6 +60,9 @@ pub fn fits(certificate: &Certificate, pattern: &IdPattern) -> bool {
     match pattern {
         IdPattern::Any => true,
         IdPattern::Exact(id) => speaks_for(certificate, id),
+        IdPattern::Name(name) => {
+            speaks_for(certificate, &Identity { kind: IdType::DER_ASN1_DN, data: name.clone() })
+        }
         IdPattern::Suffix(kind, suffix) => certificate.alt_names().any(|name| {
             let (of, name) = match name {
                 GeneralName::Dns(name) => (IdType::FQDN, name),
@@ -90,13 +73,6 @@ pub fn fits(certificate: &Certificate, pattern: &IdPattern) -> bool {
             of == *kind && start.is_some_and(|start| name[start..].eq_ignore_ascii_case(suffix))
         }),
     }
-}
-
-/// True when a distinguished name has a value `*`. Nobody is called so: a peer that claims such a
-/// name would claim all of them.
-pub fn has_wildcard(id: &Identity) -> bool {
-    let name = (id.kind == IdType::DER_ASN1_DN).then(|| Name::from_der(&id.data)).flatten();
-    name.is_some_and(|name| name.attributes().any(|attribute| attribute.value == b"*"))
 }
 
 #[cfg(test)]

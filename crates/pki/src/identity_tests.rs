@@ -21,7 +21,7 @@ fn certificate() -> Certificate {
 #[test]
 fn a_certificate_speaks_for_its_subject_and_its_other_names() {
     let certificate = certificate();
-    let speaks = |text: &str| speaks_for(&certificate, &parse(text).unwrap());
+    let speaks = |text: &str| speaks_for(&certificate, &Identity::parse(text).unwrap());
     for text in [
         "C=CH, O=Example, CN=Gateway.example",
         "asn1dn:C=CH, O=*, CN=*",
@@ -59,25 +59,4 @@ fn patterns_of_a_configuration_fit_by_the_end_of_a_name() {
     let fits = |text: &str| fits(&certificate, &IdPattern::parse(text).unwrap());
     assert!(fits("%any") && fits("*.example") && fits("*@Example.org") && fits("gw.example"));
     assert!(!fits("*.example.org") && !fits("*@example") && !fits("x.example"));
-}
-
-#[test]
-fn names_are_read_as_text_and_as_hexadecimal_digits() {
-    let der = name("C=CH, CN=x");
-    let digits: String = der.iter().map(|b| format!("{b:02x}")).collect();
-    for text in ["C=CH, CN=x".to_owned(), format!("asn1dn:#{digits}"), "ASN1DN:/C=CH/CN=x".into()] {
-        let id = parse(&text).unwrap();
-        assert_eq!((id.kind, &id.data), (IdType::DER_ASN1_DN, &der), "{text}");
-    }
-    assert_eq!(parse("gw.example"), Identity::parse("gw.example"));
-    for bad in ["asn1dn:#3000ff", "asn1dn:#zz", "asn1dn:x", "x=", "a\nb"] {
-        assert_eq!(parse(bad), None, "{bad}");
-    }
-}
-
-#[test]
-fn a_name_with_a_star_is_recognised() {
-    assert!(has_wildcard(&parse("C=CH, CN=*").unwrap()));
-    assert!(!has_wildcard(&parse("C=CH, CN=a*").unwrap()));
-    assert!(!has_wildcard(&parse("keyid:*").unwrap()));
 }

@@ -13,17 +13,15 @@
 //! AWS-LC, CMS and CBOR. `der` refuses dates before 1970, which PKITS has. This crate agrees in 221
 //! of the 224 cases that the suite has by its document: `docs/rfc/pkits.md` counts them.
 //!
-//! Keys and signatures are those of `ironswan_crypto::sign`.
+//! Keys and signatures are those of `ironswan_crypto::sign`; DER and distinguished names those of
+//! `ironswan_wire`.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
-//! | `der` | reader and writer of DER |
 //! | `oid` | object identifiers |
 //! | `time` | times of certificates |
-//! | `name` | distinguished names |
-//! | `name_text` | distinguished names as people write them |
 //! | `identity` | which certificates speak for an identity of IKE |
 //! | `testing` | certificates for the tests |
 //! | `general_name` | names of the nine forms |
@@ -50,15 +48,12 @@ pub mod certificate;
 pub mod chain;
 mod constraints;
 pub mod crl;
-mod der;
 mod extensions;
 pub mod fault;
 pub mod fetch;
 mod general_name;
 pub mod identity;
 pub mod key_file;
-mod name;
-pub mod name_text;
 pub mod ocsp;
 mod oid;
 mod path;
@@ -71,12 +66,14 @@ pub mod status;
 mod testing;
 mod time;
 
+use ironswan_wire::{der, name};
+
 pub use certificate::{Certificate, CertificateFault};
-pub use chain::{Chain, validate};
+pub use chain::{Chain, validate, validate_alone};
 pub use crl::Crl;
 pub use fault::{At, ChainFault, Rule};
 pub use general_name::GeneralName;
-pub use name::Name;
-pub use oid::Oid;
+pub use ironswan_wire::name::Name;
+pub use ironswan_wire::oid::Oid;
 pub use rules::{Purpose, Rules};
 pub use time::Time;

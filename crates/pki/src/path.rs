@@ -91,6 +91,16 @@ fn validity(certificate: &Certificate, now: Time) -> Result<(), Rule> {
     Ok(())
 }
 
+/// Judges a certificate without those above it.
+pub(crate) fn alone(certificate: &Certificate, now: Time, rules: &Rules) -> Result<(), Rule> {
+    validity(certificate, now)?;
+    if let Some(extension) = &certificate.extensions().unknown_critical {
+        return Err(Rule::UnknownCritical { extension: extension.to_string() });
+    }
+    certificate.key(rules.legacy).map_err(Rule::Key)?;
+    purpose(certificate, rules.purpose)
+}
+
 /// Judges whether a certificate may issue others.
 fn issues(certificate: &Certificate) -> Result<(), Rule> {
     if !certificate.is_ca() {

@@ -1,11 +1,11 @@
 //! Certificates, lists and responses for tests: made and signed here, with keys of Ed25519.
 
 use ironswan_crypto::sign::{Legacy, PrivateKey, Scheme};
+use ironswan_wire::name_text;
 use ironswan_wire::secret::Secret;
 
 use crate::certificate::Certificate;
 use crate::der::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, SEQUENCE, UTC_TIME, emit, explicit};
-use crate::name_text;
 use crate::time::Time;
 
 /// A time at which everything that is made here is valid: 2020-01-01.

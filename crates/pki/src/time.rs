@@ -1,5 +1,7 @@
 //! Times of certificates: UTCTime and GeneralizedTime (RFC 5280 section 4.1.2.5), to the second.
 
+use std::time::SystemTime;
+
 use crate::der::{GENERALIZED_TIME, Malformed, Read, Reader, UTC_TIME};
 
 /// Seconds in a day.
@@ -14,6 +16,14 @@ impl Time {
     #[must_use]
     pub fn plus(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds))
+    }
+
+    /// Seconds since 1970 of a clock's time.
+    fn of_clock(time: SystemTime) -> i64 {
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
+        }
     }
 
     /// Reads a `Time`: "UTCTime values [...] YYMMDDHHMMSSZ", "GeneralizedTime values [...]
@@ -58,6 +68,12 @@ impl Time {
             return Err(Malformed);
         }
         Ok(Self(days_before(year, month, day) * DAY + hour * 3600 + minute * 60 + second))
+    }
+}
+
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Self {
+        Self(Self::of_clock(time))
     }
 }
 

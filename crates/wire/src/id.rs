@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::iana::IdType;
+use crate::name::Name;
+use crate::name_text;
 
 /// An identity: type and the bytes that go on the wire (and under AUTH).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,9 +25,9 @@ impl Identity {
     }
 
     /// Reads what people write, by strongSwan's rules: an IP address; `@#hex` a key id; `@name` and
-    /// `name` an FQDN;
-    /// `user@name` an RFC 822 address; `keyid:`, `fqdn:`, `email:`, `ipv4:`, `ipv6:` prefixes force
-    /// the type. A distinguished name (`C=CH, ...`) is `None` until certificates are read.
+    /// `name` an FQDN; `user@name` an RFC 822 address; text with `=` a distinguished name
+    /// (`C=CH, O=example`); `keyid:`, `fqdn:`, `email:`, `ipv4:`, `ipv6:`, `asn1dn:` prefixes force
+    /// the type, the last one before a name or before `#` and the hexadecimal digits of its DER.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         // "The string MUST NOT contain any terminators (e.g., NULL, CR, etc.)" (RFC 7296 section
@@ -48,11 +50,18 @@ impl Identity {
                 "ipv6" | "ipv6addr" => {
                     return rest.parse::<Ipv6Addr>().ok().map(|a| Self::from_addr(a.into()));
                 }
+                "asn1dn" => {
+                    let der = match rest.strip_prefix('#') {
+                        Some(digits) => parse_hex(digits)?,
+                        None => name_text::parse(rest)?,
+                    };
+                    return Name::from_der(&der).is_some().then(|| Self::name(der));
+                }
                 _ => {}
             }
         }
         if text.contains('=') {
-            return None;
+            return name_text::parse(text).map(Self::name);
         }
         if let Some(hex) = text.strip_prefix("@#") {
             return Some(Self { kind: IdType::KEY_ID, data: parse_hex(hex)? });
@@ -66,6 +75,22 @@ impl Identity {
         typed(if text.contains('@') { IdType::RFC822_ADDR } else { IdType::FQDN }, text)
     }
 
+    /// A distinguished name in DER as identity.
+    pub fn name(der: Vec<u8>) -> Self {
+        Self { kind: IdType::DER_ASN1_DN, data: der }
+    }
+
+    /// The distinguished name, when this is one.
+    pub fn as_name(&self) -> Option<Name<'_>> {
+        (self.kind == IdType::DER_ASN1_DN).then(|| Name::from_der(&self.data)).flatten()
+    }
+
+    /// True for a distinguished name with a value `*`. Nobody is called so: a peer that claims such
+    /// a name would claim all that fit.
+    pub fn has_wildcard(&self) -> bool {
+        self.as_name().is_some_and(|name| name.attributes().any(|attribute| attribute.value == b"*"))
+    }
+
     /// The address, when this is one.
     pub fn addr(&self) -> Option<IpAddr> {
         match self.kind {
@@ -76,10 +101,13 @@ impl Identity {
     }
 
     /// The form that equal identities have in common: names in lower case, since they compare
-    /// without regard to it.
+    /// without regard to it. The form of a distinguished name is for comparisons alone, and no DER.
     #[must_use]
     pub fn folded(&self) -> Self {
         let mut id = self.clone();
+        if let Some(name) = self.as_name() {
+            id.data = name.folded();
+        }
         if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
             id.data.make_ascii_lowercase();
         }
@@ -100,6 +128,9 @@ impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(addr) = self.addr() {
             return write!(f, "{addr}");
+        }
+        if let Some(name) = self.as_name().filter(|name| !name.is_empty()) {
+            return write!(f, "{name}");
         }
         match self.kind {
             IdType::FQDN | IdType::RFC822_ADDR => {
@@ -138,6 +169,8 @@ pub enum IdPattern {
     Any,
     /// Exactly this.
     Exact(Identity),
+    /// A distinguished name in DER with values `*`, each of which stands for any value.
+    Name(Vec<u8>),
     /// `*.example.com` or `*@example.com`: everything that ends so, of the same type.
     Suffix(IdType, Vec<u8>),
 }
@@ -154,7 +187,8 @@ impl IdPattern {
             let kind = if suffix.starts_with('@') { IdType::RFC822_ADDR } else { IdType::FQDN };
             return Some(Self::Suffix(kind, suffix.as_bytes().to_vec()));
         }
-        Identity::parse(text).map(Self::Exact)
+        let id = Identity::parse(text)?;
+        Some(if id.has_wildcard() { Self::Name(id.data) } else { Self::Exact(id) })
     }
 
     /// True when `id` is accepted. Names compare without regard to ASCII case.
@@ -165,9 +199,14 @@ impl IdPattern {
                 want.kind == id.kind
                     && match want.kind {
                         IdType::FQDN | IdType::RFC822_ADDR => want.data.eq_ignore_ascii_case(&id.data),
+                        IdType::DER_ASN1_DN => want.data == id.data || want.folded() == id.folded(),
                         _ => want.data == id.data,
                     }
             }
+            Self::Name(pattern) => match (id.as_name(), Name::from_der(pattern)) {
+                (Some(name), Some(pattern)) => name.fits(&pattern),
+                _ => false,
+            },
             Self::Suffix(kind, suffix) => {
                 *kind == id.kind
                     && id.data.len() >= suffix.len()
@@ -182,6 +221,7 @@ impl IdPattern {
         match self {
             Self::Any => Self::Any,
             Self::Exact(id) => Self::Exact(id.folded()),
+            Self::Name(der) => Self::Name(Identity::name(der.clone()).folded().data),
             Self::Suffix(kind, suffix) => Self::Suffix(*kind, suffix.to_ascii_lowercase()),
         }
     }
@@ -192,6 +232,7 @@ impl std::fmt::Display for IdPattern {
         match self {
             Self::Any => f.write_str("%any"),
             Self::Exact(id) => write!(f, "{id}"),
+            Self::Name(der) => write!(f, "{}", Identity::name(der.clone())),
             Self::Suffix(kind, s) => write!(f, "*{}", Identity { kind: *kind, data: s.clone() }),
         }
     }
@@ -211,11 +252,29 @@ mod tests {
         assert_eq!(kind("joe@example.com"), IdType::RFC822_ADDR);
         assert_eq!(kind("@#c0ffee"), IdType::KEY_ID);
         assert_eq!(kind("keyid:joe"), IdType::KEY_ID);
-        assert_eq!(Identity::parse("C=CH, O=x"), None);
+        assert_eq!(kind("C=CH, O=x"), IdType::DER_ASN1_DN);
+        assert_eq!(kind("asn1dn:#300d310b3009060355040613024348"), IdType::DER_ASN1_DN);
+        for text in ["C=CH", "ASN1DN:/C=CH", "c=CH", " C = CH "] {
+            assert_eq!(
+                Identity::parse(text),
+                Identity::parse("asn1dn:#300d310b3009060355040613024348"),
+                "{text}"
+            );
+        }
+        for bad in ["C=CH, x", "unknown=CH", "asn1dn:", "asn1dn:x", "asn1dn:#3001", "asn1dn:#3000ff", "x="] {
+            assert_eq!(Identity::parse(bad), None, "{bad}");
+        }
         assert_eq!(Identity::parse(""), None);
         for bad in ["a\0b", "fqdn:a\rb", "email:a@b\nc", "@a\x7f"] {
             assert_eq!(Identity::parse(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_name_with_a_star_is_recognised() {
+        let has = |text: &str| Identity::parse(text).unwrap().has_wildcard();
+        assert!(has("C=CH, CN=*"));
+        assert!(!has("C=CH, CN=a*") && !has("keyid:*"));
     }
 
     #[test]
@@ -234,6 +293,15 @@ mod tests {
         let folded = |text: &str| IdPattern::parse(text).unwrap().folded();
         assert_eq!(folded("*.Example.COM"), folded("*.example.com"));
         assert_eq!(folded("GW.example"), folded("gw.EXAMPLE"));
+        let star = IdPattern::parse("C=CH, O=*, CN=x").unwrap();
+        assert!(matches!(star, IdPattern::Name(_)));
+        for (name, fits) in [("C=CH, O=a, CN=X", true), ("C=CH, CN=x", false), ("C=DE, O=a, CN=x", false)] {
+            assert_eq!(star.matches(&Identity::parse(name).unwrap()), fits, "{name}");
+        }
+        let name = IdPattern::parse("C=CH, O=Some  Body").unwrap();
+        assert!(name.matches(&Identity::parse("c=ch, o=some body").unwrap()));
+        assert_eq!(folded("C=CH, O=a"), folded("C=ch, O=A"));
+        assert_eq!(name.to_string(), "C=CH, O=Some  Body");
         // The bytes of a key id are no letters.
         assert_ne!(folded("keyid:joe"), folded("keyid:JOE"));
     }

@@ -20,6 +20,10 @@
 //! | `requirement` | what RFCs 8221 and 8247 ask of each algorithm |
 //! | `selector` | traffic selectors, and the order of policies |
 //! | `id` | identities of peers |
+//! | `der` | reader and writer of DER |
+//! | `oid` | object identifiers |
+//! | `name` | distinguished names |
+//! | `name_text` | distinguished names as people write them |
 //! | `sadb` | messages between a key daemon and a packet engine |
 //! | `helper` | messages between the daemon and its helper |
 //! | `secret` | bytes that are wiped on drop and print nothing |
@@ -27,14 +31,18 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithm;
+pub mod der;
 pub mod esp;
 pub mod helper;
 pub mod iana;
 pub mod id;
 pub mod ike;
 pub mod ip;
+pub mod name;
+pub mod name_text;
 pub mod natt;
 pub mod offload;
+pub mod oid;
 pub mod pcap;
 pub mod proposal;
 pub mod read;

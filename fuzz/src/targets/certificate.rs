@@ -68,7 +68,7 @@ pub fn run(data: &[u8]) -> u64 {
     let shown = format!("{certificate:?}");
     assert!(shown.len() < 8192 && !shown.contains(char::is_control), "{shown}");
     let names: Vec<String> = certificate.alt_names().map(|name| name.to_string()).collect();
-    let ids = ["gw.example", "gw@example.org", "192.0.2.1", "C=CH, CN=*"].map(identity::parse);
+    let ids = ["gw.example", "gw@example.org", "192.0.2.1", "C=CH, CN=*"].map(Identity::parse);
     let fits = ids.map(|id| id.is_some_and(|id| identity::speaks_for(&certificate, &id)));
     let any = identity::fits(&certificate, &IdPattern::parse("*.example").expect("a pattern"));
     let own = Identity { kind: ironswan_wire::iana::IdType::DER_ASN1_DN, data: subject.der().to_vec() };

@@ -42,7 +42,7 @@ STRICTER = {
     'an empty secret': ('the secret is empty', 'has no secret'),
     'a key in secrets that nobody reads': ('unknown key', 'unknown section', 'is a key, not a section', 'stands in no section of its own'),
     'a kind of secret that is not built': ('secrets are not built yet',),
-    'an identity that is none': ('identity', 'distinguished names', 'is not a pattern'),
+    'an identity that is none': ('identity', 'distinguished name', 'is not a pattern'),
 }
 
 

@@ -136,6 +136,19 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             failures(&w)
         }
         E::KeptOther => beside(Limits::default(), Unique::Keep),
+        E::TooManyCertificates
+        | E::NoCertificate
+        | E::CertificateOfOther
+        | E::CertificateNotNamed
+        | E::UnknownIssuer
+        | E::OtherAuthority
+        | E::CertificateExpired
+        | E::CertificateNotYetValid
+        | E::CertificateRevoked
+        | E::NoStatus
+        | E::CertificateNotAllowed
+        | E::CertificateUnusable
+        | E::ChainLimit => crate::certificates::happens(entry),
         E::IkeLimit => beside(Limits { ike_sa_max_per_id: 1, ..Limits::default() }, Unique::Never),
     }
 }

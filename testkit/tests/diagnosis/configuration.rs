@@ -129,12 +129,16 @@ fn case(entry: E) -> Case {
         E::NoEffect => conn("dpd_timeout = 60s"),
         E::MissingSection => replaced("remote { auth = psk\n id = b }", ""),
         E::MissingSecret => with("secrets { ike-2 { } }"),
+        E::MissingPassphrase => with("secrets { private-2 { file = g1.pem } }"),
         E::BadValue => conn("encap = maybe"),
         E::NamesNothing => replaced("local_ts = 10.1.0.0/24", "local_ts = \",\""),
         E::BadSecret => with("secrets { ike-2 { secret = 0xf } }"),
         E::BadProposal => conn("proposals = aes128-sha256"),
         E::BadKey => Case::Folder(|dir| {
             dir.write("private/g1.pem", "-----BEGIN PRIVATE KEY-----\n");
+        }),
+        E::BadCredential => Case::Folder(|dir| {
+            dir.write("x509ca/ca.pem", "-----BEGIN CERTIFICATE-----\n");
         }),
         E::ShortKey => Case::Folder(|dir| {
             dir.write("pubkey/b.pem", include_str!("short_rsa_public.pem"));

@@ -2,6 +2,7 @@
 //! that an entry without a case does not compile.
 
 mod authentication;
+mod certificates;
 mod configuration;
 mod key_exchange;
 mod path;

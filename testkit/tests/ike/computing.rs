@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ironswan_ike::event::{Completion, Event, Request, RequestId};
 use ironswan_keying::{AddrSpec, ChildAction, Childless, Limits, Target, Unique};
-use ironswan_testkit::{World, config};
+use ironswan_testkit::{WALL, World, config};
 
 use super::keyed::pair;
 
@@ -212,7 +212,7 @@ fn a_command_to_rekey_is_done_after_the_successor_is_there() {
     let held = w.nodes[0].held.take().unwrap();
     let now = w.now();
     for (id, request) in held {
-        let answer = request.compute().unwrap();
+        let answer = request.compute(WALL).unwrap();
         w.nodes[0].endpoint.call(now, |e| e.complete(now, id, answer));
     }
     let mut told = Vec::new();

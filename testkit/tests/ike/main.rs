@@ -7,6 +7,7 @@
 mod additional;
 mod basic;
 mod caps;
+mod certificates;
 mod collision;
 mod computing;
 mod contact;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ironswan_ike::event::{Completion, Event, Request, RequestId, Ticket};
 use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 use ironswan_keying::{Target, Unique};
-use ironswan_testkit::{Verdict, World, config};
+use ironswan_testkit::{Verdict, WALL, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
 
 use super::keyed::{by, key, pair};
@@ -40,7 +40,7 @@ fn initiate_and_hold(w: &mut World, node: usize, n: usize) -> Ticket {
 fn answer(w: &mut World, node: usize, held: Vec<(RequestId, Request)>) {
     let now = w.now();
     for (id, request) in held {
-        let answer = request.compute().expect("a computation");
+        let answer = request.compute(WALL).expect("a computation");
         w.nodes[node].endpoint.call(now, |e| e.complete(now, id, answer));
     }
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 use ironswan_crypto::sign::Legacy;
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::limits::KEYS_TRIED;
-use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey, key_identity};
+use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey, Trust, key_identity};
+use ironswan_pki::{Certificate, identity};
 use ironswan_wire::iana::{IdType, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
 
 use super::super::algorithms;
+use super::super::certfiles::{AUTHORITIES, ENDS, Named, folder_of};
 use super::super::diag::Diagnostics;
-use super::super::keyfiles::PublicKeys;
 use super::super::tree::{Node, Section};
 use super::super::value::show;
 use super::Reader;
@@ -29,18 +30,20 @@ const MAX_ADDRS: usize = 255;
 const REKEY_TIME: Duration = Duration::from_secs(4 * 3_600);
 /// Public keys of one side: each of the peer's is tried with its signature.
 const MAX_PUBKEYS: usize = 100;
+/// Certificate policies of one side: each is judged by a search for a chain of its own.
+const MAX_POLICIES: usize = 8;
 /// Names of the sub-sections of a connection, each with or without a suffix.
 const SECTIONS: &[&str] = &["local", "remote", "children"];
 
 /// Understands one connection. `path` is what its keys are called in messages (`connections.net`,
-/// or empty for VICI). `public` has the keys that its `pubkeys` name. All errors are in `diags`.
-/// `None` when there was one, unless only files of keys are at fault: the connection comes without
-/// these keys then, so that the guard knows its selectors.
+/// or empty for VICI). `named` has the keys and certificates that it names. All errors are in
+/// `diags`. `None` when there was one, unless only files of keys are at fault: the connection comes
+/// without these keys then, so that the guard knows its selectors.
 pub fn connection(
     name: &str,
     section: &Section,
     path: &str,
-    public: &PublicKeys,
+    named: &Named,
     diags: &mut Diagnostics,
 ) -> Option<Connection> {
     let (before, mut of_keys) = (diags.errors(), 0);
@@ -78,10 +81,18 @@ pub fn connection(
         let mut r = Reader { section: s, path: &path, diags };
         r.written(&l::ROUND);
         let id = r.written(&l::ID).flatten();
+        let certificates = certificates(&mut r, &l::CERTS, ENDS, named, &mut of_keys);
         // A fingerprint of our public key as identity names the key as well.
-        let named = id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
-        let lack = (!named).then_some(Configuration::NoPublicKey { ours: true });
-        let auth = authentication(&mut r, &l::AUTH, &l::PUBKEYS, public, lack, &mut of_keys);
+        let by_print = id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
+        let raw = by_print && certificates.is_empty();
+        if let (Some(id), Some(first)) = (&id, certificates.first())
+            && !certificates.iter().any(|own| identity::speaks_for(own, id))
+        {
+            r.doubt(&l::ID, Unwise::NotInCertificate { subject: first.subject().to_string() });
+        }
+        let trust = Trust { certificates, ..Trust::default() };
+        let auth =
+            authentication(&mut r, (&l::AUTH, &l::PUBKEYS, &l::CERTS), named, trust, raw, &mut of_keys);
         let id = if r.has(&l::ID) { id } else { by_key(&auth) };
         (auth, id)
     });
@@ -89,8 +100,22 @@ pub fn connection(
         remote_sides.then(|| side("remote", &remote, section, path, diags)).flatten().map(|(s, path)| {
             let mut r = Reader { section: s, path: &path, diags };
             r.written(&m::ROUND);
-            let lack = Some(Configuration::NoPublicKey { ours: false });
-            let auth = authentication(&mut r, &m::AUTH, &m::PUBKEYS, public, lack, &mut of_keys);
+            let policies = r.written(&m::CERT_POLICY).unwrap_or_default();
+            if policies.len() > MAX_POLICIES {
+                r.error(
+                    &m::CERT_POLICY,
+                    Configuration::TooMany { max: MAX_POLICIES, of: "policies", write: "" },
+                );
+            }
+            let trust = Trust {
+                certificates: certificates(&mut r, &m::CERTS, ENDS, named, &mut of_keys),
+                authorities: certificates(&mut r, &m::CACERTS, AUTHORITIES, named, &mut of_keys),
+                ca_id: r.read(&m::CA_ID),
+                policies,
+                revocation: r.read(&m::REVOCATION),
+            };
+            let auth =
+                authentication(&mut r, (&m::AUTH, &m::PUBKEYS, &m::CERTS), named, trust, false, &mut of_keys);
             if matches!(&auth, Auth::Pubkey { keys, .. } if keys.len() > KEYS_TRIED) {
                 r.doubt(&m::PUBKEYS, Unwise::ManyKeys { tried: KEYS_TRIED });
             }
@@ -131,6 +156,8 @@ pub fn connection(
     let fragmentation = r.read(&k::FRAGMENTATION);
     let ppk_id = r.written(&k::PPK_ID).flatten();
     let ppk_required = r.read(&k::PPK_REQUIRED);
+    let send_cert = r.read(&k::SEND_CERT);
+    let send_certreq = r.read(&k::SEND_CERTREQ);
     let encap = r.read(&k::ENCAP);
     if encap {
         ah_in_udp(&mut r, &kids);
@@ -166,6 +193,8 @@ pub fn connection(
         fragmentation,
         ppk_id,
         ppk_required,
+        send_cert,
+        send_certreq,
         rekey_time,
         reauth_time,
         over_time,
@@ -266,11 +295,10 @@ fn side<'a>(
         table,
         diags,
         |sub, s, diags| {
-            let known = sub.starts_with("cert") || sub.starts_with("cacert");
+            // We have no CAs of our own side to name.
+            let known = folder_of(sub).is_some_and(|folder| what == "remote" || folder == ENDS);
             if known {
-                let what = "certificates are not built yet".to_owned();
-                let write = "use pubkeys or auth = psk, and remove this section";
-                diags.error(&s.origin, &join(&path, sub), Configuration::NotBuilt { what, write });
+                keys::check(s, &join(&path, sub), k::CERT_TABLE, diags, |_, _, _| false, &[]);
             }
             known
         },
@@ -279,10 +307,14 @@ fn side<'a>(
     Some((section, path))
 }
 
-/// The identity of a side that has none: its first public key names it, as with charon.
+/// The identity of a side that has none: its first certificate or public key names it, as with
+/// charon.
 fn by_key(auth: &Auth) -> Option<Identity> {
     match auth {
         Auth::Psk => None,
+        Auth::Certificate { trust, .. } => {
+            trust.certificates.first().map(|own| Identity::name(own.subject().der().to_vec()))
+        }
         Auth::Pubkey { keys, .. } => keys.first().map(key_identity),
     }
 }
@@ -292,14 +324,44 @@ fn short(name: &str, key: &PublicKey) -> Configuration {
     Configuration::ShortKey { file: name.to_owned(), kind: key.kind() }
 }
 
-/// The method of authentication of one side, with its public keys. `lack` is the fault of a side
-/// that uses public keys and names none. `of_keys` counts errors about files of keys.
+/// The certificates that one side names by a key, and by sections with a suffix. `of_keys` counts
+/// errors about files.
+fn certificates(
+    r: &mut Reader<'_>,
+    key: &Key<Vec<String>>,
+    folder: &'static str,
+    named: &Named,
+    of_keys: &mut usize,
+) -> Vec<Certificate> {
+    let mut names = r.written(key).unwrap_or_default();
+    let sections = r.section.sections().filter(|(name, _)| folder_of(name) == Some(folder));
+    names.extend(sections.filter_map(|(_, s)| Some(s.value("file")?.as_text().trim().to_owned())));
+    if names.len() > MAX_PUBKEYS {
+        r.error(key, Configuration::TooMany { max: MAX_PUBKEYS, of: "certificates", write: "" });
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for name in names.iter().filter(|name| !name.is_empty()) {
+        match named.certificate(folder, name) {
+            Ok(certificate) if found.contains(&certificate) => {}
+            Ok(certificate) => found.push(certificate),
+            Err(why) => {
+                r.error(key, why);
+                *of_keys += 1;
+            }
+        }
+    }
+    found
+}
+
+/// The method of authentication of one side, with its public keys or certificates. `raw`: it has a
+/// raw public key although it names none. `of_keys` counts errors about files of keys.
 fn authentication(
     r: &mut Reader<'_>,
-    auth: &Key<Method>,
-    pubkeys: &Key<Vec<String>>,
-    public: &PublicKeys,
-    lack: Option<Configuration>,
+    (auth, pubkeys, certs): (&Key<Method>, &Key<Vec<String>>, &Key<Vec<String>>),
+    named: &Named,
+    trust: Trust,
+    raw: bool,
     of_keys: &mut usize,
 ) -> Auth {
     let names = r.written(pubkeys).unwrap_or_default();
@@ -308,16 +370,17 @@ fn authentication(
         return Auth::Psk;
     }
     let method = if r.has(auth) { r.written(auth) } else { Some(auth.default()) };
-    let is_short = |key: &PublicKey| match &method {
-        Some(Method::Pubkey(rules)) => !rules.permits_key(key.kind()),
-        _ => false,
+    let rules = match &method {
+        Some(Method::Pubkey(rules)) => Some(rules),
+        _ => None,
+    };
+    let check = |name: &str, key: PublicKey| match rules {
+        Some(rules) if !rules.permits_key(key.kind()) => Err(short(name, &key)),
+        _ => Ok(key),
     };
     let mut keys = Vec::new();
     for name in names {
-        match public
-            .find(&name)
-            .and_then(|key| if is_short(&key) { Err(short(&name, &key)) } else { Ok(key) })
-        {
+        match named.public.find(&name).and_then(|key| check(&name, key)) {
             Ok(key) if keys.contains(&key) => {}
             Ok(key) => keys.push(key),
             Err(why) => {
@@ -328,18 +391,26 @@ fn authentication(
     }
     match method {
         Some(Method::Pubkey(rules)) => {
-            if let Some(lack) = lack.filter(|_| !r.has(pubkeys)) {
-                r.error(auth, lack);
-            }
             if rules.legacy() != Legacy::default() {
                 r.doubt(auth, Unwise::WeakSignatures);
             }
+            if !r.has(pubkeys) && !raw {
+                return Auth::Certificate { trust: Box::new(trust), rules };
+            }
+            if r.has(certs) {
+                r.note(certs, Configuration::NoEffect { why: "pubkeys is there, so no certificate is used" });
+            }
             Auth::Pubkey { keys, rules }
         }
-        Some(Method::Psk) if !keys.is_empty() => {
-            r.note(pubkeys, Configuration::NoEffect { why: "auth = psk uses no public keys" });
+        Some(Method::Psk) => {
+            if !keys.is_empty() {
+                r.note(pubkeys, Configuration::NoEffect { why: "auth = psk uses no public keys" });
+            }
+            if r.has(certs) {
+                r.note(certs, Configuration::NoEffect { why: "auth = psk uses no certificates" });
+            }
             Auth::Psk
         }
-        _ => Auth::Psk,
+        None => Auth::Psk,
     }
 }

@@ -5,12 +5,13 @@
 
 use std::fmt::Write as _;
 
+use super::keys::authority::AUTHORITY_TABLE;
 use super::keys::child::CHILD_TABLE;
-use super::keys::conn::CONN_TABLE;
 use super::keys::conn::local::LOCAL_TABLE;
 use super::keys::conn::remote::REMOTE_TABLE;
+use super::keys::conn::{CERT_TABLE, CONN_TABLE};
 use super::keys::data::DATA_TABLE;
-use super::keys::secret::{IKE_TABLE, PPK_TABLE};
+use super::keys::secret::{IKE_TABLE, PASSPHRASE_TABLE, PPK_TABLE};
 use super::keys::settings::{LOG_TABLE, SETTINGS_TABLE, VICI_TABLE};
 use super::keys::{Preset, Rule, Table};
 
@@ -18,13 +19,16 @@ use super::keys::{Preset, Rule, Table};
 const END: &str = "<!-- end of keys -->";
 
 /// Sections whose keys the manual lists, by the names of their tables.
-const TABLES: [(&str, Table); 10] = [
+const TABLES: [(&str, Table); 13] = [
     ("connections.<name>", CONN_TABLE),
     ("local", LOCAL_TABLE),
     ("remote", REMOTE_TABLE),
+    ("cert<suffix>", CERT_TABLE),
     ("children.<name>", CHILD_TABLE),
     ("secrets.ike<suffix>", IKE_TABLE),
     ("secrets.ppk<suffix>", PPK_TABLE),
+    ("secrets.private<suffix>", PASSPHRASE_TABLE),
+    ("authorities.<name>", AUTHORITY_TABLE),
     ("ironswan.conf", SETTINGS_TABLE),
     ("vici", VICI_TABLE),
     ("log", LOG_TABLE),

@@ -9,6 +9,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `authorities` | `authorities` |
 //! | `child` | `children.<child>` |
 //! | `conn` | `connections.<conn>`, `local`, `remote` |
 //! | `daemon` | `ironswan.conf` |
@@ -17,6 +18,7 @@
 //! | `manual` | the tables of the manual, made from the table of keys |
 //! | `secrets` | `secrets` |
 
+mod authorities;
 mod child;
 mod conn;
 mod daemon;
@@ -33,11 +35,13 @@ use super::tree::{Origin, Section};
 use keys::Key;
 pub(super) use keys::join;
 
+pub(super) use authorities::authorities;
 pub use conn::connection;
 pub use daemon::{Daemon, daemon};
 pub use keys::listed::{list_child, list_connection};
 pub use keys::settings::{LogFormat, vici_uri};
 pub use manual::{MissingTable, manual};
+pub(super) use secrets::passphrases;
 pub use secrets::{ppks, secrets};
 
 /// Reads the values of one section by the table of keys. A value that is wrong is reported.

@@ -7,7 +7,9 @@ use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
 
 use super::super::diag::Diagnostics;
+use super::super::keyfiles::Passphrase;
 use super::super::tree::{Node, Section};
+use super::Reader;
 use super::keys::secret as k;
 use super::keys::{Key, Table, join, near};
 
@@ -30,10 +32,8 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
             out.extend(ike(name, s, &key, diags));
         } else if is_ppk(name) {
             // `ppks` reads it.
-        } else if k::PASSPHRASES.iter().any(|k| is(k)) {
-            let what = "encrypted private keys are not built yet".to_owned();
-            let write = "`openssl pkey -in FILE -out NEW` writes one without encryption; remove this section";
-            diags.error(&s.origin, &key, Configuration::NotBuilt { what, write });
+        } else if kind_of_passphrase(name).is_some() {
+            // Whoever reads files of keys has read it.
         } else if let Some(kind) = k::UNBUILT.iter().find(|k| is(k)) {
             let what = format!("{kind} secrets are not built yet");
             let write = "remove this section";
@@ -61,6 +61,35 @@ pub fn ppks(section: &Section, diags: &mut Diagnostics) -> Vec<Ppk> {
         // `%any` among the identifiers says no more than having none.
         let ids: Option<Vec<_>> = ids.into_iter().collect();
         out.push(Ppk { name: name.to_owned(), secret, ids: ids.unwrap_or_default() });
+    }
+    out
+}
+
+/// The kind of a section that holds the passphrase of a file.
+fn kind_of_passphrase(name: &str) -> Option<&'static str> {
+    // `pkcs12` begins as `pkcs1` and a number does, so digits are no suffix here.
+    let is = |kind: &&&str| {
+        name.strip_prefix(**kind).is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with('-') || rest.bytes().all(|b| b.is_ascii_digit())
+        })
+    };
+    k::PASSPHRASES.iter().find(is).copied()
+}
+
+/// Understands the passphrases of files among the secrets.
+pub(in super::super) fn passphrases(section: &Section, diags: &mut Diagnostics) -> Vec<Passphrase> {
+    let mut out = Vec::new();
+    for (name, s) in section.sections() {
+        let Some(kind) = kind_of_passphrase(name) else { continue };
+        let path = join("secrets", name);
+        super::keys::check(s, &path, k::PASSPHRASE_TABLE, diags, |_, _, _| false, &[]);
+        let mut r = Reader { section: s, path: &path, diags };
+        let (file, secret) = (r.written(&k::FILE), r.written(&k::PHRASE));
+        match (file, secret) {
+            (Some(file), Some(secret)) => out.push(Passphrase { kind: kind.to_owned(), file, secret }),
+            _ if r.has(&k::FILE) && r.has(&k::PHRASE) => {}
+            _ => diags.error(&s.origin, &path, Configuration::MissingPassphrase),
+        }
     }
     out
 }

@@ -188,27 +188,26 @@ fn wrong_values_are_named() {
 }
 
 #[test]
-fn a_public_key_or_another_method_must_be_written() {
+fn sides_without_keys_use_certificates_and_other_methods_are_refused() {
     let (_, d) = conn("local { id = a }\n");
     let e = d.error_lines();
-    assert_eq!(e.len(), 2, "{e:?}");
-    assert!(
-        e[0].contains("t.conf:1: connections.c.local.auth: auth = pubkey, which is also the default"),
-        "{e:?}"
-    );
-    assert!(e[0].contains("write local { pubkeys = FILE }, or auth = psk"), "{e:?}");
-    assert!(e[1].contains("connections.c.remote: is missing"), "{e:?}");
+    assert!(e.len() == 1 && e[0].contains("connections.c.remote: is missing"), "{e:?}");
+    let (c, d) = conn("local { id = a }\nremote { id = \"C=CH, CN=x\" }\n");
+    assert_eq!(d.error_lines(), [""; 0]);
+    let c = c.expect("a connection");
+    assert_eq!([&c.local_auth, &c.remote_auth].map(|auth| auth.trust().is_some()), [true; 2]);
+    assert_eq!(c.remote_id.to_string(), "C=CH, CN=x");
     let (_, d) = conn(
-        "local { auth = eap-mschapv2 }\nremote { auth = psk\n certs = a.pem\n cert1 { file = x }\n id = \"C=CH, CN=x\" }\n",
+        "local { auth = eap-mschapv2 }\nremote { auth = pubkey\n certs = a.pem\n cert1 { handle = 1 }\n id = \"C=CH, x\" }\n",
     );
     let e = d.error_lines().join("\n");
     assert!(
         e.contains("`eap-mschapv2` is no method that is built")
             && e.contains("remote.certs: a.pem")
-            && e.contains("remote.cert1: cert"),
+            && e.contains("remote.cert1.handle: 1: tokens are not built"),
         "{e}"
     );
-    assert!(e.contains("distinguished names"), "{e}");
+    assert!(e.contains("`C=CH, x` is not a distinguished name"), "{e}");
 }
 
 #[test]

@@ -1,8 +1,4 @@
-//! Commands about private keys and raw public keys.
-//!
-//! `swanctl` sends the files of its folder `pubkey` twice: by `load-cert`, where charon looks for
-//! the key of an identity, and within each connection that names them. Here a connection has the
-//! keys of its peer, so `load-cert` only says whether the file is one that can be used.
+//! Commands about private keys. Clients decrypt the files of keys that they send.
 
 use ironswan_config::keyfiles;
 use ironswan_keying::Fingerprint;
@@ -12,23 +8,6 @@ use zeroize::Zeroizing;
 use super::{Control, failure, success, text};
 
 impl Control {
-    /// `load-cert`. Checks that a raw public key can be used, and stores nothing.
-    pub(super) fn load_cert(message: &Section) -> Section {
-        let kind = text(message, "type").map(str::to_ascii_lowercase);
-        let data = match message.get("data") {
-            Some(Value::Text(bytes)) if !bytes.is_empty() => bytes,
-            _ => return failure("missing certificate data"),
-        };
-        match kind.as_deref() {
-            Some("pubkey") => match keyfiles::public_key(data) {
-                Ok(_) => success(),
-                Err(why) => failure(format!("the message holds no usable key: {why}")),
-            },
-            Some(_) => failure("certificates are not built yet; name raw public keys in pubkeys"),
-            None => failure("missing certificate type"),
-        }
-    }
-
     /// `load-key`. The key comes in PEM or DER. Its own bytes tell its type: the message must have
     /// a `type`, but the value is not used.
     pub(super) fn load_key(&self, mut message: Section) -> Section {

@@ -162,7 +162,7 @@ async fn bytes_that_are_no_key_are_refused_with_a_reason() {
         assert!(ok(&c.request("load-cert", message("PUBKEY", PUBLIC)).await));
         for (m, says) in [
             (message("pubkey", PRIVATE), "the bytes are no such key"),
-            (message("X509", PUBLIC), "certificates are not built yet"),
+            (message("X509", PUBLIC), "the message is no certificate"),
             (message("pubkey", ""), "missing certificate data"),
             (Section::new().with("data", PUBLIC), "missing certificate type"),
         ] {

@@ -1,15 +1,15 @@
 //! Commands that change and name what is loaded: connections and shared keys.
 
 use ironswan_keying::diagnosis::NotDone;
-use ironswan_keying::{ChildKind, Connection, Ppk, SharedKey};
+use ironswan_keying::{Certificates, ChildKind, Connection, Ppk, SharedKey};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
 
 use super::{Control, failure, success, text};
+use ironswan_config::certfiles::Named;
 use ironswan_config::connection;
 use ironswan_config::diag::Diagnostics;
-use ironswan_config::keyfiles::PublicKeys;
 use ironswan_config::psk;
 use ironswan_config::request;
 use ironswan_config::tree::Origin;
@@ -27,7 +27,7 @@ impl Control {
         if self.driver.view(|e, _| e.is_stopping()) {
             return failure(NotDone::Stopping.to_string());
         }
-        let (mut conns, mut public) = (Vec::new(), PublicKeys::default());
+        let (mut conns, mut named) = (Vec::new(), Named::default());
         for (name, value) in message.iter() {
             let Value::Section(section) = value else {
                 return failure(format!("{}: is a section, not a key", name.escape_debug()));
@@ -36,14 +36,14 @@ impl Control {
                 return failure(format!("`{}` is not a connection's name", name.escape_debug()));
             }
             let origin = Origin::source(&format!("connection {name}"));
-            match request::tree(section, &origin, &mut public) {
+            match request::tree(section, &origin, &mut named) {
                 Ok(tree) => conns.push((name.to_owned(), tree)),
                 Err(e) => return failure(format!("connection {name}: {e}")),
             }
         }
         let mut diags = Diagnostics::default();
         let read: Vec<Connection> =
-            conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &public, &mut diags)).collect();
+            conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &named, &mut diags)).collect();
         if diags.errors() > 0 {
             return failure(diags.error_lines().join("; "));
         }
@@ -186,8 +186,10 @@ impl Control {
             for id in e.private_ids() {
                 e.unload_private(&id);
             }
+            e.change_certificates(|all| *all = Certificates::default());
         });
         self.unnamed.borrow_mut().clear();
+        self.authorities.borrow_mut().clear();
         success()
     }
 }

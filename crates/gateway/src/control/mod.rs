@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `query`, `plane` | version, stats, get-counters, and our own ironswan-counters |
 //! | `load` | load-, unload-, get- of conn and shared, clear-creds, and the like |
-//! | `keys` | load-key, unload-key, get-keys, load-cert |
+//! | `keys` | load-key, unload-key, get-keys |
+//! | `certs` | load-cert, list-certs; load-, unload-, get- and list- of authorities |
 //! | `run` | initiate, terminate, rekey |
 //! | `algs` | get-algorithms, and our own ironswan-engines |
 //! | `conns` | list-conns |
@@ -28,6 +29,7 @@
 //! | `socket` | the socket file |
 
 mod algs;
+mod certs;
 mod client;
 mod conns;
 mod events;
@@ -51,6 +53,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ironswan_config::request::{flag, number, text};
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
+use ironswan_pki::Certificate;
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::vici::Section;
 
@@ -112,6 +115,8 @@ pub struct Control {
     /// Names of the shared keys that came without an id, by their kind (true: post-quantum) and
     /// their owners.
     unnamed: RefCell<BTreeMap<(bool, Vec<IdPattern>), String>>,
+    /// Certificates of the authorities that clients have loaded, by name.
+    authorities: RefCell<BTreeMap<String, Vec<Certificate>>>,
 }
 
 impl Control {
@@ -125,6 +130,7 @@ impl Control {
             started_at: clock::wall(),
             reload,
             unnamed: RefCell::default(),
+            authorities: RefCell::default(),
         });
         driver.observe(control.clone());
         control
@@ -203,13 +209,16 @@ impl Control {
             "load-key" => self.load_key(message),
             "unload-key" => self.unload_key(&message),
             "get-keys" => self.get_keys(),
-            "load-cert" => Self::load_cert(&message),
-            "get-authorities" => Section::new().with("authorities", Vec::<String>::new()),
+            "load-cert" => self.load_cert(&message),
+            "list-certs" => self.list_certs(client, &message).await,
+            "load-authority" => self.load_authority(&message),
+            "unload-authority" => self.unload_authority(&message),
+            "get-authorities" => self.get_authorities(),
+            "list-authorities" => self.list_authorities(client, &message).await,
             "get-pools" => Section::new(),
             "load-token" => failure("tokens are not built yet"),
-            "load-authority" => failure("authorities are not built yet"),
             "load-pool" => failure("pools are not built yet"),
-            "unload-authority" | "unload-pool" => failure("not found"),
+            "unload-pool" => failure("not found"),
             "initiate" => self.initiate(client, &message).await,
             "terminate" => self.terminate(client, &message).await,
             "rekey" => self.rekey(client, &message).await,

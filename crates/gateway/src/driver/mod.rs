@@ -317,7 +317,8 @@ impl Driver {
             Request::Agree { .. }
             | Request::Respond { .. }
             | Request::Sign { .. }
-            | Request::Verify { .. } => {
+            | Request::Verify { .. }
+            | Request::Certify(_) => {
                 self.compute(now, id, usize::MAX, request);
             }
             Request::Usage { spis } => {
@@ -359,7 +360,7 @@ impl Driver {
     /// own attempts before those for strangers, of which at most `room` wait for each site.
     fn compute(&self, now: Instant, id: RequestId, room: usize, request: Request) {
         let work = move || {
-            let answer = request.compute().expect("a computation");
+            let answer = request.compute(clock::wall().into()).expect("a computation");
             if let Completion::Failed { why } = &answer {
                 static LINES: Repeated = Repeated::new();
                 LINES.line(Level::Error, || why.to_string());

@@ -21,6 +21,7 @@ use ironswan_config::{self as config, Config, Daemon};
 use ironswan_keying::Fingerprint;
 use ironswan_keying::diagnosis::{Configuration, NotDone};
 use ironswan_keying::{Diagnosis, Joined, Target};
+use ironswan_pki::{Certificate, Crl};
 
 /// A file that was written this long ago is taken to be whole.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -72,12 +73,14 @@ pub(crate) fn report(diags: &Diagnostics) {
     }
 }
 
-/// Names of connections, shared keys and private keys.
+/// Names of connections, shared keys and private keys; certificates and revocation lists.
 #[derive(Default)]
 struct Names {
     conns: HashSet<String>,
     secrets: HashSet<String>,
     private: HashSet<Fingerprint>,
+    certificates: Vec<Certificate>,
+    lists: Vec<Crl>,
 }
 
 /// Names of everything that came from the files, so that a reload can take away what is no longer
@@ -230,6 +233,8 @@ impl Loaded {
                 shared.chain(config.ppks.iter().map(|s| s.name.clone())).collect()
             },
             private: config.private_keys.iter().map(|key| key.public().id()).collect(),
+            certificates: config.certificates.iter().map(|(certificate, _)| certificate.clone()).collect(),
+            lists: config.lists.clone(),
         };
         driver.loading(&config.connections);
         // One step to the driver, so that what steers packets sees the whole difference at once.
@@ -243,6 +248,12 @@ impl Loaded {
                 e.unload_private(gone);
             }
             config.private_keys.into_iter().for_each(|key| e.load_private(key));
+            e.change_certificates(|all| {
+                names.certificates.iter().for_each(|gone| _ = all.remove(gone));
+                names.lists.iter().for_each(|gone| all.remove_list(gone));
+                config.certificates.into_iter().for_each(|(new, trusted)| all.insert(new, trusted));
+                config.lists.into_iter().for_each(|new| all.insert_list(new));
+            });
             for gone in names.conns.difference(&new.conns) {
                 tracing::info!(conn = gone.as_str(), "connection removed");
                 e.unload_connection(now, gone);

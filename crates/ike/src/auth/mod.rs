@@ -8,19 +8,24 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `certificate` | certificates of both sides, and AUTH by them |
+//! | `claim` | a peer's certificates and AUTH as one computation |
 //! | `int_auth` | the part of the octets that covers IKE_INTERMEDIATE |
 //! | `ppk` | post-quantum preshared keys beside any method |
 //! | `psk` | AUTH with a pre-shared key |
 //! | `signature` | AUTH with a signature and a raw public key |
 
+pub(crate) mod certificate;
+pub(crate) mod claim;
 pub(crate) mod int_auth;
 pub(crate) mod ppk;
 pub(crate) mod psk;
 pub(crate) mod signature;
 
 use ironswan_crypto::prf::Prf;
-use ironswan_keying::PublicKey;
 use ironswan_keying::diagnosis::ProofFault;
+use ironswan_keying::{Diagnosis, Policy, PublicKey};
+use ironswan_pki::Certificate;
 use ironswan_wire::ike::payload::Auth;
 use ironswan_wire::secret::Secret;
 
@@ -50,6 +55,8 @@ pub(crate) enum Step<T> {
     Done(T),
     /// The method goes on with the answer to this request.
     Ask(Request),
+    /// The peer is refused before its proof is looked at.
+    Refused(Diagnosis),
     /// The proof is none. A [`Prover`] gives `None`: our private key does not sign.
     Failed(Option<ProofFault>),
 }
@@ -62,6 +69,11 @@ pub(crate) trait Prover: Send {
     /// Our public key, when the proof takes a private key, which may be unloaded meanwhile.
     fn key(&self) -> Option<&PublicKey> {
         None
+    }
+
+    /// Certificates that go to the peer: our own, and those above it.
+    fn chain(&self) -> &[Certificate] {
+        &[]
     }
 
     /// Begins to make AUTH over these octets.
@@ -78,13 +90,23 @@ pub(crate) trait Verifier: Send {
     /// The method in lines of the log, in charon's words. Known when a judgement has begun.
     fn name(&self) -> &'static str;
 
+    /// The peer's chain of certificates, for the log, once it has been found.
+    fn chain(&self) -> Option<&str> {
+        None
+    }
+
+    /// False when certificates have been loaded or unloaded since the judgement began.
+    fn is_current(&self, _policy: &dyn Policy) -> bool {
+        true
+    }
+
     /// Begins to judge AUTH of the peer, which is right when it covers one of these: there are two
     /// when the responder cannot know which of two requests the initiator signs (see
     /// `init::Init::twin`).
     fn verify(&mut self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()>;
 
     /// Goes on with the answer to the request of the last step.
-    fn resume(&self, _answer: Completion) -> Step<()> {
+    fn resume(&mut self, _answer: Completion) -> Step<()> {
         Step::Failed(None)
     }
 }

@@ -1,6 +1,7 @@
-//! AUTH with a digital signature and raw public keys: both sides know each other's key from their
-//! configuration, and no CERT payload travels. RSA and ECDSA by RFC 7427, Ed25519 by RFC 8420, and
-//! for a peer without RFC 7427 the old methods of RFC 7296 section 3.8 and RFC 4754. AUTH data:
+//! AUTH with a digital signature, and the judgement of one by raw public keys: both sides know each
+//! other's key from their configuration, and no CERT payload travels. RSA and ECDSA by RFC 7427,
+//! Ed25519 by RFC 8420, and for a peer without RFC 7427 the old methods of RFC 7296 section 3.8 and
+//! RFC 4754. AUTH data:
 //!
 //! ```text
 //! method 14:          | length of AlgorithmIdentifier (1) | AlgorithmIdentifier | signature |
@@ -13,6 +14,7 @@
 use ironswan_crypto::sign::{Hash, KeyKind, Legacy, Scheme};
 use ironswan_keying::diagnosis::ProofFault;
 use ironswan_keying::{Auth as Method, Connection, PrivateKey, PublicKey, Signatures};
+use ironswan_pki::Certificate;
 use ironswan_wire::iana::{AuthMethod, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth, Notify, find_notify};
@@ -26,8 +28,8 @@ pub(crate) fn hashes(conn: &Connection, settled: bool) -> Vec<Hash> {
     let any = Signatures::default().announced();
     match &conn.remote_auth {
         Method::Psk => any,
-        Method::Pubkey { rules, .. } if settled => rules.announced(),
-        Method::Pubkey { rules, .. } => {
+        Method::Pubkey { rules, .. } | Method::Certificate { rules, .. } if settled => rules.announced(),
+        Method::Pubkey { rules, .. } | Method::Certificate { rules, .. } => {
             let mut hashes = rules.announced();
             let others: Vec<Hash> = any.into_iter().filter(|hash| !hashes.contains(hash)).collect();
             hashes.extend(others);
@@ -51,7 +53,7 @@ pub(crate) fn announced(payloads: &[Payload]) -> Option<Vec<Hash>> {
 }
 
 /// An algorithm in lines of the log, as charon names it.
-fn name(scheme: Scheme) -> &'static str {
+pub(crate) fn name(scheme: Scheme) -> &'static str {
     match scheme {
         Scheme::RsaPkcs1(Hash::Sha1) => "RSA_EMSA_PKCS1_SHA1",
         Scheme::RsaPkcs1(Hash::Sha256) => "RSA_EMSA_PKCS1_SHA2_256",
@@ -78,6 +80,8 @@ fn name(scheme: Scheme) -> &'static str {
 /// Our private key, and how it signs for this peer.
 pub(crate) struct Signer {
     key: PrivateKey,
+    /// Certificates that go to the peer: our own, and those above it.
+    chain: Vec<Certificate>,
     method: AuthMethod,
     scheme: Scheme,
     legacy: Legacy,
@@ -88,7 +92,12 @@ impl Signer {
     /// verifies nothing that the key and `rules` allow.
     pub(crate) fn choose(key: &PrivateKey, rules: &Signatures, peer: Option<&[Hash]>) -> Option<Self> {
         let (method, scheme) = rules.choose(key.public(), peer)?;
-        Some(Self { key: key.clone(), method, scheme, legacy: rules.legacy() })
+        Some(Self { key: key.clone(), chain: Vec::new(), method, scheme, legacy: rules.legacy() })
+    }
+
+    /// The same, and these certificates go to the peer.
+    pub(crate) fn with_chain(self, chain: Vec<Certificate>) -> Self {
+        Self { chain, ..self }
     }
 
     /// AUTH with this signature.
@@ -111,6 +120,10 @@ impl Prover for Signer {
 
     fn key(&self) -> Option<&PublicKey> {
         Some(self.key.public())
+    }
+
+    fn chain(&self) -> &[Certificate] {
+        &self.chain
     }
 
     fn prove(&self, octets: Vec<u8>) -> Step<Auth> {
@@ -151,18 +164,13 @@ fn read(auth: &Auth) -> Result<Option<(Scheme, &[u8])>, ProofFault> {
     }
 }
 
-/// True when a key of this kind may have signed by this algorithm. Each old method of ECDSA means
-/// one curve (RFC 4754 section 3).
-fn fits(kind: KeyKind, scheme: Scheme) -> bool {
-    use ironswan_crypto::sign::Curve::{P256, P384, P521};
-    match (kind, scheme) {
-        (KeyKind::Rsa(_), Scheme::RsaPkcs1(_) | Scheme::RsaPss { .. })
-        | (KeyKind::Ecdsa(_), Scheme::Ecdsa(_))
-        | (KeyKind::Ed25519, Scheme::Ed25519) => true,
-        (KeyKind::Ecdsa(curve), Scheme::EcdsaFixed(hash)) => {
-            matches!((curve, hash), (P256, Hash::Sha256) | (P384, Hash::Sha384) | (P521, Hash::Sha512))
-        }
-        _ => false,
+/// The algorithm and the signature in AUTH of a peer that has to obey these rules.
+pub(crate) fn permitted<'a>(auth: &'a Auth, rules: &Signatures) -> Result<(Scheme, &'a [u8]), ProofFault> {
+    let Some((scheme, signature)) = read(auth)? else { return Err(ProofFault::Method(rules.to_string())) };
+    if rules.permits(scheme) {
+        Ok((scheme, signature))
+    } else {
+        Err(ProofFault::Scheme { scheme, configured: rules.to_string() })
     }
 }
 
@@ -183,11 +191,8 @@ impl Keys {
     /// signed, and the signature.
     fn judge(&self, auth: &Auth) -> Result<(Scheme, Vec<PublicKey>, Vec<u8>), ProofFault> {
         let configured = || self.rules.to_string();
-        let Some((scheme, signature)) = read(auth)? else { return Err(ProofFault::Method(configured())) };
-        if !self.rules.permits(scheme) {
-            return Err(ProofFault::Scheme { scheme, configured: configured() });
-        }
-        let may_sign = |key: &&PublicKey| fits(key.kind(), scheme) && self.rules.permits_key(key.kind());
+        let (scheme, signature) = permitted(auth, &self.rules)?;
+        let may_sign = |key: &&PublicKey| self.rules.takes(key.kind(), scheme);
         let keys: Vec<PublicKey> = self.keys.iter().filter(may_sign).cloned().collect();
         if keys.is_empty() {
             let mut kinds: Vec<KeyKind> = self.keys.iter().map(PublicKey::kind).collect();
@@ -215,7 +220,7 @@ impl Verifier for Keys {
         }
     }
 
-    fn resume(&self, answer: Completion) -> Step<()> {
+    fn resume(&mut self, answer: Completion) -> Step<()> {
         match answer {
             Completion::Verified(true) => Step::Done(()),
             _ => Step::Failed(Some(ProofFault::Signature(self.keys.len()))),
@@ -229,6 +234,7 @@ mod tests {
     use ironswan_wire::secret::Secret;
 
     use super::*;
+    use crate::event::Time;
 
     fn pair(n: u8) -> PrivateKey {
         PrivateKey::ed25519(Secret::new(vec![n; 32])).unwrap()
@@ -242,7 +248,7 @@ mod tests {
     fn proof(key: &PrivateKey, rules: &str, peer: Option<&[Hash]>, octets: &[u8]) -> Auth {
         let signer = Signer::choose(key, &Signatures::parse(rules).unwrap(), peer).unwrap();
         let Step::Ask(request) = signer.prove(octets.to_vec()) else { panic!("nothing asked for") };
-        match signer.resume(request.compute().unwrap()) {
+        match signer.resume(request.compute(Time(0)).unwrap()) {
             Step::Done(auth) => auth,
             _ => panic!("no proof"),
         }
@@ -257,13 +263,13 @@ mod tests {
     ) -> Result<(), Option<ProofFault>> {
         let mut verifier = Keys::new(keys.to_vec(), Signatures::parse(rules).unwrap());
         let step = match verifier.verify(octets.iter().map(|o| o.to_vec()).collect(), auth) {
-            Step::Ask(request) => verifier.resume(request.compute().unwrap()),
+            Step::Ask(request) => verifier.resume(request.compute(Time(0)).unwrap()),
             step => step,
         };
         match step {
             Step::Done(()) => Ok(()),
             Step::Failed(why) => Err(why),
-            Step::Ask(_) => panic!("asked twice"),
+            Step::Ask(_) | Step::Refused(_) => panic!("neither right nor wrong"),
         }
     }
 

@@ -51,7 +51,7 @@ impl Context<'_> {
 fn accepts(auth: &Auth, method: AuthMethod) -> bool {
     match auth {
         Auth::Psk => method == AuthMethod::PSK,
-        Auth::Pubkey { .. } => matches!(
+        Auth::Pubkey { .. } | Auth::Certificate { .. } => matches!(
             method,
             AuthMethod::SIGNATURE
                 | AuthMethod::RSA

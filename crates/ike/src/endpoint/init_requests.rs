@@ -29,7 +29,7 @@ use ironswan_wire::proposal::{IkeSuite, Proposal};
 use super::halfopen::Room;
 use super::strangers::About;
 use super::{Close, Endpoint};
-use crate::auth::{ppk, signature};
+use crate::auth::{certificate, ppk, signature};
 use crate::event::{IkeId, Level};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
@@ -39,7 +39,7 @@ use crate::timer::Timer;
 use crate::window::digest;
 use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, KeyExchange};
 use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
-use ironswan_keying::{Childless, Connection, Diagnosis, Fit, Fragmentation};
+use ironswan_keying::{Childless, Connection, Diagnosis, Fit, Fragmentation, Policy};
 
 struct Request1<'a> {
     payloads: &'a [Payload],
@@ -104,9 +104,10 @@ struct Accepted<'a> {
 }
 
 /// The state of the exchange as the responder begins it. Nonce and public value have only their
-/// lengths yet. `has_ppks`: some post-quantum preshared key is loaded; whether one is for this peer
-/// shows in IKE_AUTH.
-fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>, has_ppks: bool) -> Init {
+/// lengths yet.
+fn begin_init(policy: &dyn Policy, from: &Stranger<'_>, accepted: &Accepted<'_>) -> Init {
+    // Some post-quantum preshared key is loaded; whether one is for this peer shows in IKE_AUTH.
+    let has_ppks = policy.has_ppks();
     Init {
         ni: accepted.request.nonce.to_vec(),
         nr: vec![0; NONCE_LEN],
@@ -127,6 +128,7 @@ fn begin_init(from: &Stranger<'_>, accepted: &Accepted<'_>, has_ppks: bool) -> I
             agreed: has_ppks && ppk::is_announced(accepted.request.payloads),
             ..ppk::Agreement::default()
         },
+        our_certreq: certificate::request(policy, &accepted.conn, false),
         ..Init::default()
     }
 }
@@ -183,7 +185,7 @@ impl Endpoint {
             return;
         };
         let Some(accepted) = self.accept_request(now, &from, &request) else { return };
-        let init = begin_init(&from, &accepted, self.policy().has_ppks());
+        let init = begin_init(self.policy(), &from, &accepted);
         if !from.proved && amplifies(&from, &init) {
             return self.ask_for_cookie(now, &from);
         }

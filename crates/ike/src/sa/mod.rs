@@ -40,8 +40,8 @@ pub(crate) use begin::Half;
 pub(crate) use crypt::Crypt;
 use fragments::Fragments;
 pub(crate) use fragments::Inner;
-use ironswan_keying::Connection;
 use ironswan_keying::tunnels::AttemptId;
+use ironswan_keying::{Connection, Fingerprint};
 pub(crate) use open::Opened;
 pub(crate) use path::{Mobility, NatState, Path};
 pub(crate) use work::{Active, Answering, Datagram, Work};
@@ -499,6 +499,13 @@ impl IkeSa {
 
     pub(crate) fn init_mut(&mut self) -> Option<&mut Init> {
         self.init.as_deref_mut()
+    }
+
+    /// The peer's IKE_AUTH request asks for certificates of these CAs; `None`: for none.
+    pub(crate) fn asked_for_certificate(&mut self, asked: Option<Vec<Fingerprint>>) {
+        if let Some(init) = self.init_mut() {
+            init.peer_asks = asked;
+        }
     }
 
     /// The values of the first two exchanges; fresh ones when there are none.

@@ -76,6 +76,7 @@ pub(crate) fn response(
         Payload::Ke(Ke { group: init.ke, data: init.public.clone() }),
         Payload::Nonce(Nonce(init.nr.clone())),
     ];
+    payloads.extend(init.our_certreq.clone());
     // For an initiator that detects NATs itself (RFC 7296 section 2.23). Nobody else has a use for
     // them.
     if init.natd {

@@ -5,7 +5,8 @@
 //! HDR(SPIi, 0), [N(COOKIE)], SAi1, KEi, Ni, N(NATD)*2, [N(USE_PPK)]  -->
 //!                      <--  HDR(SPIi, 0), N(COOKIE)            nothing is kept for it
 //!                      <--  HDR(SPIi, 0), N(INVALID_KE_PAYLOAD)
-//!                      <--  HDR(SPIi, SPIr), SAr1, KEr, Nr, N(NATD)*2, N(CHILDLESS), [N(USE_PPK)]
+//!                      <--  HDR(SPIi, SPIr), SAr1, KEr, Nr, [CERTREQ], N(NATD)*2, N(CHILDLESS),
+//!                               [N(USE_PPK)]
 //! ```
 //!
 //! Here is the initiator's part. What the responder does with a request stands in `answer_init`.
@@ -25,7 +26,7 @@ use super::exchange::Exchange;
 use super::intermediate;
 use super::restart;
 use super::state::Task;
-use crate::auth::{ppk, signature};
+use crate::auth::{certificate, ppk, signature};
 use crate::context::Context;
 use crate::endpoint::About;
 use crate::endpoint::Close;
@@ -189,6 +190,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     init.fragments = find_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
     init.peer_hashes = signature::announced(payloads);
     init.ppk.agreed = init.ppk.offered && ppk::is_announced(payloads);
+    init.peer_asks = certificate::asked(payloads);
     let private = init.private.take().unwrap_or_default();
     let fragments = init.fragments && sa.conn().fragmentation != Fragmentation::No;
     sa.agree_fragments(fragments);

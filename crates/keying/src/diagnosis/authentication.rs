@@ -9,6 +9,7 @@ use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::payload::Notify;
 
 use super::candidates::{Candidate, candidates_remedy, list_candidates};
+use super::certificate::{self, Untrusted};
 use super::entry::{Words, entries, say};
 
 /// Reason why AUTH of the peer proves nothing.
@@ -41,6 +42,18 @@ pub enum ProofFault {
         /// Value of `remote.auth`.
         configured: String,
     },
+    /// The signature is not by the key of the peer's certificate.
+    Certified,
+    /// The key of the peer's certificate is not for the algorithm of the signature, or shorter than
+    /// `remote.auth` requires.
+    CertifiedKey {
+        /// The algorithm.
+        scheme: Scheme,
+        /// Kind of the key.
+        key: KeyKind,
+        /// Value of `remote.auth`.
+        configured: String,
+    },
 }
 
 impl std::fmt::Display for ProofFault {
@@ -62,6 +75,13 @@ impl std::fmt::Display for ProofFault {
                     f,
                     "it signs by {scheme}, and remote.pubkeys has {} with remote.auth = {configured}",
                     list(keys)
+                )
+            }
+            Self::Certified => f.write_str("the signature is not by the key of the peer's certificate"),
+            Self::CertifiedKey { scheme, key, configured } => {
+                write!(
+                    f,
+                    "it signs by {scheme}, and its certificate has a key of {key} with remote.auth = {configured}"
                 )
             }
         }
@@ -190,6 +210,84 @@ entries! {
         /// Identifier of the post-quantum preshared key that the proof has to take into account.
         ppk: Option<Box<Identity>>,
     } = "authentication-failed" by NoAgreement;
+    /// The peer sent more certificates than are looked at.
+    TooManyCertificates {
+        /// Identity that the peer claims.
+        peer: Identity,
+        /// Number of certificates.
+        count: usize,
+        /// Bytes of all certificates.
+        bytes: usize,
+    } = "too-many-certificates" by Peer;
+    /// The peer sent no certificate, and the configuration names none for it.
+    NoCertificate {
+        /// Identity that the peer claims.
+        peer: Identity,
+    } = "no-certificate" by NoAgreement;
+    /// The peer's certificate does not speak for the identity that the peer claims.
+    CertificateOfOther {
+        /// Identity that the peer claims.
+        peer: Identity,
+        /// Subject of the certificate.
+        subject: String,
+        /// Other names of the certificate.
+        names: Vec<String>,
+    } = "certificate-of-other" by NoAgreement;
+    /// The peer's certificate is none of those that the connection names.
+    CertificateNotNamed {
+        /// Identity that the peer claims.
+        peer: Identity,
+        /// Subject of the certificate.
+        subject: String,
+    } = "certificate-not-named" by Configuration;
+    /// No CA of the configuration has issued the peer's certificate, nor a link that the peer sent.
+    UnknownIssuer {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "unknown-issuer" by NoAgreement;
+    /// The peer's chain has none of the CAs that the connection asks for.
+    OtherAuthority {
+        /// Identity that the peer claims.
+        peer: Identity,
+        /// Subjects of the chain.
+        chain: String,
+    } = "other-authority" by NoAgreement;
+    /// A certificate of the peer's chain has expired.
+    CertificateExpired {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "certificate-expired" by Peer;
+    /// A certificate of the peer's chain is not valid yet.
+    CertificateNotYetValid {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "certificate-not-yet-valid" by Peer;
+    /// A certificate of the peer's chain has been revoked.
+    CertificateRevoked {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "certificate-revoked" by Peer;
+    /// The revocation status of a certificate of the peer's chain is unknown, and has to be known.
+    NoStatus {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "certificate-status-unknown" by Configuration;
+    /// A certificate of the peer's chain is used for something that it does not allow, or that a CA
+    /// above it does not.
+    CertificateNotAllowed {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "certificate-not-allowed" by Peer;
+    /// A certificate of the peer's chain is malformed, weak, or not signed by its issuer.
+    CertificateUnusable {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "certificate-unusable" by Peer;
+    /// The search for a chain from the peer's certificate to a CA has reached a limit.
+    ChainLimit {
+        /// The certificate.
+        of: Box<Untrusted>,
+    } = "chain-limit" by Peer;
     /// The peer wants to authenticate by EAP, which is not built.
     Eap {
         /// Identity that the peer claims.
@@ -288,7 +386,7 @@ impl Authentication {
                 | Self::PeerLacksPpk { .. }
                 | Self::OtherPpk { .. }
                 | Self::PpkDemanded { .. }
-        )
+        ) || certificate::is_about_one(self)
     }
 
     pub(super) fn notify(&self) -> Option<Notify> {
@@ -349,9 +447,28 @@ impl Authentication {
                     ProofFault::Keys { .. } => {
                         "put the public key of the peer's that it signs with into remote.pubkeys".to_owned()
                     }
+                    ProofFault::Certified => {
+                        "let the peer sign by the private key of the certificate that it sends".to_owned()
+                    }
+                    ProofFault::CertifiedKey { .. } => {
+                        "give the peer a certificate for a key that remote.auth allows".to_owned()
+                    }
                     ProofFault::Short(_) => String::new(),
                 },
             ),
+            Self::TooManyCertificates { .. }
+            | Self::NoCertificate { .. }
+            | Self::CertificateOfOther { .. }
+            | Self::CertificateNotNamed { .. }
+            | Self::UnknownIssuer { .. }
+            | Self::OtherAuthority { .. }
+            | Self::CertificateExpired { .. }
+            | Self::CertificateNotYetValid { .. }
+            | Self::CertificateRevoked { .. }
+            | Self::NoStatus { .. }
+            | Self::CertificateNotAllowed { .. }
+            | Self::CertificateUnusable { .. }
+            | Self::ChainLimit { .. } => certificate::words(self),
             Self::Eap { peer } => say(
                 format!("'{peer}' sends no AUTH, which asks for EAP, and EAP is not built"),
                 "let the peer authenticate by a secret or a key",

@@ -2,6 +2,7 @@
 //! not fit each other. The finding that holds an entry names file, line and key.
 
 use ironswan_crypto::sign::{KeyFault, KeyKind};
+use ironswan_pki::key_file::FileFault as CredentialFault;
 use ironswan_wire::id::Identity;
 
 use super::entry::entries;
@@ -184,6 +185,8 @@ entries! {
 
     // ---- values ----
 
+    /// A passphrase has no file, or a file no passphrase.
+    MissingPassphrase = "missing-passphrase" by Configuration;
     /// A value cannot be used.
     BadValue {
         /// The value, cut and escaped.
@@ -217,6 +220,14 @@ entries! {
         /// A private key was expected, else a public one.
         private: bool,
     } = "bad-key" by Configuration;
+    /// A file of certificates, of a revocation list or of encrypted keys cannot be used.
+    BadCredential {
+        /// Path of the file, escaped; a certificate that came by VICI has a number. `None`: the
+        /// place of the finding is the path.
+        file: Option<String>,
+        /// Reason.
+        why: CredentialFault,
+    } = "bad-credential-file" by Configuration;
     /// A public key is shorter than the rules of `auth` allow.
     ShortKey {
         /// File of the key as written; a key that came by VICI has a number.
@@ -309,7 +320,7 @@ entries! {
         /// Name of the other one.
         second: String,
     } = "two-shared-keys" by Configuration;
-    /// A side authenticates by public key, and no public key of it is named.
+    /// A side authenticates by public key, and neither key nor certificate nor CA of it is known.
     NoPublicKey {
         /// It is our side.
         ours: bool,

@@ -1,6 +1,7 @@
 //! Sentences and remedies of the entries of configuration.
 
 use ironswan_crypto::sign::KeyFault;
+use ironswan_pki::key_file::FileFault as CredentialFault;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 
@@ -108,6 +109,9 @@ impl Configuration {
             Self::NoEffect { why } => say(format!("has no effect: {why}"), ""),
             Self::MissingSection { write } => say("is missing", format!("write {write}")),
             Self::MissingSecret => say("has no secret", "write secret = \"...\""),
+            Self::MissingPassphrase => {
+                say("has no file or no secret", "write file = NAME and secret = \"...\"")
+            }
             Self::BadValue { written, why, write } => why.words(written, write),
             Self::NamesNothing => {
                 say("names nothing between its commas", "write what is meant, or remove the key")
@@ -128,7 +132,10 @@ impl Configuration {
                         "ask its owner for another one: somebody has tampered with this one"
                     }
                     KeyFault::RsaSize(_) => "make a key of 2,048 to 4,096 bits",
-                    KeyFault::Encrypted => "`openssl pkey -in FILE -out NEW` writes it without encryption",
+                    KeyFault::Encrypted => {
+                        "`openssl pkey -in FILE -out NEW` writes it without encryption, or write its passphrase into secrets: \
+                         secrets { private-1 { file = NAME ... } }"
+                    }
                     KeyFault::Algorithm(_) | KeyFault::Curve => {
                         "use a key of RSA, ECDSA (P-256, P-384, P-521) or Ed25519; `openssl genpkey -algorithm ed25519` \
                          makes one"
@@ -138,6 +145,24 @@ impl Configuration {
                     KeyFault::Malformed => say(format!("{file} holds no {kind} key"), write),
                     why => say(format!("{file} cannot be used: {why}"), write),
                 }
+            }
+            Self::BadCredential { file, why } => {
+                let file = file.as_deref().unwrap_or("the file");
+                say(
+                    format!("{file} {why}"),
+                    match why {
+                        CredentialFault::Encrypted | CredentialFault::Passphrase => {
+                            "write the passphrase into secrets, in a section named like the folder: \
+                             secrets { private-1 { file = NAME ... } }"
+                        }
+                        CredentialFault::OldEncryption => "",
+                        CredentialFault::Rounds { .. } => "let fewer rounds encrypt the file",
+                        CredentialFault::TooLong { .. } | CredentialFault::TooMany { .. } => {
+                            "put one certificate and those between it and its CA into the file"
+                        }
+                        _ => "put certificates into the file, in PEM or DER, and nothing else",
+                    },
+                )
             }
             Self::ShortKey { file, kind } => say(
                 format!("{file} holds a key of {kind}, which is shorter than auth allows"),
@@ -202,15 +227,20 @@ impl Configuration {
                 ),
                 "give each its own id",
             ),
-            Self::NoPublicKey { ours } => {
-                let (whose, side) = if *ours { ("our", "local") } else { ("the peer's", "remote") };
-                say(
-                    format!("auth = pubkey, which is also the default, needs {whose} public key"),
-                    format!("write {side} {{ pubkeys = FILE }}, or auth = psk"),
-                )
-            }
+            Self::NoPublicKey { ours: true } => say(
+                "auth = pubkey, which is also the default, needs a certificate or public key of ours, with its \
+                 private key",
+                "write local { certs = FILE } or local { pubkeys = FILE }, or auth = psk",
+            ),
+            Self::NoPublicKey { ours: false } => say(
+                "auth = pubkey, which is also the default, needs a CA, or the peer's certificate or public key",
+                "put the CA's certificate into the folder x509ca, write remote { certs = FILE } or \
+                 remote { pubkeys = FILE }, or auth = psk",
+            ),
             Self::NoPrivateKey { local, named: true } => say(
-                format!("no private key found for '{local}', none belongs to a key of local.pubkeys"),
+                format!(
+                    "no private key found for '{local}', none belongs to a key of local.pubkeys or local.certs"
+                ),
                 "put it into the folder private",
             ),
             Self::NoPrivateKey { local, named: false } => say(

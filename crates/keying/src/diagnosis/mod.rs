@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `authentication` | entries of authentication: identities, proofs, connections of a peer |
 //! | `candidates` | connections that a peer could have belonged to |
+//! | `certificate` | sentences about certificates of the peer |
 //! | `configuration` | entries of configuration: files, names of keys, values |
 //! | `configuration_words` | their sentences and remedies |
 //! | `data_plane` | entries of the data plane: SAs, device, offloads, `AF_XDP`, threads |
@@ -33,6 +34,7 @@
 
 mod authentication;
 mod candidates;
+mod certificate;
 mod configuration;
 mod configuration_words;
 mod data_plane;
@@ -51,6 +53,7 @@ use std::fmt;
 
 pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, PpkLack, ProofFault};
 pub use candidates::{CANDIDATES, Candidate, Misfit};
+pub use certificate::Untrusted;
 pub use configuration::{Configuration, ConfigurationEntry};
 pub use data_plane::{DataPlane, DataPlaneEntry, DeviceChange, Offload, Sources};
 pub use entry::Fault;

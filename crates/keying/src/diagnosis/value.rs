@@ -510,6 +510,11 @@ pub enum Unwise {
     },
     /// SHA-1, or RSA below 2,048 bits, is named for signatures.
     WeakSignatures,
+    /// None of our certificates speaks for our identity.
+    NotInCertificate {
+        /// Subject of the first one.
+        subject: String,
+    },
     /// More workers than processors that they are bound to.
     FewProcessors {
         /// Number of workers.
@@ -581,6 +586,12 @@ impl Unwise {
             Self::WeakSignatures => say(
                 "signatures over SHA-1 and by RSA below 2,048 bits can be forged by somebody with much computing power",
                 "remove sha1 and the length, as soon as the peer can do better",
+            ),
+            Self::NotInCertificate { subject } => say(
+                format!(
+                    "no certificate of local.certs has this name, so peers will refuse it (\"{subject}\")"
+                ),
+                "write the subject or another name of the certificate, or leave id out for the subject",
             ),
             Self::FewProcessors { workers, processors } => say(
                 format!("{workers} workers share {processors} processors"),

@@ -8,8 +8,8 @@ use super::order::{AttemptId, Order, Start};
 use super::{Due, Tunnels};
 use crate::diagnosis::{Configuration, NotDone, RequestFault};
 use crate::{
-    ChildAction, ChildConfig, ChildKind, Connection, Diagnosis, Fingerprint, Policy, Ppk, PrivateKey,
-    SharedKey,
+    Certificates, ChildAction, ChildConfig, ChildKind, Connection, Diagnosis, Fingerprint, Policy, Ppk,
+    PrivateKey, SharedKey,
 };
 
 impl Tunnels {
@@ -80,6 +80,11 @@ impl Tunnels {
     /// Unloads a private key; false when there is none. SAs that were authenticated with it go on.
     pub fn unload_private(&mut self, id: &Fingerprint) -> bool {
         self.loaded.write().private_keys_mut().remove(id)
+    }
+
+    /// Loads and unloads certificates. SAs that were authenticated with them go on.
+    pub fn change_certificates<T>(&mut self, change: impl FnOnce(&mut Certificates) -> T) -> T {
+        change(self.loaded.write().certificates_mut())
     }
 
     /// True after [`Self::stop`].

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::System;
-use ironswan_ike::event::{Completion, Event, Level, Request, RequestId};
+use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Time};
 use ironswan_ike::{Endpoint, Options};
 use ironswan_io::mmsg::{Received, RecvSlots};
 use ironswan_io::udp::UdpSocket;
@@ -167,7 +167,8 @@ impl Node {
     }
 
     fn serve(&mut self, now: Instant, id: RequestId, request: Request) {
-        let completion = request.compute().unwrap_or(match request {
+        // No end has a certificate, so the time says nothing.
+        let completion = request.compute(Time(0)).unwrap_or(match request {
             Request::Usage { .. } => Completion::Usage { last_inbound: None },
             Request::Resolve { .. } => Completion::Addresses(Ok(Vec::new())),
             // Every tunnel names its address.
@@ -274,6 +275,8 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         fragmentation: ironswan_keying::Fragmentation::Yes,
         ppk_id: None,
         ppk_required: false,
+        send_cert: ironswan_keying::SendCert::IfAsked,
+        send_certreq: true,
         rekey_time: Duration::ZERO,
         reauth_time: Duration::ZERO,
         over_time: Duration::ZERO,

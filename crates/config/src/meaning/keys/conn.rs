@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ironswan_keying::diagnosis::{Configuration, ValueFault};
-use ironswan_keying::{AddrSpec, Childless, Fragmentation, Signatures, Unique};
+use ironswan_keying::{AddrSpec, Childless, Fragmentation, SendCert, Signatures, Unique};
+use ironswan_pki::{Oid, revocation};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -15,8 +16,9 @@ use crate::proposal;
 use crate::tree::Value;
 use crate::value::{self, Wrong, show, wrong};
 
-const CERTIFICATES: &str =
-    "certificates are not built yet; use raw public keys (`pubkeys`) or auth = psk, and remove this key";
+const OCSP: &str = "nothing is asked by OCSP yet; remove this key";
+const GROUPS: &str =
+    "groups of attribute certificates are not built; use `ca_id` or `cacerts`, and remove this key";
 const EAP: &str = "EAP is not built yet; use auth = psk and remove this key";
 const IKEV1: &str = "only IKEv1 has this, which is not built yet (RFC 9395 deprecates it); remove this key";
 const VIPS: &str = "virtual addresses and pools are not built yet; remove this key";
@@ -53,6 +55,10 @@ keys! {
         "the `id` of a [post-quantum preshared key](#secretsppksuffix), which goes to the peer. As responder we take no other one; without `ppk_id` we offer none, and take any that is loaded");
     PPK_REQUIRED: bool = yes_no("ppk_required", "no",
         "refuse IKE_SAs without a post-quantum preshared key. `no`: go on without one when the peer does not have it");
+    SEND_CERT: SendCert = text("send_cert", Kind::Word, Is("ifasked"), send_cert,
+        "when our [certificate](#certificates) goes to the peer: `ifasked`, when the peer has sent CERTREQ; `always`; `never`, when the peer has it in its configuration");
+    SEND_CERTREQ: bool = yes_no("send_certreq", "yes",
+        "ask the peer for its certificate (CERTREQ, with the keys of our CAs)");
     KEYINGTRIES: u32 = text("keyingtries", Kind::Number, Is("1"), keyingtries,
         "tries to bring a connection up, 0 or `%forever`: until it works, with growing pauses (`retry_initial` to `retry_max`). A try goes through all addresses of the peer. Without effect on what is started by itself for a child with `start_action = start` and `dpd_action = restart`: that never ends");
     UNIQUE: Unique = text("unique", Kind::Word, Is("no"), unique,
@@ -76,9 +82,7 @@ const CONN_UNUSED: &[Unused] = &[
     only("pull", YES, IKEV1),
     only("dscp", &["000000"], "DSCP of IKE packets is not built yet; remove this key"),
     no_effect("dpd_timeout", "IKEv1 only; with IKEv2 a peer is given up when the retransmissions end"),
-    only("send_certreq", &["yes", "no"], "write yes or no"),
-    only("send_cert", &["ifasked", "always", "never"], "write ifasked, always or never"),
-    only("ocsp", &["reply", "never"], CERTIFICATES),
+    only("ocsp", &["reply", "never"], OCSP),
     only("pools", UNSET, VIPS),
     only("if_id_in", ZERO, XFRM),
     only("if_id_out", ZERO, XFRM),
@@ -86,6 +90,23 @@ const CONN_UNUSED: &[Unused] = &[
     only("mediated_by", UNSET, MEDIATION),
     only("mediation_peer", UNSET, MEDIATION),
 ];
+
+/// File of a certificate that a section names.
+const CERT: &[&dyn Entry] = &[&text::<String>(
+    "file",
+    Kind::File,
+    Depends(""),
+    |t| Ok(t.trim().to_owned()),
+    "file of the certificate, absolute",
+)];
+
+/// `cert<suffix>` and `cacert<suffix>` of both sides.
+pub(in crate::meaning) const CERT_TABLE: Table = Table { read: CERT, unused: CERT_UNUSED };
+
+const TOKEN: &str = "tokens are not built; use `file` and remove this key";
+
+const CERT_UNUSED: &[Unused] =
+    &[only("handle", UNSET, TOKEN), only("slot", UNSET, TOKEN), only("module", UNSET, TOKEN)];
 
 /// `round` of both sides.
 const ROUND: Key<u64> = text(
@@ -119,22 +140,20 @@ pub(in crate::meaning) mod local {
         LOCAL;
         ROUND: u64 = super::ROUND;
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
-            "how we prove who we are: `psk`, a shared key of `secrets`; or `pubkey`, a signature with a [raw public key](#public-keys). Instead of `pubkey`, [rules](#signatures) may name keys and hashes. The two directions may differ");
+            "how we prove who we are: `psk`, a shared key of `secrets`; or `pubkey`, a signature with the key of a [certificate](#certificates) or a [raw public key](#public-keys). Instead of `pubkey`, [rules](#signatures) may name keys and hashes. The two directions may differ");
+        CERTS: Vec<String> = list("certs", Kind::Files, Depends("a certificate of the folder `x509` that speaks for `id`"), files,
+            "files of our [certificates](#certificates), absolute or in the folder `x509`. The first one that has its private key and comes from a CA that the peer asks for is used, else the first one that has its private key");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends("the private key whose fingerprint is `id`"), files,
             "files of our public keys, absolute or in the folder `pubkey`. We sign with the private key of the first of them that has one in `private`, `rsa`, `ecdsa` or `pkcs8`");
-        ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address; with `pubkeys` the fingerprint of the first key"), own_identity,
-            "our identity: a name (`gw.example`), `user@example`, an address, or `@#hex` for a key ID");
+        ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address; with `certs` the subject of the first certificate, with `pubkeys` the fingerprint of the first key"), own_identity,
+            "our identity: a name (`gw.example`), `user@example`, an address, a distinguished name (`C=CH, O=example, CN=gw`), or `@#hex` for a key ID");
     }
 
     /// `connections.<conn>.local<suffix>`.
     pub(in crate::meaning) const LOCAL_TABLE: Table = Table { read: LOCAL, unused: LOCAL_UNUSED };
 
-    const LOCAL_UNUSED: &[Unused] = &[
-        only("certs", UNSET, CERTIFICATES),
-        only("eap_id", UNSET, EAP),
-        only("aaa_id", UNSET, EAP),
-        only("xauth_id", UNSET, IKEV1),
-    ];
+    const LOCAL_UNUSED: &[Unused] =
+        &[only("eap_id", UNSET, EAP), only("aaa_id", UNSET, EAP), only("xauth_id", UNSET, IKEV1)];
 }
 
 /// Keys of `connections.<conn>.remote<suffix>`.
@@ -147,24 +166,38 @@ pub(in crate::meaning) mod remote {
         ROUND: u64 = super::ROUND;
         AUTH: Method = text("auth", Kind::Word, Is("pubkey"), auth,
             "how the peer proves who it is, written as ours. It must obey these [rules](#signatures)");
+        CERTS: Vec<String> = list("certs", Kind::Files, Depends(""), files,
+            "files of [certificates](#certificates), absolute or in the folder `x509`: the peer has to have one of them. It needs no chain then, unless `cacerts`, `ca_id` or `cert_policy` is there, too");
+        CACERTS: Vec<String> = list("cacerts", Kind::Files, Depends("all of `x509ca` and `authorities`"), files,
+            "files of certificates of CAs, absolute or in the folder `x509ca`: the peer's chain has to have one of them");
+        CA_ID: IdPattern = text("ca_id", Kind::Identity, Is("%any"), pattern,
+            "name of a CA that the peer's chain has to have: its subject, in which a value may be `*`, or another name");
+        CERT_POLICY: Vec<Oid> = list("cert_policy", Kind::Policies, Depends(""), |v| each(v, policy),
+            "certificate policies, at most 8: each has to be valid along the peer's chain");
+        REVOCATION: revocation::Policy = text("revocation", Kind::Word, Is("relaxed"), revocation,
+            "what an unknown revocation status of a certificate means: `strict` refuses the peer; `ifuri` refuses it when the certificate says where to ask; `relaxed` lets it in. Lists come from the folder `x509crl`");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends(""), files,
             "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them: of the one whose fingerprint is its identity, else of one of the first 8");
         ID: IdPattern = text("id", Kind::Identity, Depends("`%any`; with `pubkeys` the fingerprint of the first key"), pattern,
-            "the peer's identity, written as ours; also `%any` and `*.example`. An exact identity is sent to the peer as the one we expect (IDr)");
+            "the peer's identity, written as ours; also `%any`, `*.example`, and a distinguished name in which a value is `*`. An exact identity is sent to the peer as the one we expect (IDr)");
     }
 
     /// `connections.<conn>.remote<suffix>`.
     pub(in crate::meaning) const REMOTE_TABLE: Table = Table { read: REMOTE, unused: REMOTE_UNUSED };
 
-    const REMOTE_UNUSED: &[Unused] = &[
-        only("eap_id", UNSET, EAP),
-        only("groups", UNSET, CERTIFICATES),
-        only("cert_policy", UNSET, CERTIFICATES),
-        only("certs", UNSET, CERTIFICATES),
-        only("cacerts", UNSET, CERTIFICATES),
-        only("ca_id", UNSET, CERTIFICATES),
-        only("revocation", &["relaxed"], CERTIFICATES),
-    ];
+    const REMOTE_UNUSED: &[Unused] = &[only("eap_id", UNSET, EAP), only("groups", UNSET, GROUPS)];
+}
+
+/// A certificate policy.
+fn policy(text: &str) -> Result<Oid, Wrong> {
+    Oid::parse(text.trim()).ok_or_else(|| {
+        wrong(text, ValueFault::Not("an object identifier"), "write numbers with dots, as in 1.3.6.1.4.1.9.1")
+    })
+}
+
+fn revocation(text: &str) -> Result<revocation::Policy, Wrong> {
+    use revocation::Policy::{IfUri, Relaxed, Strict};
+    word(text, &[("relaxed", Relaxed), ("strict", Strict), ("ifuri", IfUri)])
 }
 
 fn version(text: &str) -> Result<(), Wrong> {
@@ -193,6 +226,11 @@ fn keyingtries(text: &str) -> Result<u32, Wrong> {
 fn unique(text: &str) -> Result<Unique, Wrong> {
     let words =
         [("no", Unique::No), ("never", Unique::Never), ("keep", Unique::Keep), ("replace", Unique::Replace)];
+    word(text, &words)
+}
+
+fn send_cert(text: &str) -> Result<SendCert, Wrong> {
+    let words = [("ifasked", SendCert::IfAsked), ("always", SendCert::Always), ("never", SendCert::Never)];
     word(text, &words)
 }
 
@@ -230,7 +268,13 @@ fn auth(text: &str) -> Result<Method, Wrong> {
 
 /// Our identity. `%any` is the outer address, as without the key.
 fn own_identity(text: &str) -> Result<Option<Identity>, Wrong> {
-    if text.trim() == "%any" { Ok(None) } else { identity(text).map(Some) }
+    match text.trim() {
+        "%any" => Ok(None),
+        text => identity(text).and_then(|id| match id.has_wildcard() {
+            true => Err(wrong(text, ValueFault::Not("one identity"), "write the name without `*`")),
+            false => Ok(Some(id)),
+        }),
+    }
 }
 
 /// Identifier of a post-quantum preshared key. `%any` and nothing name none.
@@ -254,12 +298,12 @@ fn identity(text: &str) -> Result<Identity, Wrong> {
             Err(wrong(text, ValueFault::LongIdentity(MAX_IDENTITY), ""))
         }
         Some(id) => Ok(id),
-        None if text.contains('=') => Err(Configuration::NotBuilt {
-            what: format!("`{}`: distinguished names are not read yet", show(text)),
-            write: "use a name, an address, or keyid:",
-        }),
+        None if text.contains('=') => {
+            let write = "write it as `C=CH, O=example, CN=gw.example`, with types that are known";
+            Err(wrong(text, ValueFault::Not("a distinguished name"), write))
+        }
         None => {
-            let write = "write a name, user@name, an address or @#hex";
+            let write = "write a name, user@name, an address, a distinguished name or @#hex";
             Err(wrong(text, ValueFault::Not("an identity"), write))
         }
     }
@@ -271,5 +315,6 @@ pub(super) fn pattern(text: &str) -> Result<IdPattern, Wrong> {
     if t == "%any" || t.starts_with('*') {
         return IdPattern::parse(t).ok_or_else(|| wrong(t, ValueFault::Not("a pattern"), ""));
     }
-    identity(t).map(IdPattern::Exact)
+    let id = identity(t)?;
+    Ok(if id.has_wildcard() { IdPattern::Name(id.data) } else { IdPattern::Exact(id) })
 }

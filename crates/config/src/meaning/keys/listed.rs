@@ -5,6 +5,7 @@
 //! charon has words of its own for them: `version`, `unique` and `class`.
 
 use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Fingerprint, Unique};
+use ironswan_pki::Certificate;
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::sadb::Mode;
 use ironswan_wire::vici::{Section, Value};
@@ -66,7 +67,7 @@ const LOCAL_ROWS: &[Row<Connection>] = &[
     named("class", &local::AUTH, |c| Some(class(&c.local_auth).into())),
     fixed("groups", nothing),
     fixed("cert_policy", nothing),
-    named("certs", &local::PUBKEYS, |c| Some(fingerprints(&c.local_auth))),
+    named("certs", &local::PUBKEYS, |c| Some(ends(&c.local_auth))),
     fixed("cacerts", nothing),
 ];
 
@@ -75,9 +76,9 @@ const REMOTE_ROWS: &[Row<Connection>] = &[
     row(&remote::ID, |c| (c.remote_id != IdPattern::Any).then(|| c.remote_id.to_string().into())),
     named("class", &remote::AUTH, |c| Some(class(&c.remote_auth).into())),
     fixed("groups", nothing),
-    fixed("cert_policy", nothing),
-    named("certs", &remote::PUBKEYS, |c| Some(fingerprints(&c.remote_auth))),
-    fixed("cacerts", nothing),
+    row(&remote::CERT_POLICY, |c| Some(policies(&c.remote_auth))),
+    named("certs", &remote::PUBKEYS, |c| Some(ends(&c.remote_auth))),
+    row(&remote::CACERTS, |c| Some(authorities(&c.remote_auth))),
 ];
 
 /// `connections.<conn>.children.<child>`. charon does not have the last two rows.
@@ -129,15 +130,34 @@ fn unique(policy: Unique) -> &'static str {
 fn class(auth: &Auth) -> &'static str {
     match auth {
         Auth::Psk => "pre-shared key",
-        Auth::Pubkey { .. } => "public key",
+        Auth::Pubkey { .. } | Auth::Certificate { .. } => "public key",
     }
 }
 
-/// SHA-1 of each public key: `15:56:5d:...`.
-fn fingerprints(auth: &Auth) -> Value {
-    let keys = if let Auth::Pubkey { keys, .. } = auth { keys.as_slice() } else { &[] };
+/// SHA-1 of each public key, `15:56:5d:...`, or the subject of each certificate.
+fn ends(auth: &Auth) -> Value {
     let text = |sha1: Fingerprint| sha1.map(|byte| format!("{byte:02x}")).join(":");
-    keys.iter().map(|key| text(key.info())).collect::<Vec<_>>().into()
+    match auth {
+        Auth::Psk => Vec::<String>::new().into(),
+        Auth::Pubkey { keys, .. } => keys.iter().map(|key| text(key.info())).collect::<Vec<_>>().into(),
+        Auth::Certificate { trust, .. } => subjects(&trust.certificates),
+    }
+}
+
+/// Subjects of certificates.
+fn subjects(certificates: &[Certificate]) -> Value {
+    certificates.iter().map(|c| c.subject().to_string()).collect::<Vec<_>>().into()
+}
+
+/// Subjects of the CAs that the peer's chain must have.
+fn authorities(auth: &Auth) -> Value {
+    subjects(auth.trust().map_or(&[], |trust| &trust.authorities))
+}
+
+/// Certificate policies that the peer's chain must have.
+fn policies(auth: &Auth) -> Value {
+    let policies = auth.trust().map_or(&[][..], |trust| &trust.policies);
+    policies.iter().map(ToString::to_string).collect::<Vec<_>>().into()
 }
 
 /// An empty list, for a row that clients expect and that IronSwan has nothing for.

@@ -9,6 +9,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `authority` | keys of `authorities.<name>` |
 //! | `child` | keys of `children.<child>`, and their readers |
 //! | `conn` | keys of `connections.<conn>`, `local` and `remote`, and their readers |
 //! | `data` | keys of `data { .. }`, and their readers |
@@ -16,6 +17,7 @@
 //! | `secret` | keys of `secrets.ike<suffix>` and `.ppk<suffix>`, and kinds that are not built |
 //! | `settings` | keys of `ironswan.conf`, `vici { .. }` and `log { .. }`, and their readers |
 
+pub(super) mod authority;
 pub(super) mod child;
 pub(super) mod conn;
 pub(super) mod data;
@@ -64,8 +66,12 @@ pub(super) enum Kind {
     User,
     /// A folder.
     Folder,
+    /// A file.
+    File,
     /// A list of files.
     Files,
+    /// A list of object identifiers.
+    Policies,
     /// A list of sockets of VICI.
     Sockets,
     /// A shared secret.
@@ -91,7 +97,9 @@ impl Kind {
             Self::Processors => "list of processors",
             Self::User => "user",
             Self::Folder => "folder",
+            Self::File => "file",
             Self::Files => "list of files",
+            Self::Policies => "list of OIDs",
             Self::Sockets => "list of sockets",
             Self::Secret => "secret",
         }

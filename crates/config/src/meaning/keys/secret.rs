@@ -35,7 +35,19 @@ keys! {
 pub(in crate::meaning) const PPK_TABLE: Table = Table { read: PPK, unused: &[] };
 
 /// Kinds of secrets that are passphrases of files with private keys.
-pub(in crate::meaning) const PASSPHRASES: &[&str] = &["private", "rsa", "ecdsa", "pkcs8"];
+pub(in crate::meaning) const PASSPHRASES: &[&str] = &["private", "rsa", "ecdsa", "pkcs8", "pkcs12"];
+
+keys! {
+    /// Keys of `secrets.private<suffix>` and its kin.
+    PASSPHRASE;
+    FILE: String = text("file", Kind::File, Depends(""), |t| Ok(t.trim().to_owned()),
+        "name of the file in the folder that is named like the section: `private`, `rsa`, `ecdsa`, `pkcs8` or `pkcs12`");
+    PHRASE: Secret = text("secret", Kind::Secret, Depends(""), value::secret,
+        "the passphrase of the file, written as a shared key");
+}
+
+/// `secrets.private<suffix>` and its kin.
+pub(in crate::meaning) const PASSPHRASE_TABLE: Table = Table { read: PASSPHRASE, unused: &[] };
 
 /// Kinds of secrets that strongSwan knows and that are not built.
-pub(in crate::meaning) const UNBUILT: &[&str] = &["eap", "xauth", "ntlm", "pkcs12", "token", "bliss"];
+pub(in crate::meaning) const UNBUILT: &[&str] = &["eap", "xauth", "ntlm", "token", "bliss"];

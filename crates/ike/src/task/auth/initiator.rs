@@ -11,7 +11,7 @@ use super::super::{create_child, mobike, restart};
 use super::{
     expected_peer, is_fatal, no_proof, our_octets, ppk_in_use, prover, resume_proof, their_octets, verifier,
 };
-use crate::auth::{Prover, Step, Verifier, ppk};
+use crate::auth::{Prover, Step, Verifier, certificate, ppk};
 use crate::context::{Context, Effect};
 use crate::endpoint::Close;
 use crate::event::{Completion, Level};
@@ -66,7 +66,7 @@ struct Verifying {
 }
 
 impl Exchange for Verifying {
-    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
+    fn resume(mut self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         if !sa.may_be_up_there() {
             // The attempt has been taken back meanwhile.
             return;
@@ -76,6 +76,10 @@ impl Exchange for Verifying {
             cx.say_deleted(sa);
             put_back(sa, child);
             return cx.close(sa, Close::Failed(why));
+        }
+        if !self.verifier.is_current(cx.policy()) {
+            // A certificate of a CA that is not loaded any more lets nobody in.
+            return process(cx, sa, self.payloads);
         }
         let step = self.verifier.resume(completion);
         verified(cx, sa, *self, step);
@@ -144,10 +148,10 @@ fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: Proving, step: Step<Auth>) {
             use_ppk(sa, Some(used));
             prove(cx, sa, Proving { without: WithoutPpk::Made(auth), ..x });
         }
-        (Step::Done(auth), WithoutPpk::Made(without)) => send(cx, sa, x.prover.name(), auth, Some(without)),
-        (Step::Done(auth), WithoutPpk::Unneeded) => send(cx, sa, x.prover.name(), auth, None),
+        (Step::Done(auth), WithoutPpk::Made(without)) => send(cx, sa, &*x.prover, auth, Some(without)),
+        (Step::Done(auth), WithoutPpk::Unneeded) => send(cx, sa, &*x.prover, auth, None),
         (Step::Ask(request), without) => cx.wait_for(sa, request, Proving { without, ..x }),
-        (Step::Failed(_), _) => {
+        (Step::Failed(_) | Step::Refused(_), _) => {
             let why = Authentication::CannotSign { ours: sa.local_id().clone() };
             fail(cx, sa, &why.into());
         }
@@ -189,13 +193,15 @@ fn first_child(cx: &mut Context<'_>, sa: &mut IkeSa, offered: bool) -> FirstChil
 }
 
 /// Sends the request. `without`: AUTH as if there were no post-quantum preshared key.
-fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth, without: Option<Auth>) {
+fn send(cx: &mut Context<'_>, sa: &mut IkeSa, prover: &dyn Prover, auth: Auth, without: Option<Auth>) {
     let mut payloads = vec![Payload::IdI(Id::new(sa.local_id().clone()))];
+    payloads.extend(certificate::payloads(prover.chain()));
     // "This notification asserts that this IKE SA is the only IKE SA currently active between the
     // authenticated identities" (RFC 7296 section 2.4).
     if cx.others().is_initial_contact(sa, cx.policy()) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
     }
+    payloads.extend(certificate::request(cx.policy(), sa.conn(), true));
     if let IdPattern::Exact(id) = &sa.conn().remote_id {
         payloads.push(Payload::IdR(Id::new(id.clone())));
     }
@@ -203,7 +209,7 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, method: &str, auth: Auth, without:
     if let Some(used) = sa.init().and_then(|init| init.ppk.used.as_ref()) {
         payloads.extend(ppk::request(used, without));
     }
-    let line = format!("authentication of '{}' (myself) with {method}", sa.local_id());
+    let line = format!("authentication of '{}' (myself) with {}", sa.local_id(), prover.name());
     cx.log(Level::Info, sa, line);
 
     // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an
@@ -264,7 +270,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
     } else if cx.claims_to_be_us(sa, &peer) {
         Err(Authentication::OurIdentity { peer: peer.clone() }.into())
     } else {
-        verifier(cx, sa, prf, &peer)
+        verifier(cx, sa, prf, &peer, &payloads)
     };
     match verifier {
         Ok(mut verifier) => {
@@ -331,6 +337,14 @@ fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
             let key = cx.policy().private_key(keys, sa.local_id());
             key.map_or_else(|| "our key".to_owned(), |key| format!("our {} key", key.public().kind()))
         }
+        Method::Certificate { trust, .. } => {
+            let found = cx.policy().our_certificate(trust, sa.local_id(), &[]);
+            let own = found.as_ref().and_then(|(chain, _)| chain.first());
+            own.map_or_else(
+                || "our certificate".to_owned(),
+                |own| format!("our certificate \"{}\"", own.subject()),
+            )
+        }
     };
     Authentication::Rejected { ours: sa.local_id().clone(), expected, key, ppk: ppk_in_use(sa) }
 }
@@ -339,6 +353,7 @@ fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying, step: Step<()>) 
     match step {
         Step::Done(()) => authorise(cx, sa, x),
         Step::Ask(request) => cx.wait_for(sa, request, x),
+        Step::Refused(why) => unproved(cx, sa, &why),
         Step::Failed(fault) => unproved(cx, sa, &no_proof(sa, &x.peer, &x.auth, fault)),
     }
 }
@@ -365,6 +380,9 @@ fn unproved(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
 /// The peer is authenticated: asks whether it gets the IKE_SA.
 fn authorise(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying) {
     let peer = &x.peer;
+    if let Some(chain) = x.verifier.chain() {
+        cx.log(Level::Info, sa, format!("using certificate chain {chain}"));
+    }
     let line = format!("authentication of '{peer}' with {} successful", x.verifier.name());
     cx.log(Level::Info, sa, line);
     if let Some(kind) = notifies(&x.payloads).map(|n| n.kind).find(|kind| is_fatal(*kind)) {

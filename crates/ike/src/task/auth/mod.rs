@@ -1,8 +1,8 @@
 //! IKE_AUTH (RFC 7296 section 1.2): identities, AUTH, and the first CHILD_SA.
 //!
 //! ```text
-//! HDR, SK {IDi, [N(INITIAL_CONTACT)], [IDr,] AUTH, [SAi2, TSi, TSr]}  -->
-//!                      <--  HDR, SK {IDr, AUTH, SAr2, TSi, TSr}
+//! HDR, SK {IDi, [CERT+], [N(INITIAL_CONTACT)], [CERTREQ], [IDr,] AUTH, [SAi2, TSi, TSr]}  -->
+//!                      <--  HDR, SK {IDr, [CERT+], AUTH, SAr2, TSi, TSr}
 //!                      <--  HDR, SK {IDr, AUTH, N(NO_PROPOSAL_CHOSEN | TS_UNACCEPTABLE | ...)}
 //!                      <--  HDR, SK {N(AUTHENTICATION_FAILED)}
 //! ```
@@ -31,8 +31,10 @@ mod responder;
 use ironswan_crypto::prf::Prf;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth as AuthPayload, Id};
 
+use crate::auth::certificate::{self, Certified};
 use crate::auth::ppk;
 use crate::auth::psk::Psk;
 use crate::auth::signature::{Keys, Signer};
@@ -41,7 +43,7 @@ use crate::context::Context;
 use crate::event::Completion;
 use crate::sa::{IkeSa, Init};
 use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};
-use ironswan_keying::{Auth, Diagnosis, SharedKey, tried};
+use ironswan_keying::{Auth, Diagnosis, PrivateKey, SharedKey, Signatures, tried};
 
 pub(crate) use initiator::{build, process};
 pub(crate) use responder::answer;
@@ -85,19 +87,30 @@ fn prover(
             let Some(key) = cx.policy().private_key(keys, sa.local_id()) else {
                 return Err(no_private_key(sa, !keys.is_empty()));
             };
-            let peer = sa.init().and_then(|init| init.peer_hashes.as_deref());
-            match Signer::choose(&key, rules, peer) {
-                Some(signer) => Ok(Box::new(signer)),
-                None => Err(Authentication::NotVerified {
-                    key: key.public().kind(),
-                    configured: rules.to_string(),
-                    ours: rules.hashes(key.public()),
-                    peer: peer.map(<[_]>::to_vec),
-                }
-                .into()),
-            }
+            Ok(Box::new(signer(sa, &key, rules)?))
+        }
+        Auth::Certificate { trust, rules } => {
+            let asked = sa.init().and_then(|init| init.peer_asks.as_deref());
+            let found = cx.policy().our_certificate(trust, sa.local_id(), asked.unwrap_or_default());
+            let Some((chain, key)) = found else {
+                return Err(no_private_key(sa, true));
+            };
+            let chain = if certificate::is_sent(sa.conn(), asked) { chain } else { Vec::new() };
+            Ok(Box::new(signer(sa, &key, rules)?.with_chain(chain)))
         }
     }
+}
+
+/// How this key of ours signs for the peer. The error: the peer does not verify what it signs.
+fn signer(sa: &IkeSa, key: &PrivateKey, rules: &Signatures) -> Result<Signer, Diagnosis> {
+    let peer = sa.init().and_then(|init| init.peer_hashes.as_deref());
+    let refused = || Authentication::NotVerified {
+        key: key.public().kind(),
+        configured: rules.to_string(),
+        ours: rules.hashes(key.public()),
+        peer: peer.map(<[_]>::to_vec),
+    };
+    Signer::choose(key, rules, peer).ok_or_else(|| refused().into())
 }
 
 /// Our private key is not loaded. `named`: the connection names its public key.
@@ -120,16 +133,21 @@ fn resume_proof(
     Ok(prover.resume(completion))
 }
 
-/// The method by which this peer proves who it is. The error says what it lacks.
+/// The method by which this peer, who has sent these payloads, proves who it is. The error says
+/// what it lacks.
 fn verifier(
     cx: &Context<'_>,
     sa: &IkeSa,
     prf: &'static dyn Prf,
     peer: &Identity,
+    payloads: &[Payload],
 ) -> Result<Box<dyn Verifier>, Diagnosis> {
     match &sa.conn().remote_auth {
         Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
         Auth::Pubkey { keys, rules } => Ok(Box::new(Keys::new(tried(keys, peer).to_vec(), rules.clone()))),
+        Auth::Certificate { trust, rules } => {
+            Ok(Box::new(Certified::new(cx.policy(), trust, rules, peer, payloads)?))
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::exchange::Exchange;
 use super::super::mobike;
 use super::super::state::AUTH_NAME;
 use super::{no_proof, our_octets, prover, resume_proof, their_octets, verifier};
-use crate::auth::{Prover, Step, Verifier, ppk};
+use crate::auth::{Prover, Step, Verifier, certificate, ppk};
 use crate::context::{Context, Effect};
 use crate::endpoint::About;
 use crate::endpoint::Close;
@@ -38,7 +38,7 @@ struct AnswerAuth {
 }
 
 impl Exchange for AnswerAuth {
-    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
+    fn resume(mut self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
         if let Completion::Failed { why } = completion {
             // An honest peer asks again.
             return cx.close(sa, Close::Failed(why));
@@ -54,6 +54,10 @@ impl Exchange for AnswerAuth {
                 Err(why) => refuse(cx, sa, &why),
             }
         } else {
+            if !self.verifier.is_current(cx.policy()) {
+                // The same for certificates of a CA that is not loaded any more.
+                return answer(cx, sa, &self.payloads);
+            }
             let step = self.verifier.resume(completion);
             verified(cx, sa, *self, step);
         }
@@ -124,13 +128,14 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
     if cx.claims_to_be_us(sa, peer) {
         return Err(Authentication::OurIdentity { peer: peer.clone() }.into());
     }
-    let verifier = verifier(cx, sa, prf, peer)?;
+    let verifier = verifier(cx, sa, prf, peer, payloads)?;
     let Some(auth) = auth else {
         // "An initiator indicates a desire to use EAP by leaving out the AUTH payload" (RFC 7296
         // section 2.16).
         return Err(Authentication::Eap { peer: peer.clone() }.into());
     };
     let auth = judge_ppk(cx, sa, payloads, auth)?;
+    sa.asked_for_certificate(certificate::asked(payloads));
     let prover = prover(cx, sa, prf, peer)?;
     let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
     sa.ask(Asked { at: cx.now(), initial_contact });
@@ -193,6 +198,7 @@ fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<()>)
     match step {
         Step::Done(()) => prove(cx, sa, x),
         Step::Ask(request) => cx.wait_for(sa, request, x),
+        Step::Refused(why) => refuse(cx, sa, &why),
         Step::Failed(fault) => refuse(cx, sa, &no_proof(sa, &x.id.identity, &x.auth, fault)),
     }
 }
@@ -222,7 +228,7 @@ fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<Auth>)
     match step {
         Step::Done(auth) => ask(cx, sa, x, auth),
         Step::Ask(request) => cx.wait_for(sa, request, x),
-        Step::Failed(_) => {
+        Step::Failed(_) | Step::Refused(_) => {
             let why = Authentication::CannotSign { ours: sa.local_id().clone() };
             refuse(cx, sa, &why.into());
         }
@@ -249,11 +255,16 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
     cx.log(Level::Info, sa, x.looking.clone());
     let line = format!("selected peer config '{}'", sa.conn().name);
     cx.log(Level::Info, sa, line);
+    if let Some(chain) = x.verifier.chain() {
+        cx.log(Level::Info, sa, format!("using certificate chain {chain}"));
+    }
     let line = format!("authentication of '{peer}' with {} successful", x.verifier.name());
     cx.log(Level::Info, sa, line);
     let line = format!("authentication of '{}' (myself) with {}", sa.local_id(), x.prover.name());
     cx.log(Level::Info, sa, line);
-    let mut response = vec![Payload::IdR(Id::new(sa.local_id().clone())), Payload::Auth(auth)];
+    let mut response = vec![Payload::IdR(Id::new(sa.local_id().clone()))];
+    response.extend(certificate::payloads(x.prover.chain()));
+    response.push(Payload::Auth(auth));
     if sa.init().is_some_and(|init| init.ppk.used.is_some()) {
         response.push(ppk::confirmation());
     }

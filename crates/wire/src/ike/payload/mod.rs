@@ -43,7 +43,7 @@ pub mod ts;
 pub mod vendor;
 
 pub use auth::Auth;
-pub use cert::{Cert, CertReq};
+pub use cert::{Cert, CertReq, X509_SIGNATURE};
 pub use config::{Config, ConfigAttribute};
 pub use delete::Delete;
 pub use eap::Eap;

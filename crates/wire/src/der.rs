@@ -9,90 +9,90 @@
 //! no structure of RFC 5280 or 6960 has one. Not here: what an element means.
 
 /// Tag of BOOLEAN.
-pub(crate) const BOOLEAN: u8 = 0x01;
+pub const BOOLEAN: u8 = 0x01;
 /// Tag of INTEGER.
-pub(crate) const INTEGER: u8 = 0x02;
+pub const INTEGER: u8 = 0x02;
 /// Tag of BIT STRING.
-pub(crate) const BIT_STRING: u8 = 0x03;
+pub const BIT_STRING: u8 = 0x03;
 /// Tag of OCTET STRING.
-pub(crate) const OCTET_STRING: u8 = 0x04;
+pub const OCTET_STRING: u8 = 0x04;
 /// Tag of NULL.
-pub(crate) const NULL: u8 = 0x05;
+pub const NULL: u8 = 0x05;
 /// Tag of OBJECT IDENTIFIER.
-pub(crate) const OID: u8 = 0x06;
+pub const OID: u8 = 0x06;
 /// Tag of ENUMERATED.
-pub(crate) const ENUMERATED: u8 = 0x0a;
+pub const ENUMERATED: u8 = 0x0a;
 /// Tag of UTF8String.
-pub(crate) const UTF8_STRING: u8 = 0x0c;
+pub const UTF8_STRING: u8 = 0x0c;
 /// Tag of PrintableString.
-pub(crate) const PRINTABLE_STRING: u8 = 0x13;
+pub const PRINTABLE_STRING: u8 = 0x13;
 /// Tag of TeletexString.
-pub(crate) const TELETEX_STRING: u8 = 0x14;
+pub const TELETEX_STRING: u8 = 0x14;
 /// Tag of IA5String.
-pub(crate) const IA5_STRING: u8 = 0x16;
+pub const IA5_STRING: u8 = 0x16;
 /// Tag of UTCTime.
-pub(crate) const UTC_TIME: u8 = 0x17;
+pub const UTC_TIME: u8 = 0x17;
 /// Tag of GeneralizedTime.
-pub(crate) const GENERALIZED_TIME: u8 = 0x18;
+pub const GENERALIZED_TIME: u8 = 0x18;
 /// Tag of UniversalString.
-pub(crate) const UNIVERSAL_STRING: u8 = 0x1c;
+pub const UNIVERSAL_STRING: u8 = 0x1c;
 /// Tag of BMPString.
-pub(crate) const BMP_STRING: u8 = 0x1e;
+pub const BMP_STRING: u8 = 0x1e;
 /// Tag of SEQUENCE.
-pub(crate) const SEQUENCE: u8 = 0x30;
+pub const SEQUENCE: u8 = 0x30;
 /// Tag of SET.
-pub(crate) const SET: u8 = 0x31;
+pub const SET: u8 = 0x31;
 
 /// Tag of a context-specific element whose value is one of another type's.
-pub(crate) const fn implicit(number: u8) -> u8 {
+pub const fn implicit(number: u8) -> u8 {
     0x80 | number
 }
 
 /// Tag of a context-specific element that contains other elements.
-pub(crate) const fn explicit(number: u8) -> u8 {
+pub const fn explicit(number: u8) -> u8 {
     0xa0 | number
 }
 
 /// The bytes are no DER, or DER of something else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 /// Result of reading.
-pub(crate) type Read<T> = Result<T, Malformed>;
+pub type Read<T> = Result<T, Malformed>;
 
 /// One element.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Element<'a> {
+pub struct Element<'a> {
     /// Tag, of one byte.
-    pub(crate) tag: u8,
+    pub tag: u8,
     /// Bytes behind the length.
-    pub(crate) value: &'a [u8],
+    pub value: &'a [u8],
     /// Tag, length and value.
-    pub(crate) whole: &'a [u8],
+    pub whole: &'a [u8],
 }
 
 /// Reads the elements of a byte string from front to back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     /// Starts before the first element.
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// True when no element is left.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Tag of the next element.
-    pub(crate) fn peek(&self) -> Option<u8> {
+    pub fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }
 
     /// The next element, whatever its tag.
-    pub(crate) fn element(&mut self) -> Read<Element<'a>> {
+    pub fn element(&mut self) -> Read<Element<'a>> {
         let bytes = self.0;
         let (&tag, rest) = bytes.split_first().ok_or(Malformed)?;
         if tag & 0x1f == 0x1f {
@@ -117,30 +117,30 @@ impl<'a> Reader<'a> {
     }
 
     /// The value of the next element, which has this tag.
-    pub(crate) fn read(&mut self, tag: u8) -> Read<&'a [u8]> {
+    pub fn read(&mut self, tag: u8) -> Read<&'a [u8]> {
         let element = self.element()?;
         if element.tag == tag { Ok(element.value) } else { Err(Malformed) }
     }
 
     /// Tag, length and value of the next element, which has this tag.
-    pub(crate) fn whole(&mut self, tag: u8) -> Read<&'a [u8]> {
+    pub fn whole(&mut self, tag: u8) -> Read<&'a [u8]> {
         let element = self.element()?;
         if element.tag == tag { Ok(element.whole) } else { Err(Malformed) }
     }
 
     /// The value of the next element if it has this tag; otherwise nothing is read.
-    pub(crate) fn optional(&mut self, tag: u8) -> Read<Option<&'a [u8]>> {
+    pub fn optional(&mut self, tag: u8) -> Read<Option<&'a [u8]>> {
         if self.peek() == Some(tag) { self.read(tag).map(Some) } else { Ok(None) }
     }
 
     /// The elements inside the next element, which has this tag.
-    pub(crate) fn inside(&mut self, tag: u8) -> Read<Reader<'a>> {
+    pub fn inside(&mut self, tag: u8) -> Read<Reader<'a>> {
         self.read(tag).map(Reader)
     }
 
     /// A BOOLEAN whose default is FALSE. DER leaves a default out; a FALSE that is written is
     /// accepted, since many certificates have one.
-    pub(crate) fn flag(&mut self, tag: u8) -> Read<bool> {
+    pub fn flag(&mut self, tag: u8) -> Read<bool> {
         match self.optional(tag)? {
             None | Some([0]) => Ok(false),
             Some([0xff]) => Ok(true),
@@ -149,13 +149,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Checks that no element is left.
-    pub(crate) fn end(self) -> Read<()> {
+    pub fn end(self) -> Read<()> {
         if self.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }
 
 /// The one element that `bytes` hold, without its tag and length. It has this tag.
-pub(crate) fn only(bytes: &[u8], tag: u8) -> Read<&[u8]> {
+pub fn only(bytes: &[u8], tag: u8) -> Read<&[u8]> {
     let mut reader = Reader::new(bytes);
     let value = reader.read(tag)?;
     reader.end()?;
@@ -163,7 +163,7 @@ pub(crate) fn only(bytes: &[u8], tag: u8) -> Read<&[u8]> {
 }
 
 /// The value of an INTEGER in its shortest form, as it stands: two's complement.
-pub(crate) fn integer(value: &[u8]) -> Read<&[u8]> {
+pub fn integer(value: &[u8]) -> Read<&[u8]> {
     match value {
         [] => Err(Malformed),
         [0, next, ..] if next & 0x80 == 0 => Err(Malformed),
@@ -173,7 +173,7 @@ pub(crate) fn integer(value: &[u8]) -> Read<&[u8]> {
 }
 
 /// The magnitude of an INTEGER that is not negative, without leading zeros.
-pub(crate) fn unsigned(value: &[u8]) -> Read<&[u8]> {
+pub fn unsigned(value: &[u8]) -> Read<&[u8]> {
     let value = integer(value)?;
     if value[0] & 0x80 != 0 {
         return Err(Malformed);
@@ -183,7 +183,7 @@ pub(crate) fn unsigned(value: &[u8]) -> Read<&[u8]> {
 
 /// An INTEGER from 0 on. A larger one than 2^32 - 1 counts as that: no limit that it states is ever
 /// reached.
-pub(crate) fn small(value: &[u8]) -> Read<u32> {
+pub fn small(value: &[u8]) -> Read<u32> {
     let digits = unsigned(value)?;
     if digits.len() > 4 {
         return Ok(u32::MAX);
@@ -192,13 +192,13 @@ pub(crate) fn small(value: &[u8]) -> Read<u32> {
 }
 
 /// The bytes of a BIT STRING that has whole bytes.
-pub(crate) fn octets(value: &[u8]) -> Read<&[u8]> {
+pub fn octets(value: &[u8]) -> Read<&[u8]> {
     value.strip_prefix(&[0]).ok_or(Malformed)
 }
 
 /// Up to 16 named bits of a BIT STRING: bit 0 of the standard is the highest of the result. Further
 /// bits are left out.
-pub(crate) fn named_bits(value: &[u8]) -> Read<u16> {
+pub fn named_bits(value: &[u8]) -> Read<u16> {
     let (&unused, bytes) = value.split_first().ok_or(Malformed)?;
     if unused > 7 || (bytes.is_empty() && unused != 0) {
         return Err(Malformed);
@@ -209,7 +209,7 @@ pub(crate) fn named_bits(value: &[u8]) -> Read<u16> {
 }
 
 /// Writes one element.
-pub(crate) fn emit(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+pub fn emit(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     let mut out = Vec::with_capacity(len + 6);
     out.push(tag);

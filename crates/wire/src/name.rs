@@ -15,7 +15,7 @@ use crate::der::{
 use crate::oid;
 
 /// Longest name in bytes. Names of a path are compared with each other, so their length is work.
-pub(crate) const MAX_NAME: usize = 8 << 10;
+pub const MAX_NAME: usize = 8 << 10;
 /// Most attributes of one RDN. Their order says nothing, so each is compared with each.
 const MAX_ATTRIBUTES: usize = 16;
 /// Characters of one name that are shown.
@@ -23,7 +23,7 @@ const SHOWN: usize = 256;
 
 /// Types of attributes with the abbreviations of strongSwan and OpenSSL. Of two with one type the
 /// first is shown.
-pub(crate) const ABBREVIATIONS: &[(&str, &[u8])] = &[
+pub const ABBREVIATIONS: &[(&str, &[u8])] = &[
     ("C", &[0x55, 4, 6]),
     ("ST", &[0x55, 4, 8]),
     ("L", &[0x55, 4, 7]),
@@ -53,7 +53,7 @@ pub(crate) const ABBREVIATIONS: &[(&str, &[u8])] = &[
 ];
 
 /// Type of the attribute that holds an address of RFC 822.
-pub(crate) const EMAIL: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
+pub const EMAIL: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
 
 /// A distinguished name whose structure was checked.
 #[derive(Clone, Copy)]
@@ -64,13 +64,13 @@ pub struct Name<'a> {
 
 /// One attribute of an RDN.
 #[derive(Clone, Copy)]
-pub(crate) struct Attribute<'a> {
+pub struct Attribute<'a> {
     /// Type, an object identifier.
-    pub(crate) kind: &'a [u8],
+    pub kind: &'a [u8],
     /// Tag of the value.
-    pub(crate) tag: u8,
+    pub tag: u8,
     /// Value.
-    pub(crate) value: &'a [u8],
+    pub value: &'a [u8],
 }
 
 impl<'a> Name<'a> {
@@ -81,7 +81,7 @@ impl<'a> Name<'a> {
     }
 
     /// Checks the structure of a name.
-    pub(crate) fn check(der: &'a [u8]) -> Read<Self> {
+    pub fn check(der: &'a [u8]) -> Read<Self> {
         if der.len() > MAX_NAME {
             return Err(Malformed);
         }
@@ -101,7 +101,7 @@ impl<'a> Name<'a> {
     }
 
     /// A name whose structure was checked when its certificate was read.
-    pub(crate) fn checked(der: &'a [u8]) -> Self {
+    pub fn checked(der: &'a [u8]) -> Self {
         Self { der }
     }
 
@@ -125,13 +125,13 @@ impl<'a> Name<'a> {
     }
 
     /// All attributes, without regard to the RDN in which they stand.
-    pub(crate) fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> {
+    pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> {
         self.rdns().flatten()
     }
 
     /// The form that equal names have in common: strings in lower case, with single spaces between
     /// words, whatever their encoding; attributes of one RDN in order.
-    pub(crate) fn folded(&self) -> Vec<u8> {
+    pub fn folded(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.der.len());
         for rdn in self.rdns() {
             let mut attributes: Vec<Vec<u8>> = rdn.map(|attribute| attribute.folded()).collect();
@@ -144,7 +144,7 @@ impl<'a> Name<'a> {
 
     /// True when all RDNs of `self` stand at the beginning of `name`: the test of a constraint on
     /// directory names (RFC 5280 section 4.2.1.10).
-    pub(crate) fn is_prefix_of(&self, name: &Self) -> bool {
+    pub fn is_prefix_of(&self, name: &Self) -> bool {
         name.folded().starts_with(&self.folded())
     }
 
@@ -224,7 +224,7 @@ impl std::fmt::Debug for Name<'_> {
 
 impl<'a> Attribute<'a> {
     /// The characters of a string. `None` when the value is no string, or not well encoded.
-    pub(crate) fn text(&self) -> Option<std::borrow::Cow<'a, str>> {
+    pub fn text(&self) -> Option<std::borrow::Cow<'a, str>> {
         match self.tag {
             UTF8_STRING | PRINTABLE_STRING | IA5_STRING => {
                 std::str::from_utf8(self.value).ok().map(Into::into)
@@ -279,7 +279,7 @@ fn wide<'a>(value: &[u8], size: usize) -> Option<std::borrow::Cow<'a, str>> {
 }
 
 /// Adds text of somebody else to a message. Of a long text the beginning is added.
-pub(crate) fn push_shown(out: &mut String, text: &str) {
+pub fn push_shown(out: &mut String, text: &str) {
     for c in text.chars().take(SHOWN) {
         // Characters that change the direction of text could make a name look like another one.
         let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');

@@ -1,0 +1,162 @@
+//! AUTH with the key of an X.509 certificate (RFC 7296 sections 2.15, 3.6 and 3.7): our CERT
+//! payloads, CERTREQ of both sides, and the peer's certificates on their way to a verdict.
+//!
+//! ```text
+//! <--  CERTREQ in IKE_SA_INIT            CAs of the responder
+//!  IDi, CERT, CERT..., CERTREQ, AUTH -->
+//! <--  IDr, CERT, CERT..., AUTH
+//! ```
+//! Whoever sends IKE_AUTH has proved nothing. Count and bytes of its certificates are looked at
+//! here; all else is one computation ([`CertificateClaim`]): to read them, to find a chain, and to
+//! verify AUTH by the key of the first one. Not here: the rules of chains
+//! (`ironswan_keying::Certificates`), and the algorithms of signatures (`signature`). Hash and URL
+//! is neither offered nor read.
+
+use std::sync::Arc;
+
+use ironswan_crypto::sign::Scheme;
+use ironswan_keying::diagnosis::{Authentication, ProofFault};
+use ironswan_keying::limits::{AUTHORITIES_ASKED, CERTIFICATE_BYTES, CERTIFICATES_PER_PEER};
+use ironswan_keying::{Certificates, Connection, Fingerprint, Policy, SendCert, Signatures, Trust};
+use ironswan_pki::Certificate;
+use ironswan_wire::id::Identity;
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Auth, Cert, CertReq, X509_SIGNATURE};
+
+use super::claim::{CertificateClaim, Doubt};
+use super::signature;
+use super::{Step, Verifier};
+use crate::event::{Completion, Request};
+
+/// CERT payloads of a chain of ours.
+pub(crate) fn payloads(chain: &[Certificate]) -> impl Iterator<Item = Payload> {
+    chain.iter().map(|c| Payload::Cert(Cert { encoding: X509_SIGNATURE, data: c.der().to_vec() }))
+}
+
+/// CERTREQ with the keys of the CAs that the peer's certificate may come from. `settled`: the peer
+/// belongs to this connection. Else its identity may name another one. `None`: nothing is asked
+/// for.
+pub(crate) fn request(policy: &dyn Policy, conn: &Connection, settled: bool) -> Option<Payload> {
+    let trust = conn.remote_auth.trust();
+    if !conn.send_certreq || (settled && trust.is_none()) {
+        return None;
+    }
+    let keys = policy.certificates().asked_for(trust.filter(|_| settled));
+    let authorities: Vec<u8> = keys.iter().take(AUTHORITIES_ASKED).flatten().copied().collect();
+    let asks = !authorities.is_empty();
+    asks.then(|| Payload::CertReq(CertReq { encoding: X509_SIGNATURE, authorities }))
+}
+
+/// Keys of CAs in the peer's CERTREQ. `None`: the peer asks for no certificate.
+pub(crate) fn asked(payloads: &[Payload]) -> Option<Vec<Fingerprint>> {
+    let mut asked = None;
+    for payload in payloads {
+        let Payload::CertReq(request) = payload else { continue };
+        if request.encoding == X509_SIGNATURE {
+            let keys = request.authorities.chunks_exact(size_of::<Fingerprint>());
+            let keys = keys.filter_map(|key| Fingerprint::try_from(key).ok());
+            let all: &mut Vec<Fingerprint> = asked.get_or_insert_default();
+            all.extend(keys.take(AUTHORITIES_ASKED - all.len()));
+        }
+    }
+    asked
+}
+
+/// True when our certificate goes to a peer that has asked so.
+pub(crate) fn is_sent(conn: &Connection, asked: Option<&[Fingerprint]>) -> bool {
+    match conn.send_cert {
+        SendCert::Always => true,
+        SendCert::IfAsked => asked.is_some(),
+        SendCert::Never => false,
+    }
+}
+
+/// Judges AUTH of a peer that proves itself by a certificate.
+pub(crate) struct Certified {
+    trust: Trust,
+    rules: Signatures,
+    loaded: Arc<Certificates>,
+    sent: Vec<Vec<u8>>,
+    peer: Identity,
+    /// Algorithm of the signature that is judged.
+    scheme: Option<Scheme>,
+    /// The chain, once it has been found.
+    chain: Option<String>,
+}
+
+impl Certified {
+    /// A judge of this peer, who has sent these payloads. The error: there are too many
+    /// certificates among them.
+    pub(crate) fn new(
+        policy: &dyn Policy,
+        trust: &Trust,
+        rules: &Signatures,
+        peer: &Identity,
+        payloads: &[Payload],
+    ) -> Result<Self, Authentication> {
+        let certificates = || {
+            payloads.iter().filter_map(|payload| match payload {
+                Payload::Cert(cert) if cert.encoding == X509_SIGNATURE => Some(&cert.data),
+                _ => None,
+            })
+        };
+        let (count, bytes) = (certificates().count(), certificates().map(Vec::len).sum());
+        if count > CERTIFICATES_PER_PEER || bytes > CERTIFICATE_BYTES {
+            return Err(Authentication::TooManyCertificates { peer: peer.clone(), count, bytes });
+        }
+        Ok(Self {
+            trust: trust.clone(),
+            rules: rules.clone(),
+            loaded: policy.certificates(),
+            sent: certificates().cloned().collect(),
+            peer: peer.clone(),
+            scheme: None,
+            chain: None,
+        })
+    }
+}
+
+impl Verifier for Certified {
+    fn name(&self) -> &'static str {
+        self.scheme.map_or("signature", signature::name)
+    }
+
+    fn chain(&self) -> Option<&str> {
+        self.chain.as_deref()
+    }
+
+    fn is_current(&self, policy: &dyn Policy) -> bool {
+        Arc::ptr_eq(&self.loaded, &policy.certificates())
+    }
+
+    fn verify(&mut self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()> {
+        match signature::permitted(auth, &self.rules) {
+            Ok((scheme, signature)) => {
+                self.scheme = Some(scheme);
+                Step::Ask(Request::Certify(Box::new(CertificateClaim {
+                    trust: self.trust.clone(),
+                    rules: self.rules.clone(),
+                    loaded: Arc::clone(&self.loaded),
+                    sent: std::mem::take(&mut self.sent),
+                    peer: self.peer.clone(),
+                    scheme,
+                    messages: octets,
+                    signature: signature.to_vec(),
+                })))
+            }
+            Err(fault) => Step::Failed(Some(fault)),
+        }
+    }
+
+    fn resume(&mut self, answer: Completion) -> Step<()> {
+        match answer {
+            Completion::Certified(Ok(proven)) => {
+                self.chain = Some(proven.chain);
+                Step::Done(())
+            }
+            Completion::Certified(Err(Doubt::Certificate(why))) => Step::Refused(why.into()),
+            Completion::Certified(Err(Doubt::Proof(fault))) => Step::Failed(Some(fault)),
+            _ => Step::Failed(Some(ProofFault::Certified)),
+        }
+    }
+}

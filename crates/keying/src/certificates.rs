@@ -1,0 +1,278 @@
+//! X.509 certificates: the ones that are loaded, the choice of ours, and what a connection asks of
+//! the peer's.
+//!
+//! ```text
+//! local.certs,  folder x509  ─▶ ours: the certificate to sign by, and those above it
+//! remote.certs, cacerts, ca_id, cert_policy, revocation ─▶ Trust ┐
+//! folders x509ca and x509crl ─▶ Certificates ────────────────────┼─▶ judge ─▶ the peer's key
+//! CERT payloads of the peer ─────────────────────────────────────┘
+//! ```
+//! Only a CA that has issued its own certificate ends a chain, as with charon. Other CAs are links.
+//! Not here: chains and lists themselves (`ironswan_pki`), and who computes
+//! [`Certificates::judge`].
+
+use std::collections::BTreeMap;
+
+use ironswan_crypto::hash::sha1;
+use ironswan_crypto::sign::Legacy;
+use ironswan_pki::revocation::{self, Evidence};
+use ironswan_pki::rules::{Limits, Policies};
+use ironswan_pki::{
+    Certificate, Chain, ChainFault, Crl, Oid, Rule, Rules, Time, identity, validate, validate_alone,
+};
+use ironswan_wire::id::{IdPattern, Identity};
+
+use crate::diagnosis::{Authentication, Untrusted};
+use crate::keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey};
+use crate::limits::{CHAIN_LENGTH, CHAIN_SIGNATURES};
+
+/// Other names of a certificate that a message shows.
+const NAMES_SHOWN: usize = 8;
+
+/// Certificates that one end of a connection names, and what the peer's chain must have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trust {
+    /// Certificates of this end. Of ours, one whose private key is loaded is used; none: a loaded
+    /// one that speaks for our identity. The peer has to have one of its own; none: any
+    /// certificate with a chain.
+    pub certificates: Vec<Certificate>,
+    /// CAs of which the peer's chain must have one; none: the loaded ones.
+    pub authorities: Vec<Certificate>,
+    /// Name of a CA that the peer's chain must have.
+    pub ca_id: IdPattern,
+    /// Certificate policies, each of which must be valid along the peer's chain.
+    pub policies: Vec<Oid>,
+    /// What an unknown revocation status means.
+    pub revocation: revocation::Policy,
+}
+
+/// The peer's certificate after all of its rules have been obeyed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proven {
+    /// Public key of the certificate.
+    pub key: PublicKey,
+    /// The chain, for the log: subjects from the peer's own on.
+    pub chain: String,
+}
+
+/// Names a loaded certificate: SHA-1 of its SubjectPublicKeyInfo, and of the whole.
+type Place = (Fingerprint, Fingerprint);
+
+fn place(certificate: &Certificate) -> Place {
+    (sha1(certificate.key_info()), sha1(certificate.der()))
+}
+
+/// The loaded certificates and revocation lists.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Certificates {
+    /// CAs at the end of a chain.
+    roots: BTreeMap<Place, Certificate>,
+    /// CAs between.
+    links: BTreeMap<Place, Certificate>,
+    /// All others.
+    ends: BTreeMap<Place, Certificate>,
+    lists: Vec<Crl>,
+}
+
+impl Certificates {
+    /// Adds a certificate. `trusted`: chains may end with it, if it is that of a CA which has
+    /// issued its own certificate.
+    pub fn insert(&mut self, certificate: Certificate, trusted: bool) {
+        let to = match (certificate.is_self_issued(), trusted, certificate.is_ca()) {
+            (true, true, _) => &mut self.roots,
+            (false, _, true) => &mut self.links,
+            _ => &mut self.ends,
+        };
+        to.insert(place(&certificate), certificate);
+    }
+
+    /// Removes a certificate; false when it is not here.
+    pub fn remove(&mut self, certificate: &Certificate) -> bool {
+        let place = place(certificate);
+        [&mut self.roots, &mut self.links, &mut self.ends].into_iter().any(|of| of.remove(&place).is_some())
+    }
+
+    /// Adds a revocation list. Of several by one issuer the newest counts.
+    pub fn insert_list(&mut self, list: Crl) {
+        if !self.lists.contains(&list) {
+            self.lists.push(list);
+        }
+    }
+
+    /// Removes a revocation list.
+    pub fn remove_list(&mut self, list: &Crl) {
+        self.lists.retain(|old| old != list);
+    }
+
+    /// All certificates, each with true for that of a CA which is trusted or a link: roots first.
+    pub fn all(&self) -> impl Iterator<Item = (&Certificate, bool)> {
+        let authorities = self.roots.values().chain(self.links.values()).map(|c| (c, true));
+        authorities.chain(self.ends.values().map(|c| (c, false)))
+    }
+
+    /// The revocation lists.
+    pub fn lists(&self) -> &[Crl] {
+        &self.lists
+    }
+
+    /// SHA-1 of the SubjectPublicKeyInfo of each CA that peers may have certificates of, with those
+    /// of `trust`: the contents of CERTREQ (RFC 7296 section 3.7).
+    pub fn asked_for(&self, trust: Option<&Trust>) -> Vec<Fingerprint> {
+        let named = trust.map_or(&[][..], |trust| &trust.authorities);
+        if !named.is_empty() {
+            return named.iter().map(|c| sha1(c.key_info())).collect();
+        }
+        self.roots.keys().chain(self.links.keys()).map(|(info, _)| *info).collect()
+    }
+
+    /// Our certificate with those above it, and its private key. `asked`: keys of CAs that the peer
+    /// asks for; a certificate below one of them goes first.
+    pub fn ours(
+        &self,
+        trust: &Trust,
+        local: &Identity,
+        keys: &PrivateKeys,
+        asked: &[Fingerprint],
+    ) -> Option<(Vec<Certificate>, PrivateKey)> {
+        let mut first = None;
+        let named = trust.certificates.iter().filter_map(|own| Some((own, keys.of(own)?)));
+        let by_key = keys.iter().filter(|_| trust.certificates.is_empty()).flat_map(|key| {
+            let info = key.public().info();
+            let same = self.ends.range((info, [0; 20])..=(info, [0xff; 20])).map(|(_, own)| own);
+            same.filter(|own| identity::speaks_for(own, local)).map(move |own| (own, key))
+        });
+        for (own, key) in named.chain(by_key) {
+            let (chain, root) = self.above(own);
+            let mut infos = chain.iter().skip(1).map(|c| sha1(c.key_info())).chain(root);
+            let fits = asked.is_empty() || infos.any(|info| asked.contains(&info));
+            let found = (chain, key.clone());
+            if fits {
+                return Some(found);
+            }
+            first.get_or_insert(found);
+        }
+        first
+    }
+
+    /// A certificate of ours and the links above it, and the key of the root above them.
+    fn above(&self, own: &Certificate) -> (Vec<Certificate>, Option<Fingerprint>) {
+        let mut chain = vec![own.clone()];
+        let issued = |by: &Certificate, of: &Certificate| by.subject().der() == of.issuer().der();
+        while let Some(top) = chain.last().filter(|_| chain.len() < CHAIN_LENGTH) {
+            if let Some((info, _)) = self.roots.iter().find(|(_, root)| issued(root, top)).map(|(at, _)| at) {
+                return (chain, Some(*info));
+            }
+            let link = self.links.values().find(|link| issued(link, top) && !chain.contains(link));
+            let Some(link) = link else { break };
+            chain.push(link.clone());
+        }
+        (chain, None)
+    }
+
+    /// Judges the certificates that a peer sent, its own one first, in DER. `peer` is the identity
+    /// that it claims, and `legacy` names weak algorithms that the configuration asks for. Verifies
+    /// signatures, so it belongs on a thread that computes.
+    ///
+    /// # Errors
+    /// The rule that the certificates break.
+    pub fn judge(
+        &self,
+        trust: &Trust,
+        sent: &[Vec<u8>],
+        peer: &Identity,
+        legacy: Legacy,
+        now: Time,
+    ) -> Result<Proven, Authentication> {
+        let unreadable = |rule| Untrusted::entry(peer, ChainFault { at: None, rule }, Vec::new());
+        let mut others = Vec::new();
+        let own = match sent.split_first() {
+            Some((own, rest)) => {
+                // Certificates above the peer's own that nobody can read are no use and no harm.
+                others.extend(rest.iter().filter_map(|der| Certificate::from_der(der).ok()));
+                Certificate::from_der(own).map_err(|fault| unreadable(Rule::Unreadable(fault)))?
+            }
+            None => {
+                let known = trust.certificates.iter().find(|own| identity::speaks_for(own, peer));
+                known.cloned().ok_or_else(|| Authentication::NoCertificate { peer: peer.clone() })?
+            }
+        };
+        if peer.has_wildcard() || !identity::speaks_for(&own, peer) {
+            let subject = own.subject().to_string();
+            let names = own.alt_names().take(NAMES_SHOWN).map(|name| name.to_string()).collect();
+            return Err(Authentication::CertificateOfOther { peer: peer.clone(), subject, names });
+        }
+        if !trust.certificates.is_empty() && !trust.certificates.contains(&own) {
+            let (peer, subject) = (peer.clone(), own.subject().to_string());
+            return Err(Authentication::CertificateNotNamed { peer, subject });
+        }
+        let key = own.key(legacy).map_err(|fault| unreadable(Rule::Key(fault)))?;
+        let named = trust.authorities.iter().filter(|c| c.is_self_issued());
+        let only_roots = !trust.authorities.is_empty() && named.clone().count() == trust.authorities.len();
+        let loaded = self.roots.values().filter(|_| !only_roots);
+        let roots: Vec<Certificate> = named.chain(loaded).cloned().collect();
+        others.extend(trust.authorities.iter().filter(|c| !c.is_self_issued()).cloned());
+        others.extend(self.links.values().cloned());
+        let limits = Limits {
+            certificates: others.len(),
+            bytes: usize::MAX,
+            depth: CHAIN_LENGTH,
+            signatures: CHAIN_SIGNATURES,
+            ..Limits::default()
+        };
+        let rules = Rules { legacy, limits, ..Rules::default() };
+        let refused = |fault| Untrusted::entry(peer, fault, walked(&own, &others, &roots));
+        if !trust.certificates.is_empty() && !trust.asks_for_chain() {
+            // Whoever names a certificate trusts it without a chain.
+            validate_alone(&own, now, &rules).map_err(refused)?;
+            return Ok(Proven { key, chain: format!("\"{}\"", own.subject()) });
+        }
+        let valid = |policy: Option<&Oid>| {
+            let acceptable = policy.cloned().into_iter().collect();
+            let policies = Policies { acceptable, required: policy.is_some(), ..Policies::default() };
+            validate(&own, &others, &roots, now, &Rules { policies, ..rules.clone() }).map_err(refused)
+        };
+        let chain = valid(trust.policies.first())?;
+        trust.policies.iter().skip(1).try_for_each(|policy| valid(Some(policy)).map(|_| ()))?;
+        let subjects: Vec<String> =
+            chain.certificates().iter().map(|c| format!("\"{}\"", c.subject())).collect();
+        let shown = subjects.join(" < ");
+        if !trust.allows(&chain) {
+            return Err(Authentication::OtherAuthority { peer: peer.clone(), chain: shown });
+        }
+        let evidence =
+            Evidence { lists: &self.lists, responses: &[], certificates: &others, anchors: &roots };
+        revocation::check(&chain, &evidence, trust.revocation, now, &rules).map_err(refused)?;
+        Ok(Proven { key, chain: shown })
+    }
+}
+
+impl Trust {
+    /// True when a certificate needs a chain although the connection names it.
+    fn asks_for_chain(&self) -> bool {
+        !self.authorities.is_empty() || self.ca_id != IdPattern::Any || !self.policies.is_empty()
+    }
+
+    /// True when a chain has the CAs that the connection asks for.
+    fn allows(&self, chain: &Chain) -> bool {
+        let above = &chain.certificates()[1..];
+        let named = self.authorities.is_empty() || above.iter().any(|ca| self.authorities.contains(ca));
+        named && (self.ca_id == IdPattern::Any || above.iter().any(|ca| identity::fits(ca, &self.ca_id)))
+    }
+}
+
+/// The way from the peer's certificate up by names, as far as it leads: a line for each.
+fn walked(own: &Certificate, others: &[Certificate], roots: &[Certificate]) -> Vec<String> {
+    let mut way = vec![own];
+    while let Some(top) = way.last().copied().filter(|_| way.len() < CHAIN_LENGTH) {
+        let mut above = roots.iter().chain(others).filter(|c| c.subject() == top.issuer());
+        match above.find(|c| !way.contains(c)) {
+            Some(next) => way.push(next),
+            None => break,
+        }
+    }
+    let line = |(position, c): (usize, &&Certificate)| {
+        let trusted = if roots.contains(c) { ", a CA of the configuration" } else { "" };
+        format!("certificate {position}: \"{}\" issued by \"{}\"{trusted}", c.subject(), c.issuer())
+    };
+    way.iter().enumerate().map(line).collect()
+}
