@@ -183,29 +183,9 @@ impl Certificates {
         legacy: Legacy,
         now: Time,
     ) -> Result<Proven, Authentication> {
-        let unreadable = |rule| Untrusted::entry(peer, ChainFault { at: None, rule }, Vec::new());
-        let mut others = Vec::new();
-        let own = match sent.split_first() {
-            Some((own, rest)) => {
-                // Certificates above the peer's own that nobody can read are no use and no harm.
-                others.extend(rest.iter().filter_map(|der| Certificate::from_der(der).ok()));
-                Certificate::from_der(own).map_err(|fault| unreadable(Rule::Unreadable(fault)))?
-            }
-            None => {
-                let known = trust.certificates.iter().find(|own| identity::speaks_for(own, peer));
-                known.cloned().ok_or_else(|| Authentication::NoCertificate { peer: peer.clone() })?
-            }
-        };
-        if peer.has_wildcard() || !identity::speaks_for(&own, peer) {
-            let subject = own.subject().to_string();
-            let names = own.alt_names().take(NAMES_SHOWN).map(|name| name.to_string()).collect();
-            return Err(Authentication::CertificateOfOther { peer: peer.clone(), subject, names });
-        }
-        if !trust.certificates.is_empty() && !trust.certificates.contains(&own) {
-            let (peer, subject) = (peer.clone(), own.subject().to_string());
-            return Err(Authentication::CertificateNotNamed { peer, subject });
-        }
-        let key = own.key(legacy).map_err(|fault| unreadable(Rule::Key(fault)))?;
+        let unusable = |rule| Untrusted::entry(peer, ChainFault { at: None, rule }, Vec::new());
+        let (own, mut others) = claimed(trust, sent, peer)?;
+        let key = own.key(legacy).map_err(|fault| unusable(Rule::Key(fault)))?;
         let named = trust.authorities.iter().filter(|c| c.is_self_issued());
         let only_roots = !trust.authorities.is_empty() && named.clone().count() == trust.authorities.len();
         let loaded = self.roots.values().filter(|_| !only_roots);
@@ -258,6 +238,39 @@ impl Trust {
         let named = self.authorities.is_empty() || above.iter().any(|ca| self.authorities.contains(ca));
         named && (self.ca_id == IdPattern::Any || above.iter().any(|ca| identity::fits(ca, &self.ca_id)))
     }
+}
+
+/// The certificate by which a peer claims its identity, and the others that it sent.
+fn claimed(
+    trust: &Trust,
+    sent: &[Vec<u8>],
+    peer: &Identity,
+) -> Result<(Certificate, Vec<Certificate>), Authentication> {
+    let unreadable = |fault| {
+        let fault = ChainFault { at: None, rule: Rule::Unreadable(fault) };
+        Untrusted::entry(peer, fault, Vec::new())
+    };
+    let (own, others) = match sent.split_first() {
+        // Certificates above the peer's own that nobody can read are no use and no harm.
+        Some((own, rest)) => (
+            Certificate::from_der(own).map_err(unreadable)?,
+            rest.iter().filter_map(|der| Certificate::from_der(der).ok()).collect(),
+        ),
+        None => {
+            let known = trust.certificates.iter().find(|own| identity::speaks_for(own, peer));
+            let none = || Authentication::NoCertificate { peer: peer.clone() };
+            (known.cloned().ok_or_else(none)?, Vec::new())
+        }
+    };
+    let subject = || own.subject().to_string();
+    if peer.has_wildcard() || !identity::speaks_for(&own, peer) {
+        let names = own.alt_names().take(NAMES_SHOWN).map(|name| name.to_string()).collect();
+        return Err(Authentication::CertificateOfOther { peer: peer.clone(), subject: subject(), names });
+    }
+    if !trust.certificates.is_empty() && !trust.certificates.contains(&own) {
+        return Err(Authentication::CertificateNotNamed { peer: peer.clone(), subject: subject() });
+    }
+    Ok((own, others))
 }
 
 /// The way from the peer's certificate up by names, as far as it leads: a line for each.
