@@ -1,7 +1,7 @@
 //! IKE_AUTH as responder. Only who has done the key exchange with us comes here, so no address is
 //! forged.
 
-use ironswan_wire::iana::NotifyType;
+use ironswan_wire::iana::{AuthMethod, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth, Id, find_notify};
@@ -103,7 +103,7 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
     }
     let message = "IKE_AUTH request";
     let prf = sa.keys().map(|keys| keys.prf);
-    let (Some(idi), Some(suite), Some(prf)) = (idi, sa.suite(), prf) else {
+    let (Some(idi), Some(prf)) = (idi, prf) else {
         return Err(KeyExchange::MissingPayload { message, needs: "IDi" }.into());
     };
     // Requests "where the whole message is malformed ... MUST be rejected in their entirety, and
@@ -113,21 +113,7 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
         return Err(KeyExchange::MissingPayload { message, needs: "SA, TSi and TSr" }.into());
     }
     let peer = &idi.identity;
-    let asked = idr.map(|p| &p.identity);
-    let (local, remote) = (sa.local().ip(), sa.remote().ip());
-    let looking = format!(
-        "looking for peer configs matching {local}[{}]...{remote}[{peer}]",
-        asked.map_or_else(|| "%any".to_owned(), ToString::to_string)
-    );
-    let Some(conn) = cx.select_by_identity(local, remote, &suite, auth.map(|a| a.method), peer, asked) else {
-        return Err(no_peer(cx, sa, peer, asked).into());
-    };
-    if !std::sync::Arc::ptr_eq(&conn, sa.conn()) {
-        cx.move_to_conn(sa, conn);
-    }
-    if cx.claims_to_be_us(sa, peer) {
-        return Err(Authentication::OurIdentity { peer: peer.clone() }.into());
-    }
+    let looking = find_connection(cx, sa, auth.map(|a| a.method), peer, idr.map(|p| &p.identity))?;
     let verifier = verifier(cx, sa, prf, peer, payloads)?;
     let Some(auth) = auth else {
         // "An initiator indicates a desire to use EAP by leaving out the AUTH payload" (RFC 7296
@@ -149,6 +135,32 @@ fn identify(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) -> Resul
         prover,
         proving: false,
     })
+}
+
+/// Moves the IKE_SA to the connection that the peer belongs to, and returns a line for the log.
+/// `asked` is the identity of ours that the peer asks for.
+fn find_connection(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    method: Option<AuthMethod>,
+    peer: &Identity,
+    asked: Option<&Identity>,
+) -> Result<String, Diagnosis> {
+    let (local, remote) = (sa.local().ip(), sa.remote().ip());
+    let looking = format!(
+        "looking for peer configs matching {local}[{}]...{remote}[{peer}]",
+        asked.map_or_else(|| "%any".to_owned(), ToString::to_string)
+    );
+    let found =
+        sa.suite().and_then(|suite| cx.select_by_identity(local, remote, &suite, method, peer, asked));
+    let Some(conn) = found else { return Err(no_peer(cx, sa, peer, asked).into()) };
+    if !std::sync::Arc::ptr_eq(&conn, sa.conn()) {
+        cx.move_to_conn(sa, conn);
+    }
+    if cx.claims_to_be_us(sa, peer) {
+        return Err(Authentication::OurIdentity { peer: peer.clone() }.into());
+    }
+    Ok(looking)
 }
 
 /// Compares the request's post-quantum preshared key with ours, and returns the AUTH to be
