@@ -31,6 +31,12 @@ pub(crate) enum Command {
         after_help = "Example:\n  ironswan run\n\nstarts it, and it ends with the daemon."
     )]
     Helper(Helper),
+    /// Looks names up for the daemon, which starts it
+    #[command(
+        hide = true,
+        after_help = "Example:\n  ironswan run\n\nstarts it, and it ends with the daemon."
+    )]
+    Fetcher(Fetcher),
     /// Brings a tunnel up and shows the negotiation
     #[command(
         after_help = "Example:\n  ironswan up net --timeout 10\n\nThe last line says why, when it does not come up."
@@ -117,6 +123,19 @@ pub(crate) struct Helper {
     /// Folder with the configuration
     #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
     pub(crate) config: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Fetcher {
+    /// Number of the user that it becomes
+    #[arg(long)]
+    pub(crate) uid: u32,
+    /// Number of the user's group
+    #[arg(long)]
+    pub(crate) gid: u32,
+    /// It may make any system call
+    #[arg(long)]
+    pub(crate) any_call: bool,
 }
 
 #[derive(clap::Args, Debug)]

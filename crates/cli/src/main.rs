@@ -52,6 +52,10 @@ fn main() -> ExitCode {
         Command::Helper(a) => {
             ("helper", ironswan_gateway::helper::serve::run(&a.config).map_err(Failure::usage))
         }
+        Command::Fetcher(a) => (
+            "fetcher",
+            ironswan_gateway::helper::fetch::run(a.uid, a.gid, !a.any_call).map_err(Failure::usage),
+        ),
         Command::Up(a) => ("up", operate::up(&a)),
         Command::Down(a) => ("down", operate::down(&a)),
         Command::Rekey(a) => ("rekey", operate::rekey(&a)),

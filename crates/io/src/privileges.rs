@@ -25,6 +25,9 @@ pub struct Account {
     pub gid: u32,
 }
 
+/// The user that has no files (`nobody`, on every machine).
+pub const NOBODY: Account = Account { uid: 65_534, gid: 65_534 };
+
 /// Finds a user of this machine by name; `None` when there is none.
 ///
 /// # Errors
@@ -88,6 +91,18 @@ pub fn unlimit_locked_memory() -> bool {
 pub fn become_daemon(account: Option<Account>, locks_memory: bool) -> io::Result<()> {
     let mut kept = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
     kept.set(CapabilitySet::IPC_LOCK, locks_memory);
+    become_user(account, kept)
+}
+
+/// The same for a process that keeps no capability.
+///
+/// # Errors
+/// As [`become_daemon`].
+pub fn become_nobody(account: Option<Account>) -> io::Result<()> {
+    become_user(account, CapabilitySet::empty())
+}
+
+fn become_user(account: Option<Account>, kept: CapabilitySet) -> io::Result<()> {
     let _ = clear_ambient_capability_set();
     bound(kept);
     if let Some(Account { uid, gid }) = account {
@@ -165,8 +180,7 @@ mod tests {
         let before = status("CapEff:");
         let after = std::thread::spawn(|| {
             // Whether the process may be dumped belongs to all of its threads.
-            let account = Account { uid: 65_534, gid: 65_534 };
-            become_daemon(Some(account), false).unwrap();
+            become_daemon(Some(NOBODY), false).unwrap();
             let shown =
                 ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:", "NoNewPrivs:"]
                     .map(status);

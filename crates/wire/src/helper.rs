@@ -1,4 +1,5 @@
-//! Messages between the daemon, which has few privileges, and its helper, which has more.
+//! Messages between the daemon, which has few privileges, its helper, which has more, and its
+//! fetcher, which has none.
 //!
 //! ```text
 //! daemon ── Request, reply socket, descriptors ──▶ helper ── Reply, descriptors ──▶ reply socket
@@ -22,6 +23,10 @@ pub const MAX_PATH: usize = 4095;
 pub const MAX_NAME: usize = 15;
 /// The most descriptors of a message, the reply socket among them.
 pub const MAX_DESCRIPTORS: usize = 4;
+/// The longest name of a host in bytes.
+pub const MAX_HOST: usize = 255;
+/// The most addresses of a reply.
+pub const MAX_ADDRESSES: usize = 64;
 /// The longest text of a reply that says why a request failed, in bytes.
 pub const MAX_REASON: usize = 1024;
 
@@ -152,6 +157,9 @@ pub enum Request {
         /// The value, -20 to 19.
         nice: i8,
     },
+    /// Asks the resolver for the addresses of a host. The fetcher carries this out, and nothing
+    /// else: [`Reply::Addresses`].
+    Resolve(Vec<u8>),
     /// Makes the socket file of the control socket, and listens: [`Reply::Done`] with the socket.
     Listen(Vec<u8>),
     /// Removes a file that [`Request::Listen`] has made: [`Reply::Done`].
@@ -199,6 +207,8 @@ pub enum Reply {
     },
     /// The path is not that of a regular file.
     NotRegular,
+    /// Addresses, at most [`MAX_ADDRESSES`].
+    Addresses(Vec<IpAddr>),
     /// Numbers of packets and of their bytes; or one number, and 0.
     Count {
         /// Packets.
@@ -431,6 +441,10 @@ impl Request {
                 w.u8(23);
                 put(&mut w, path);
             }
+            Self::Resolve(name) => {
+                w.u8(26);
+                put(&mut w, name);
+            }
             Self::SetNice { thread, nice } => {
                 w.u8(25);
                 w.u32(*thread);
@@ -507,6 +521,7 @@ impl Request {
                     _ => return Err(MessageError::Value("nice value")),
                 },
             },
+            26 => Self::Resolve(named(&mut r, MAX_HOST, "name")?),
             _ => return Err(MessageError::Value("kind of request")),
         };
         ended(&r)?;
@@ -562,6 +577,12 @@ impl Reply {
                 put(&mut w, fitting(reason));
             }
             Self::NotRegular => w.u8(6),
+            Self::Addresses(addresses) => {
+                w.u8(8);
+                let addresses = &addresses[..addresses.len().min(MAX_ADDRESSES)];
+                w.u8(addresses.len() as u8);
+                addresses.iter().for_each(|a| put_address(&mut w, *a));
+            }
             Self::Count { packets, bytes } => {
                 w.u8(7);
                 w.u64(*packets);
@@ -598,6 +619,13 @@ impl Reply {
             5 => Self::Failed { errno: r.u32("error number")?, reason: reason(&mut r)? },
             6 => Self::NotRegular,
             7 => Self::Count { packets: r.u64("packets")?, bytes: r.u64("bytes")? },
+            8 => {
+                let count = usize::from(r.u8("addresses")?);
+                if count > MAX_ADDRESSES {
+                    return Err(MessageError::Value("addresses"));
+                }
+                Self::Addresses((0..count).map(|_| address(&mut r)).collect::<Result<_, _>>()?)
+            }
             _ => return Err(MessageError::Value("kind of reply")),
         };
         ended(&r)?;

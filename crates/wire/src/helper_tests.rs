@@ -32,6 +32,7 @@ fn requests() -> Vec<Request> {
         Request::BindUdp { ipv6: true, port: 500 },
         Request::SetNice { thread: 4711, nice: -10 },
         Request::SetNice { thread: 1, nice: 19 },
+        Request::Resolve(b"gateway.example".to_vec()),
     ]);
     all.extend(NFT_RUNS.map(|run| Request::RunNft { run, seconds: 30 }));
     all
@@ -52,6 +53,8 @@ fn replies() -> Vec<Reply> {
         Reply::Failed { errno: 0, reason: "outside of the folders".into() },
         Reply::NotRegular,
         Reply::Done { descriptors: 2 },
+        Reply::Addresses(Vec::new()),
+        Reply::Addresses(vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()]),
         Reply::Count { packets: 7, bytes: u64::MAX },
     ];
     all.extend(ends.map(|end| Reply::Ended { pid: 4711, end }));
@@ -112,7 +115,9 @@ fn numbers_and_values_outside_of_the_lists_are_refused() {
     let long = MAX_PATH as u16 + 1;
     let long = [&[1][..], &long.to_be_bytes(), &vec![b'x'; MAX_PATH + 1]].concat();
     assert_eq!(Request::decode(&long), Err(MessageError::Value("path")));
-    for bytes in [&[0][..], &[99], &[1, 3], &[4, 0, 0, 0, 1, 4], &[5, 0, 0, 0, 1, 0, 1, 0xff]] {
+    for bytes in
+        [&[0][..], &[99], &[1, 3], &[8, 65], &[8, 1, 5], &[4, 0, 0, 0, 1, 4], &[5, 0, 0, 0, 1, 0, 1, 0xff]]
+    {
         assert!(matches!(Reply::decode(bytes), Err(MessageError::Value(_))), "{bytes:?}");
     }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The processes of a gateway: the helper keeps privileges for the daemon, opens the configuration's files and no others, and each
-process ends with the other one. The guard stands whatever ends.
+"""The processes of a gateway: the helper keeps privileges for the daemon, opens the configuration's files and no others; the fetcher
+asks the resolver and has no privilege; each process ends with the others. The guard stands whatever ends.
 """
 import array
 import os
@@ -27,10 +27,10 @@ def command(pid):
         return f.read().split(b'\0')
 
 
-def helper_of(gateway):
-    """The one child of the daemon that is its helper."""
-    found = [p for p in children(gateway.process.pid) if b'helper' in command(p)]
-    check(len(found) == 1, f'the daemon {gateway.process.pid} has one helper: {found}')
+def process_of(gateway, name):
+    """The one child of the daemon that is its helper, or its fetcher."""
+    found = [p for p in children(gateway.process.pid) if command(p)[1] == name.encode()]
+    check(len(found) == 1, f'the daemon {gateway.process.pid} has one {name}: {found}')
     return found[0]
 
 
@@ -56,18 +56,28 @@ def pair(lab):
 
 
 def killed_helper_ends_the_daemon(lab, full):
-    """SIGKILL for the helper: the daemon ends with an error that names it, and the guard stands."""
+    """SIGKILL for the helper: all end, the daemon with an error that names the helper, and the guard stands."""
+    ends_with(lab, 'helper', 'fetcher')
+
+
+def killed_fetcher_ends_the_daemon(lab, full):
+    """SIGKILL for the fetcher: likewise."""
+    ends_with(lab, 'fetcher', 'helper')
+
+
+def ends_with(lab, killed, other):
     g1, _ = pair(lab)
-    pid = helper_of(g1)
+    pid, other_pid = process_of(g1, killed), process_of(g1, other)
     for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(pid, ending)
     ping(lab)
-    check(lives(pid), 'signals that end or reload a daemon leave the helper alone')
+    check(lives(pid), f'signals that end or reload a daemon leave the {killed} alone')
     os.kill(pid, signal.SIGKILL)
     status = g1.process.popen.wait(10)
     check(status == 1, f'the daemon ends with status {status}')
     line = next((line for line in g1.log().splitlines() if 'ironswan run: error:' in line), '')
-    check(f'the helper process {pid} has ended (signal: 9' in line, f'its last words: {line}')
+    check(f'the {killed} process {pid} has ended (signal: 9' in line, f'its last words: {line}')
+    until(f'the {other} ends', lambda: not lives(other_pid), 5)
     check(stands(lab), 'the guard stands')
     check(lab.run('a', 'ping', '-c', '2', '-W', '1', '10.2.0.2', fail=False).returncode != 0, 'and nothing passes')
     g1.start(tunnel('g1'))
@@ -76,21 +86,21 @@ def killed_helper_ends_the_daemon(lab, full):
     check(True, 'the next start takes it over, and the tunnel carries')
 
 
-def killed_daemon_ends_the_helper(lab, full):
-    """SIGKILL for the daemon: the helper ends, the guard stands, the next start takes over."""
+def killed_daemon_ends_the_others(lab, full):
+    """SIGKILL for the daemon: helper and fetcher end, the guard stands, the next start takes over."""
     g1, _ = pair(lab)
-    pid = helper_of(g1)
+    pids = [process_of(g1, name) for name in ('helper', 'fetcher')]
     g1.process.send(signal.SIGKILL)
     g1.process.popen.wait(10)
-    until('the helper ends', lambda: not lives(pid), 5)
+    until('both end', lambda: not any(map(lives, pids)), 5)
     check(stands(lab), 'the guard stands')
     g1.start(tunnel('g1'))
     g1.initiate()
     ping(lab)
-    pid = helper_of(g1)
+    pids = [process_of(g1, name) for name in ('helper', 'fetcher')]
     g1.process.send(signal.SIGTERM)
     check(g1.process.popen.wait(10) == 0, 'SIGTERM ends the next daemon with status 0')
-    until('its helper ends', lambda: not lives(pid), 5)
+    until('both end', lambda: not any(map(lives, pids)), 5)
 
 
 NET_ADMIN_AND_RAW = 1 << 12 | 1 << 13
@@ -142,6 +152,27 @@ def daemon_has_two_capabilities_and_its_user(lab, full):
     g1.process.stop()
     g1.start(tunnel('g1'), settings='user = nobody-there\n', wait=False)
     check(g1.process.popen.wait(10) == 2 and 'useradd --system' in g1.log(), 'a user that is not there is refused, with the remedy')
+
+
+def fetcher_has_no_privilege(lab, full):
+    """Every thread of the fetcher is the daemon's user, or nobody where that is root, with no capability, no descriptor and the sandbox."""
+    need('ip', 'nft')
+    lab.line()
+    g1 = IronSwan(lab, 'g1')
+    for user, sandbox in (('nobody', 'yes'), ('root', 'yes'), ('nobody', 'no')):
+        g1.start(tunnel('g1'), settings=f'user = {user}\nsandbox = {sandbox}\n')
+        pid = process_of(g1, 'fetcher')
+        nobody = str(pwd.getpwnam('nobody').pw_uid)
+        until('it has given up its privileges', lambda: all(status['NoNewPrivs'] == '1' for status in statuses(pid)), 5)
+        for status in statuses(pid):
+            have = [int(status[key], 16) for key in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb')]
+            check(have == [0] * 5 and status['Uid'].split() == [nobody] * 4 and not status['Groups'].strip(),
+                  f"{user}: user {status['Uid'].split()}, capabilities {have}")
+            until('its sandbox is as written', lambda: {s['Seccomp'] for s in statuses(pid)} == {'2' if sandbox == 'yes' else '0'}, 5)
+        open_files = {fd: os.readlink(f'/proc/{pid}/fd/{fd}').split(':')[0] for fd in os.listdir(f'/proc/{pid}/fd')}
+        sockets = [fd for fd, name in open_files.items() if name == 'socket']
+        check(len(open_files) <= 4 and len(sockets) <= 2, f'no file of the daemon is open in it: {open_files}')
+        g1.process.stop()
 
 
 class Helper:
@@ -216,5 +247,5 @@ def helper_opens_no_other_files(lab, full):
 
 
 main({f.__name__: f for f in (
-    killed_helper_ends_the_daemon, killed_daemon_ends_the_helper, daemon_has_two_capabilities_and_its_user,
-    helper_opens_no_other_files)}, 'processes')
+    killed_helper_ends_the_daemon, killed_fetcher_ends_the_daemon, killed_daemon_ends_the_others,
+    daemon_has_two_capabilities_and_its_user, fetcher_has_no_privilege, helper_opens_no_other_files)}, 'processes')

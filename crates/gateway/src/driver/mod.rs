@@ -414,7 +414,7 @@ impl State {
     }
 }
 
-mod names;
+pub(crate) mod names;
 mod plane;
 pub(crate) mod pool;
 #[cfg(test)]

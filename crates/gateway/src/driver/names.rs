@@ -1,15 +1,17 @@
-//! Name look-ups by the system's resolver, on threads of their own: a resolver that is silent holds
-//! up nothing but names.
+//! Name look-ups by the system's resolver, which the fetcher asks, on threads of their own: a
+//! resolver that is silent holds up nothing but names.
 //!
 //! A name is looked up once at a time, whoever asks. Whoever asks has an answer within
 //! [`TIME_LIMIT`], although the thread may hang in the resolver for longer. The RFC 7296 side of it
 //! (which name, when) is `keying`'s `tunnels::names`.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ironswan_io::helper::client;
 use ironswan_keying::diagnosis::Unresolved;
 use ironswan_keying::limits::ADDRESSES_PER_NAME;
 use tokio::sync::oneshot;
@@ -119,11 +121,22 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `getaddrinfo`; blocks for as long as that likes to.
+/// Asks the fetcher where there is one, and the resolver itself where there is none.
 fn system(name: &str) -> Answer {
-    let found = (name, 0).to_socket_addrs().map_err(|e| Unresolved::Resolver(e.to_string()))?;
+    let found = match client::fetcher() {
+        Some(fetcher) => fetcher.addresses(name),
+        None => resolve(name),
+    };
+    found.map_err(|e| Unresolved::Resolver(e.to_string()))
+}
+
+/// `getaddrinfo`; blocks for as long as that likes to.
+///
+/// # Errors
+/// The resolver's own words.
+pub(crate) fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
     let mut addrs: Vec<IpAddr> = Vec::new();
-    for ip in found.map(|a| a.ip()) {
+    for ip in (name, 0).to_socket_addrs()?.map(|a| a.ip()) {
         if !addrs.contains(&ip) && addrs.len() < ADDRESSES_PER_NAME {
             addrs.push(ip);
         }

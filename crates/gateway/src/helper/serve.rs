@@ -50,19 +50,26 @@ struct Server {
 }
 
 /// Lines about refused requests, on standard error.
-#[derive(Default)]
-struct Refusals(AtomicU32);
+pub(super) struct Refusals {
+    /// The process that refuses.
+    process: &'static str,
+    count: AtomicU32,
+}
 
 impl Refusals {
-    fn say(&self, why: &str) {
-        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
+    pub(super) fn of(process: &'static str) -> Self {
+        Self { process, count: AtomicU32::new(0) }
+    }
+
+    pub(super) fn say(&self, why: &str) {
+        let before = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
         let more = match before {
             Ok(n) if n + 1 < MAX_LINES => "",
             Ok(n) if n + 1 == MAX_LINES => "; more will not be logged",
             _ => return,
         };
         // Nobody may read standard error.
-        let _ = writeln!(io::stderr(), "ironswan helper: error: refused: {why}{more}");
+        let _ = writeln!(io::stderr(), "ironswan {}: error: refused: {why}{more}", self.process);
     }
 }
 
@@ -77,7 +84,7 @@ pub fn run(config: &Path) -> Result<(), String> {
     let channel = Channel::from_descriptor(input).map_err(foreign)?;
     signals::ignore_ends().map_err(|e| e.to_string())?;
     let server = Server::new(config);
-    let said = Refusals::default();
+    let said = Refusals::of("helper");
     serve(&channel, move |request, fds| server.carry_out(request, fds), |why| said.say(why))
         .map_err(|e| e.to_string())
 }
@@ -114,7 +121,7 @@ impl Server {
             folders: Folders::new(config),
             nft: Mutex::default(),
             sockets: Mutex::default(),
-            refusals: Refusals::default(),
+            refusals: Refusals::of("helper"),
         }
     }
 

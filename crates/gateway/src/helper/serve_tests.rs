@@ -102,12 +102,12 @@ fn names_that_no_interface_has_are_refused() {
 
 #[test]
 fn the_lines_about_refusals_are_limited() {
-    let refusals = Refusals::default();
-    refusals.0.store(MAX_LINES - 1, Ordering::Relaxed);
+    let refusals = Refusals::of("helper");
+    refusals.count.store(MAX_LINES - 1, Ordering::Relaxed);
     refusals.say("this is the last line of a test, as it should be");
     refusals.say("nobody reads this");
-    assert_eq!(refusals.0.load(Ordering::Relaxed), MAX_LINES + 1);
-    refusals.0.store(u32::MAX, Ordering::Relaxed);
+    assert_eq!(refusals.count.load(Ordering::Relaxed), MAX_LINES + 1);
+    refusals.count.store(u32::MAX, Ordering::Relaxed);
     refusals.say("nobody reads this either");
 }
 

@@ -17,29 +17,53 @@ const USER: &str = "ironswan";
 /// How long a thread that has read files may take to end, in steps of 1 ms.
 const MAX_WAITS: u32 = 1_000;
 
-/// Makes this process, which has no other thread, the daemon of its user. Returns lines for the
-/// log, which is not there yet.
-///
-/// # Errors
-/// The user is not there, or the kernel refuses a step.
-pub(crate) fn give_up(settings: &Daemon) -> Result<Vec<String>, RunError> {
-    let (account, line) = match privileges::is_root() {
-        true => account(settings.user.as_deref())?,
-        false => (None, None),
-    };
-    scheduling::prefer_session(settings.tuning.nice);
-    privileges::dump_no_core().map_err(|e| refused("forbidding core dumps", &e))?;
-    // The memory of AF_XDP is locked, and counted where the capability is missing.
-    let locks_memory = !settings.tuning.xdp.is_empty() && !privileges::unlimit_locked_memory();
-    alone()?;
-    privileges::become_daemon(account, locks_memory).map_err(|e| refused("giving up privileges", &e))?;
-    let why = match settings.sandbox {
-        // A kernel without seccomp has no other answer than an error.
-        true => sandbox::enter().err().map(|e| format!("{e} (seccomp)")),
-        false => Some("sandbox = no".to_owned()),
-    };
-    let sandbox = why.map(|why| format!("the daemon may make any system call: {why}"));
-    Ok(line.into_iter().chain(sandbox).collect())
+/// The user that the daemon becomes.
+pub(crate) struct User {
+    /// `None`: it stays who it is.
+    account: Option<Account>,
+    /// A line for the log, which is not there yet.
+    line: Option<String>,
+}
+
+impl User {
+    /// Finds the user.
+    ///
+    /// # Errors
+    /// The one that the configuration names is not there.
+    pub(crate) fn find(settings: &Daemon) -> Result<Self, RunError> {
+        let (account, line) = match privileges::is_root() {
+            true => account(settings.user.as_deref())?,
+            false => (None, None),
+        };
+        Ok(Self { account, line })
+    }
+
+    /// The user of the fetcher: the same, but never root.
+    pub(crate) fn of_fetcher(&self) -> Account {
+        self.account.unwrap_or(privileges::NOBODY)
+    }
+
+    /// Makes this process, which has no other thread, the daemon of this user. Returns lines for
+    /// the log.
+    ///
+    /// # Errors
+    /// The kernel refuses a step.
+    pub(crate) fn become_daemon(self, settings: &Daemon) -> Result<Vec<String>, RunError> {
+        scheduling::prefer_session(settings.tuning.nice);
+        privileges::dump_no_core().map_err(|e| refused("forbidding core dumps", &e))?;
+        // The memory of AF_XDP is locked, and counted where the capability is missing.
+        let locks_memory = !settings.tuning.xdp.is_empty() && !privileges::unlimit_locked_memory();
+        alone()?;
+        privileges::become_daemon(self.account, locks_memory)
+            .map_err(|e| refused("giving up privileges", &e))?;
+        let why = match settings.sandbox {
+            // A kernel without seccomp has no other answer than an error.
+            true => sandbox::enter().err().map(|e| format!("{e} (seccomp)")),
+            false => Some("sandbox = no".to_owned()),
+        };
+        let sandbox = why.map(|why| format!("the daemon may make any system call: {why}"));
+        Ok(self.line.into_iter().chain(sandbox).collect())
+    }
 }
 
 /// The user that the daemon becomes, and a line when it stays root although nobody asked for that.

@@ -32,13 +32,13 @@ use crate::guard::plan::from_config;
 use crate::guard::shared::SharedGuard;
 use crate::guard::standing::StandingGuard;
 use crate::guard::start_and_end::DaemonGuard;
-use crate::helper::process::Process;
+use crate::helper::process::{Process, ended};
 use crate::observe::keylog::{KeyLogger, Tables};
 use crate::observe::log;
 use crate::start::failure::RunError;
 use crate::start::fitness;
 use crate::start::notify::notify;
-use crate::start::privileges;
+use crate::start::privileges::User;
 use crate::start::reload::{Loaded, load, report};
 
 /// Address of the VICI socket unless told otherwise.
@@ -67,24 +67,29 @@ pub struct RunOptions {
 /// When it could not start, or had to end; nothing is left behind then.
 pub fn run(options: &RunOptions) -> Result<(), RunError> {
     ironswan_io::malloc::limit_arenas();
-    let helper = Process::start(&options.config)
-        .map_err(|e| RunError::passing(format!("the helper process cannot be started: {e}")))?;
+    let unstarted = |e| RunError::passing(format!("another process cannot be started: {e}"));
+    let helper = Process::start_helper(&options.config).map_err(unstarted)?;
     let (config, diags) = load(&options.config)?;
     // The last steps as root, before there is another thread.
     let prepared = Prepared::new(options, &config.daemon);
-    let lines = privileges::give_up(&config.daemon);
+    let user = User::find(&config.daemon);
+    let fetcher =
+        user.as_ref().ok().map(|user| Process::start_fetcher(user.of_fetcher(), config.daemon.sandbox));
+    let lines = user.and_then(|user| user.become_daemon(&config.daemon));
     crate::observe::log::init(config.daemon.log_level, config.daemon.log_format)?;
     report(&diags);
     lines?.iter().for_each(|line| tracing::info!("{line}"));
     selftest::run()
         .map_err(|e| format!("the cryptographic self-test failed: {e}; do not use this program"))?;
     let prepared = prepared?;
+    let fetcher = fetcher.transpose().map_err(unstarted)?;
+    let processes = std::iter::once(helper).chain(fetcher).collect();
     // Blocking work has pools of its own: the runtime would wait for its own threads at the end.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Diagnosis::from(system("starting the control thread", &e)))?;
-    let ended = LocalSet::new().block_on(&runtime, daemon(options, config, prepared, helper));
+    let ended = LocalSet::new().block_on(&runtime, daemon(options, config, prepared, processes));
     crate::observe::log::flush();
     ended
 }
@@ -127,7 +132,7 @@ async fn daemon(
     options: &RunOptions,
     config: Config,
     prepared: Prepared,
-    mut helper: Process,
+    mut processes: Vec<Process>,
 ) -> Result<(), RunError> {
     let Prepared { sockets, tables, claim } = prepared;
     let keylog = tables.map(start_keylog).transpose()?;
@@ -135,7 +140,7 @@ async fn daemon(
     let hangup = on(SignalKind::hangup())?;
     let (driver, routing) = start_driver(&config.daemon, keylog)?;
     let ended = match Running::start(options, config, &sockets, claim, driver.clone(), routing, hangup) {
-        Ok(running) => running.until_stopped(&mut stop, &mut helper).await,
+        Ok(running) => running.until_stopped(&mut stop, &mut processes).await,
         Err(e) => Err(e),
     };
     driver.change_plane(|plane| plane.stop());
@@ -258,12 +263,16 @@ impl Running {
         Ok(())
     }
 
-    /// Runs until it is told to stop, or the data plane or the helper ends; then says goodbye to
+    /// Runs until it is told to stop, the data plane or another process ends; then says goodbye to
     /// the peers, and leaves the guard as it is to stand.
-    async fn until_stopped(mut self, stop: &mut StopSignals, helper: &mut Process) -> Result<(), RunError> {
+    async fn until_stopped(
+        mut self,
+        stop: &mut StopSignals,
+        processes: &mut [Process],
+    ) -> Result<(), RunError> {
         let failed = tokio::select! {
             () = self.driver.serve_plane() => Some(DataPlane::Ended.to_string()),
-            why = helper.ended() => Some(why),
+            why = ended(processes) => Some(why),
             () = stop.come() => None,
         };
         notify("STOPPING=1");

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,10 @@ const MAX_LIST: u64 = 256 << 20;
 /// The helper of this process. Privileges belong to a process, so their substitute does.
 static HELPER: OnceLock<Helper> = OnceLock::new();
 
-/// The way to the helper. Any thread may ask; each waits for its own reply.
+/// The fetcher of this process.
+static FETCHER: OnceLock<Helper> = OnceLock::new();
+
+/// The way to the helper or to the fetcher. Any thread may ask; each waits for its own reply.
 #[derive(Debug)]
 pub struct Helper(Channel);
 
@@ -31,18 +35,33 @@ pub fn get() -> Option<&'static Helper> {
 ///
 /// # Errors
 /// There is a helper already.
-pub fn connect(channel: Channel) -> io::Result<&'static Helper> {
-    HELPER.set(Helper(channel)).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
-    HELPER.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+pub fn connect(channel: Channel) -> io::Result<()> {
+    HELPER.set(Helper(channel)).map_err(|_| io::ErrorKind::AlreadyExists.into())
+}
+
+/// The fetcher, where this process has one.
+pub fn fetcher() -> Option<&'static Helper> {
+    FETCHER.get()
+}
+
+/// From now on this process asks the fetcher at the other end for names.
+///
+/// # Errors
+/// There is a fetcher already.
+pub fn connect_fetcher(channel: Channel) -> io::Result<()> {
+    FETCHER.set(Helper(channel)).map_err(|_| io::ErrorKind::AlreadyExists.into())
 }
 
 /// The error for a reply that does not belong to its request.
 fn nonsense() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the helper process gave an answer that was not asked for")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "another process of the daemon gave an answer that was not asked for",
+    )
 }
 
 fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the helper process has ended")
+    io::Error::new(io::ErrorKind::BrokenPipe, "the process that carries requests out has ended")
 }
 
 impl Helper {
@@ -122,6 +141,17 @@ impl Helper {
         let (reply, mut descriptors) = self.ask(request, descriptors)?;
         match (reply, descriptors.pop()) {
             (Reply::Done { descriptors: 1 }, Some(fd)) => Ok(fd),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Asks for the addresses of a host.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    pub fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        match self.ask(&Request::Resolve(name.into()), &[])? {
+            (Reply::Addresses(addresses), _) => Ok(addresses),
             _ => Err(nonsense()),
         }
     }
