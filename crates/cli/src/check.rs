@@ -1,12 +1,12 @@
 //! `check`: a configuration without a daemon, and the algorithms that one can name.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use ironswan_config::algorithms::{PROTOCOLS, algorithms};
 use ironswan_config::diag::{Diagnostic, Diagnostics, Severity};
 use ironswan_config::files::within_limit;
-use ironswan_config::{check, load_dir, load_files};
+use ironswan_config::{check, credentials, load_dir, load_files};
 use serde_json::json;
 
 use crate::args::Check;
@@ -18,6 +18,12 @@ use crate::text::table;
 #[allow(clippy::disallowed_methods, reason = "the reader of files takes the clock from its caller")]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// The time by which certificates are valid or not.
+#[allow(clippy::disallowed_methods, reason = "the checks take the time from their caller")]
+fn today() -> SystemTime {
+    SystemTime::now()
 }
 
 /// Reads and checks folders one by one, and all files together as one configuration.
@@ -42,6 +48,7 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
             connections += config.connections.len();
             secrets += config.secrets.len() + config.ppks.len();
             check::check(&config, &mut diags);
+            credentials::check(&config, today(), &mut diags);
         }
         all.extend(diags);
     };

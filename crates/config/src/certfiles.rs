@@ -53,6 +53,15 @@ impl Named {
         name
     }
 
+    /// Certificates whose files are named by an absolute path: those of no folder.
+    pub(super) fn elsewhere(&self) -> impl Iterator<Item = (Origin, Dated)> {
+        let files = self.certificates.iter().filter(|((_, name), _)| Path::new(name).is_absolute());
+        files.flat_map(|((_, name), found)| {
+            let found = found.iter().flatten();
+            found.map(|c| (place(Path::new(name)), Dated::Certificate(c.clone())))
+        })
+    }
+
     /// The certificate of this name in a folder: the first one of its file.
     pub(super) fn certificate(&self, folder: &'static str, name: &str) -> Result<Certificate, Configuration> {
         let none = || unusable(Some(name.to_owned()), FileFault::Pem);
@@ -127,6 +136,19 @@ fn unusable(file: Option<String>, why: FileFault) -> Configuration {
     Configuration::BadCredential { file, why }
 }
 
+/// Something with dates, as a file holds it.
+#[derive(Clone, Debug)]
+pub(super) enum Dated {
+    /// A certificate.
+    Certificate(Certificate),
+    /// A revocation list.
+    List(Crl),
+}
+
+fn place(path: &Path) -> Origin {
+    Origin::source(&shown(path))
+}
+
 /// All that the folders of credentials hold.
 #[derive(Default)]
 pub(super) struct Credentials {
@@ -136,6 +158,8 @@ pub(super) struct Credentials {
     pub(super) certificates: Vec<(Certificate, bool)>,
     /// Revocation lists.
     pub(super) lists: Vec<Crl>,
+    /// The files of certificates and lists.
+    pub(super) files: Vec<(Origin, Dated)>,
     /// A file of a private key could not be read, or holds nothing of use.
     pub(super) lost: bool,
 }
@@ -154,14 +178,17 @@ impl Credentials {
         let private = super::keyfiles::private_keys(fs, folder, passphrases, written, diags);
         let mut all = Self { private: private.keys, lost: private.lost, ..Self::default() };
         for (name, trusted) in [(ENDS, false), (AUTHORITIES, true)] {
-            each_file(fs, &folder.join(name), MAX_FILE, written, diags, |_, bytes, _| {
+            each_file(fs, &folder.join(name), MAX_FILE, written, diags, |path, bytes, _| {
                 let found = key_file::certificates(bytes)?;
+                all.files.extend(found.iter().map(|c| (place(path), Dated::Certificate(c.clone()))));
                 all.certificates.extend(found.into_iter().map(|certificate| (certificate, trusted)));
                 Ok(())
             });
         }
-        each_file(fs, &folder.join("x509crl"), MAX_LIST_FILE, written, diags, |_, bytes, _| {
-            all.lists.push(key_file::list(bytes)?);
+        each_file(fs, &folder.join("x509crl"), MAX_LIST_FILE, written, diags, |path, bytes, _| {
+            let list = key_file::list(bytes)?;
+            all.files.push((place(path), Dated::List(list.clone())));
+            all.lists.push(list);
             Ok(())
         });
         let (mut keys, mut lost) = (Vec::new(), false);
@@ -171,6 +198,8 @@ impl Credentials {
             let secret = passphrase(passphrases, "pkcs12", path).ok_or(FileFault::Encrypted)?;
             let contents = key_file::pkcs12(bytes, secret, Legacy { sha1: false, short_rsa: true })?;
             keys.extend(contents.key);
+            let found = contents.certificates.iter();
+            all.files.extend(found.map(|c| (place(path), Dated::Certificate(c.clone()))));
             all.certificates.extend(contents.certificates.into_iter().map(|certificate| {
                 let trusted = certificate.is_ca();
                 (certificate, trusted)

@@ -15,6 +15,7 @@
 //! | `algorithms` | words of proposals, and the RFCs' opinion of each |
 //! | `certfiles` | files of certificates, revocation lists and PKCS#12 |
 //! | `check` | findings between two parts of a configuration |
+//! | `credentials` | dates and names of certificates |
 //! | `diag` | findings: place, key, remedy |
 //! | `file_system` | who opens files: this process or another one |
 //! | `files` | files that may hang, read by a thread |
@@ -38,6 +39,7 @@
 pub mod algorithms;
 pub mod certfiles;
 pub mod check;
+pub mod credentials;
 pub mod diag;
 pub mod file_system;
 pub mod files;

@@ -8,7 +8,7 @@ use ironswan_keying::diagnosis::Configuration;
 use ironswan_keying::{Connection, Ppk, PrivateKey, SharedKey};
 use ironswan_pki::{Certificate, Crl};
 
-use super::certfiles::{Credentials, Named};
+use super::certfiles::{Credentials, Dated, Named};
 use super::diag::{Diagnostics, Severity};
 use super::files::{Clock, Files, Task, system};
 use super::include::{Reader, Source};
@@ -32,6 +32,8 @@ pub struct Config {
     pub certificates: Vec<(Certificate, bool)>,
     /// Revocation lists.
     pub lists: Vec<Crl>,
+    /// The files of certificates and lists.
+    pub(super) dated: Vec<(Origin, Dated)>,
     /// The daemon's settings.
     pub daemon: Daemon,
     /// When the newest of its files was last written, `ironswan.conf` among them.
@@ -223,8 +225,10 @@ fn read_files(fs: &Files, files: &[PathBuf], folder: &Path, diags: &mut Diagnost
     let passphrases = root.section("secrets").map(|s| meaning::passphrases(s, diags)).unwrap_or_default();
     let found = Credentials::of_folders(fs, folder, &root, &passphrases, &mut written, diags);
     let config = understand(&root, &used, &named, diags);
-    let Credentials { private: private_keys, certificates, lists, lost: private_lost } = found;
-    Some(Config { private_keys, certificates, lists, private_lost, written, empty, ..config })
+    let Credentials { private: private_keys, certificates, lists, files: mut dated, lost: private_lost } =
+        found;
+    dated.extend(named.elsewhere());
+    Some(Config { private_keys, certificates, lists, dated, private_lost, written, empty, ..config })
 }
 
 fn last_written(sources: &[Source]) -> Option<SystemTime> {

@@ -5,13 +5,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ironswan_config::diag::Diagnostics;
 use ironswan_config::files::Task;
-use ironswan_config::{check, load_dir};
+use ironswan_config::{check, credentials, load_dir};
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{Configuration, ConfigurationEntry as E};
+use ironswan_testkit::certificates::{Make, ROOT, end};
 use ironswan_testkit::clock;
 use ironswan_testkit::scratch::Scratch;
 
@@ -30,6 +31,11 @@ enum Case {
 const GOOD: &str = "connections { c { remote_addrs = 192.0.2.2\n local { auth = psk\n id = a }\n remote { auth = psk\n id = b }\n\
                     children { n { local_ts = 10.1.0.0/24\n remote_ts = 10.2.0.0/24 } } } }\n\
                     secrets { ike-1 { secret = \"a text of more than sixteen bytes\" } }\n";
+
+/// A time at which certificates are judged, at the end of 2029.
+fn today() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(60 * 365 * 86_400)
+}
 
 /// RFC 8410 section 10.1.
 const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n\
@@ -140,6 +146,16 @@ fn case(entry: E) -> Case {
         E::BadCredential => Case::Folder(|dir| {
             dir.write("x509ca/ca.pem", "-----BEGIN CERTIFICATE-----\n");
         }),
+        E::CertificateDates => Case::Folder(|dir| {
+            let old = Make::end("CN=old", 1, "CN=root", ROOT).years(2020, 2021).make();
+            fs::create_dir(dir.path().join("x509")).unwrap();
+            fs::write(dir.path().join("x509/old.der"), old.der()).unwrap();
+        }),
+        E::CertificateOfAnother => Case::Folder(|dir| {
+            fs::create_dir_all(dir.path().join("x509")).unwrap();
+            fs::write(dir.path().join("x509/b.der"), end(2).make().der()).unwrap();
+            dir.write("swanctl.conf", &GOOD.replace("remote { auth = psk", "remote { certs = b.der"));
+        }),
         E::ShortKey => Case::Folder(|dir| {
             dir.write("pubkey/b.pem", include_str!("short_rsa_public.pem"));
             let text = GOOD.replace("remote { auth = psk", "remote { auth = pubkey\n pubkeys = b.pem");
@@ -199,6 +215,7 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
     let mut found = Diagnostics::default();
     if let Some(config) = load_dir(clock::now, dir.path(), &mut found) {
         check::check(&config, &mut found);
+        credentials::check(&config, today(), &mut found);
     }
     found.iter().map(|d| d.diagnosis.clone()).collect()
 }
@@ -210,5 +227,6 @@ fn the_file_that_all_cases_change_has_no_fault() {
     let mut found = Diagnostics::default();
     let config = load_dir(clock::now, dir.path(), &mut found).expect("a configuration");
     check::check(&config, &mut found);
+    credentials::check(&config, today(), &mut found);
     assert!(found.is_empty(), "{found:?}");
 }

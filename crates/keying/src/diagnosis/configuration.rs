@@ -7,7 +7,7 @@ use ironswan_wire::id::Identity;
 
 use super::entry::entries;
 use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
-use super::value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
+use super::value::{Conflict, DateFault, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
 entries! {
     /// Reading and understanding the configuration.
@@ -228,6 +228,22 @@ entries! {
         /// Reason.
         why: CredentialFault,
     } = "bad-credential-file" by Configuration;
+    /// A certificate is not valid now or ends soon, or a revocation list is old.
+    CertificateDates {
+        /// Certificate or list, with its name.
+        of: String,
+        /// Reason.
+        fault: DateFault,
+    } = "certificate-dates" by Configuration;
+    /// No certificate that a connection names for its peer speaks for the peer's identity.
+    CertificateOfAnother {
+        /// Identity of the peer.
+        id: String,
+        /// Subject of the first certificate.
+        subject: String,
+        /// Its other names.
+        names: Vec<String>,
+    } = "certificate-of-another" by Configuration;
     /// A public key is shorter than the rules of `auth` allow.
     ShortKey {
         /// File of the key as written; a key that came by VICI has a number.

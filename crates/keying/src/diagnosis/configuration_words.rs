@@ -146,6 +146,16 @@ impl Configuration {
                     why => say(format!("{file} cannot be used: {why}"), write),
                 }
             }
+            Self::CertificateDates { of, fault } => fault.words(of),
+            Self::CertificateOfAnother { id, subject, names } => {
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                say(
+                    format!(
+                        "{id} is no name of the certificate, which is for \"{subject}\" (other names: {names})"
+                    ),
+                    "let id be one of these, or issue the certificate with this name (`ironswan pki issue --san`)",
+                )
+            }
             Self::BadCredential { file, why } => {
                 let file = file.as_deref().unwrap_or("the file");
                 say(

@@ -64,7 +64,7 @@ pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
-pub use value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
+pub use value::{Conflict, DateFault, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
 use ironswan_wire::ike::payload::Notify;
 

@@ -1,6 +1,8 @@
 //! Details of values: single values, secrets, proposals, and values that contradict or weaken each
 //! other.
 
+use ironswan_pki::Time;
+
 use super::entry::{Words, say};
 
 /// Reason why a value cannot be used. The value itself stands beside it.
@@ -600,6 +602,59 @@ impl Unwise {
             Self::ReadableOffered => say(
                 "encryption is offered beside none (AH, null, GMAC): the peer may choose what everybody can read",
                 "keep one kind",
+            ),
+        }
+    }
+}
+
+/// Dates of a certificate or revocation list that do not fit the time of now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DateFault {
+    /// The certificate has expired.
+    Expired {
+        /// Last second at which it was valid.
+        since: Time,
+    },
+    /// The certificate expires soon.
+    Soon {
+        /// Last second at which it is valid.
+        until: Time,
+        /// Whole days until then.
+        days: i64,
+    },
+    /// The certificate is not valid yet.
+    NotYet {
+        /// First second at which it will be valid.
+        from: Time,
+    },
+    /// The next revocation list was due.
+    Overdue {
+        /// Time at which it was due.
+        since: Time,
+    },
+}
+
+impl DateFault {
+    /// The sentence and the remedy. `of`: the certificate or list.
+    pub(super) fn words(&self, of: &str) -> Words {
+        const RENEW: &str = "issue a new one (`ironswan pki issue`) and put it in the place of this file";
+        match self {
+            Self::Expired { since } => say(format!("{of} has expired: it was valid until {since}"), RENEW),
+            Self::Soon { until, days } => {
+                let days = match days {
+                    0 => "in less than a day".to_owned(),
+                    1 => "in 1 day".to_owned(),
+                    days => format!("in {days} days"),
+                };
+                say(format!("{of} expires {days}: it is valid until {until}"), RENEW)
+            }
+            Self::NotYet { from } => say(
+                format!("{of} is not valid before {from}"),
+                "wait, or compare the clocks of this machine and of the CA",
+            ),
+            Self::Overdue { since } => say(
+                format!("{of} is old: the next one was due by {since}"),
+                "sign a new one (`ironswan pki signcrl --lastcrl`) and put it in the place of this file",
             ),
         }
     }
