@@ -94,8 +94,6 @@ pub const KEX_PER_ID: usize = 32;
 pub const KEYS_TRIED: usize = 8;
 /// Certificates that a peer may send. Chains have two to four; the peer has proved nothing by then.
 pub const CERTIFICATES_PER_PEER: usize = 10;
-/// Bytes of all certificates that a peer may send.
-pub const CERTIFICATE_BYTES: usize = 48 << 10;
 /// Keys of CAs that CERTREQ names: the first ones. Keys of CAs that are read of the peer's.
 pub const AUTHORITIES_ASKED: usize = 100;
 /// Certificates of a chain, from the peer's own to that of the root.

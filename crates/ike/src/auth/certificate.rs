@@ -6,7 +6,7 @@
 //!  IDi, CERT, CERT..., CERTREQ, AUTH -->
 //! <--  IDr, CERT, CERT..., AUTH
 //! ```
-//! Whoever sends IKE_AUTH has proved nothing. Count and bytes of its certificates are looked at
+//! Whoever sends IKE_AUTH has proved nothing. The number of its certificates is looked at
 //! here; all else is one computation ([`CertificateClaim`]): to read them, to find a chain, and to
 //! verify AUTH by the key of the first one. Not here: the rules of chains
 //! (`ironswan_keying::Certificates`), and the algorithms of signatures (`signature`). Hash and URL
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ironswan_crypto::sign::Scheme;
 use ironswan_keying::diagnosis::{Authentication, ProofFault};
-use ironswan_keying::limits::{AUTHORITIES_ASKED, CERTIFICATE_BYTES, CERTIFICATES_PER_PEER};
+use ironswan_keying::limits::{AUTHORITIES_ASKED, CERTIFICATES_PER_PEER};
 use ironswan_keying::{Certificates, Connection, Fingerprint, Policy, SendCert, Signatures, Trust};
 use ironswan_pki::Certificate;
 use ironswan_wire::id::Identity;
@@ -100,9 +100,9 @@ impl Certified {
                 _ => None,
             })
         };
-        let (count, bytes) = (certificates().count(), certificates().map(Vec::len).sum());
-        if count > CERTIFICATES_PER_PEER || bytes > CERTIFICATE_BYTES {
-            return Err(Authentication::TooManyCertificates { peer: peer.clone(), count, bytes });
+        let count = certificates().count();
+        if count > CERTIFICATES_PER_PEER {
+            return Err(Authentication::TooManyCertificates { peer: peer.clone(), count });
         }
         Ok(Self {
             trust: trust.clone(),
@@ -158,5 +158,31 @@ impl Verifier for Certified {
             Completion::Certified(Err(Doubt::Proof(fault))) => Step::Failed(Some(fault)),
             _ => Step::Failed(Some(ProofFault::Certified)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(encoding: u8, keys: std::ops::Range<u16>) -> Payload {
+        let key = |n: u16| [&n.to_be_bytes()[..], &[7; 18]].concat();
+        Payload::CertReq(CertReq { encoding, authorities: keys.flat_map(key).collect() })
+    }
+
+    #[test]
+    fn of_a_thousand_keys_in_certreq_the_first_hundred_are_read() {
+        let keys = asked(&[request(X509_SIGNATURE, 0..60), request(X509_SIGNATURE, 60..1_000)]).unwrap();
+        assert_eq!(keys.len(), AUTHORITIES_ASKED);
+        assert!(keys.iter().zip(0_u16..).all(|(key, n)| key[..2] == n.to_be_bytes()));
+    }
+
+    #[test]
+    fn certreq_of_another_encoding_asks_for_nothing_and_an_empty_one_for_any_certificate() {
+        assert_eq!(asked(&[request(X509_SIGNATURE + 1, 0..3)]), None);
+        assert_eq!(asked(&[request(X509_SIGNATURE, 0..0)]), Some(Vec::new()));
+        // Bytes behind the last whole key are no key.
+        let cut = CertReq { encoding: X509_SIGNATURE, authorities: vec![7; 39] };
+        assert_eq!(asked(&[Payload::CertReq(cut)]), Some(vec![[7; 20]]));
     }
 }

@@ -216,8 +216,6 @@ entries! {
         peer: Identity,
         /// Number of certificates.
         count: usize,
-        /// Bytes of all certificates.
-        bytes: usize,
     } = "too-many-certificates" by Peer;
     /// The peer sent no certificate, and the configuration names none for it.
     NoCertificate {

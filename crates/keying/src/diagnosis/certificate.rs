@@ -5,7 +5,7 @@ use ironswan_wire::id::Identity;
 
 use super::authentication::Authentication;
 use super::entry::{Words, say};
-use crate::limits::{CERTIFICATE_BYTES, CERTIFICATES_PER_PEER};
+use crate::limits::CERTIFICATES_PER_PEER;
 
 /// A certificate of a peer's chain that is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,11 +97,8 @@ pub(super) fn words(why: &Authentication) -> Words {
         return say(format!("the certificate of '{peer}' is refused: {fault}"), remedy).with(walked.clone());
     }
     match why {
-        A::TooManyCertificates { peer, count, bytes } => say(
-            format!(
-                "'{peer}' sent {count} certificates of {bytes} bytes; {CERTIFICATES_PER_PEER} of {CERTIFICATE_BYTES} \
-                 bytes together are the most"
-            ),
+        A::TooManyCertificates { peer, count } => say(
+            format!("'{peer}' sent {count} certificates; {CERTIFICATES_PER_PEER} are the most"),
             "let the peer send only the certificates between its own and the CA's",
         ),
         A::NoCertificate { peer } => say(
