@@ -44,7 +44,7 @@ pub(crate) fn request(policy: &dyn Policy, conn: &Connection, settled: bool) -> 
     let keys = policy.certificates().asked_for(trust.filter(|_| settled));
     let authorities: Vec<u8> = keys.iter().take(AUTHORITIES_ASKED).flatten().copied().collect();
     let asks = !authorities.is_empty();
-    asks.then(|| Payload::CertReq(CertReq { encoding: X509_SIGNATURE, authorities }))
+    asks.then_some(Payload::CertReq(CertReq { encoding: X509_SIGNATURE, authorities }))
 }
 
 /// Keys of CAs in the peer's CERTREQ. `None`: the peer asks for no certificate.

@@ -213,11 +213,12 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     let detects = find_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP).is_some();
     let updates = find_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES).is_some();
     // "the responder ... if it was the original initiator, it ignores" an update: it alone moves.
-    if updates && !sa.moves() {
-        if let Err(why) = update(cx, sa, payloads, (local, remote)) {
-            cx.log_why(Level::Warn, sa, "", &why.clone().into());
-            return ironswan_keying::Diagnosis::from(why).notify().map(Payload::Notify).into_iter().collect();
-        }
+    if updates
+        && !sa.moves()
+        && let Err(why) = update(cx, sa, payloads, (local, remote))
+    {
+        cx.log_why(Level::Warn, sa, "", &why.clone().into());
+        return ironswan_keying::Diagnosis::from(why).notify().map(Payload::Notify).into_iter().collect();
     }
     if let Some(peer) = read_list(payloads) {
         sa.path().mobility_mut().peer = peer;
