@@ -335,10 +335,7 @@ fn each_message_may_be_lost_doubled_or_late() {
         for verdict in [Verdict::Drop, Verdict::Delay(7 * S)] {
             for index in 0..whole {
                 let mut w = world(8, sides, [false; 2], |_| {});
-                let verdict = verdict.clone();
-                w.net
-                    .rules
-                    .push(Box::new(move |s| if s.index == index { verdict.clone() } else { Verdict::Pass }));
+                w.net.rules.push(Box::new(move |s| if s.index == index { verdict } else { Verdict::Pass }));
                 life(&mut w, 0);
                 w.assert_one();
                 assert_eq!(ppks(&w), [up; 2], "message {index}");
