@@ -60,8 +60,6 @@ class Peer:
     esp = 'aes128gcm16'
     # Whether the peer's kernel has each new SA before we may use it, and each old one until we do not.
     gapless = True
-    # Packets that each way may lose in a row without a counter that names them.
-    uncounted = 0
     # States of our IKE_SAs that the peer may leave behind.
     left = ()
 
@@ -159,8 +157,6 @@ class OpenIkedPeer(Peer):
     esp = 'aes128-sha1'
     # iked sets a new SA after its response, and deletes the old SA right behind its own request.
     gapless = False
-    # Five times the most that was seen in a row.
-    uncounted = 20
     # iked answers no DELETE of an IKE_SA that we have rekeyed when it had tried to rekey it, too, and was told TEMPORARY_FAILURE.
     left = ('REKEYED',)
 
@@ -209,12 +205,11 @@ def lives(peer, ours):
     notes = []
     for way, r in report.items():
         allowed = {'ahead': ahead, 'gone': gone_out} if way.endswith('to a') else {'gone': gone_in}
-        unexplained = r['lost'] - sum(allowed.values())
-        if not r['received'] or unexplained > peer.uncounted or r['duplicates'] or r['corrupt']:
+        if not r['received'] or r['lost'] > sum(allowed.values()) or r['duplicates'] or r['corrupt']:
             raise Failed(f"{way}: {r['sent']} sent, {r['received']} received, {r['duplicates']} twice, {r['corrupt']} corrupt; {allowed}; "
                          f"first missing: {(r['missing'] or ['the last ones'])[0]}; {peer.end.xfrm_errors() if isinstance(peer.end, Guest) else ''}")
         if r['lost']:
-            words = 'lost' if unexplained > 0 else ' or '.join(word for word, count in allowed.items() if count)
+            words = ' or '.join(word for word, count in allowed.items() if count)
             notes.append(f"; {r['lost']} of {r['sent']} {words}")
     if unanswered(peer.us) - deaf:
         notes.append('; a DELETE unanswered')
