@@ -320,7 +320,7 @@ impl Rig {
         });
         let hertz = rustix::param::clock_ticks_per_second() as f64;
         let capacity = (measure::cpus() as f64 * seconds).max(1e-9);
-        let share = |ticks: u64| ticks as f64 / hertz / capacity;
+        let share = |ticks: u64| measure::share(ticks as f64 / hertz, capacity);
         let busy_seconds = cpu.busy_seconds(capacity, hertz);
         let both = |soaker| Busy::new(busy_seconds / capacity, soaker, seconds, share(other + cpu.steal));
         let outer = after.link(Node::G1, "wan").since(&before.link(Node::G1, "wan"));

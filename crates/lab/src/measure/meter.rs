@@ -105,8 +105,8 @@ impl Meter {
             (name.clone(), after.saturating_sub(*before) as f64 / rate)
         };
         let busy = cpu.busy_seconds(capacity, rate);
-        let (other_share, stolen_share) =
-            (other as f64 / rate / capacity, cpu.steal as f64 / rate / capacity);
+        let [other_share, stolen_share] =
+            [other, cpu.steal].map(|ticks| super::share(ticks as f64 / rate, capacity));
         let both = |soaker| Busy::new(busy / capacity, soaker, seconds, other_share + stolen_share);
         Ok(Used {
             seconds,

@@ -33,4 +33,4 @@ pub use meter::{Meter, Used};
 pub(crate) use meter::{machine_ticks, ticks_of};
 pub(crate) use watch::{Seen, Watch};
 pub use window::{Gateway, Sample, TunnelDevice, Window, WindowPlan, measure};
-pub(crate) use window::{cpus, headers};
+pub(crate) use window::{cpus, headers, share};

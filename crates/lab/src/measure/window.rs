@@ -337,7 +337,7 @@ impl Totals {
             }
         }
         let per_byte = |ns: f64| ns / payload as f64;
-        let other_load_share = other_ticks as f64 / hz as f64 / (cpus * seconds);
+        let other_load_share = super::share(other_ticks as f64 / hz as f64, cpus * seconds);
         let taken = other_load_share + cpu.steal as f64 / cpu.total().max(1) as f64;
         Ok(Window {
             seconds,
@@ -373,6 +373,12 @@ pub(crate) fn cpus() -> usize {
             .count()
     });
     online.max(1)
+}
+
+/// The share that some processor time, in seconds, has in a capacity of processor seconds, from 0
+/// to 1. The kernel counts time in ticks, so a short window may seem to hold more than its capacity.
+pub(crate) fn share(used: f64, capacity: f64) -> f64 {
+    (used / capacity.max(1e-9)).min(1.0)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl Machine {
         let capacity = (after.at - self.at).as_secs_f64() * crate::measure::cpus() as f64;
         let soaked = self.soaked.zip(after.soaked).map_or(0, |(from, to)| to.ticks_since(from));
         let busy = after.cpu.since(&self.cpu).beside_a_soaker(soaked).busy_seconds(capacity, hertz);
-        ((busy - others).max(0.0) * 1e9, others / capacity.max(1e-9))
+        ((busy - others).max(0.0) * 1e9, crate::measure::share(others, capacity))
     }
 }
 
