@@ -232,7 +232,7 @@ fn json_has_a_schema_and_places() {
     let doc: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(doc["schema"], "ironswan.check/1");
     assert_eq!((&doc["errors"], &doc["findings"][0]["line"]), (&1.into(), &3.into()));
-    assert_eq!(doc["findings"][0]["key"], "connections.net.local.auth");
+    assert_eq!(doc["findings"][0]["key"], "connections.net.local.pubkeys");
 }
 
 #[test]
