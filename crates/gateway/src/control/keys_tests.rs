@@ -206,11 +206,6 @@ async fn a_connection_brings_its_public_keys() {
                 "remote.pubkeys: public key 3 holds no public key",
             ),
             (der(1), public(2).into(), "local.pubkeys: public key 1 holds no public key"),
-            (
-                public(1),
-                Value::List(Vec::new()),
-                "remote.auth: auth = pubkey, which is also the default, needs the peer's",
-            ),
             (public(1), Value::List(vec![public(3); 101]), "remote.pubkeys: more than 100 public keys"),
         ] {
             let answer = c.request("load-conn", signed(ours, theirs)).await;
@@ -220,6 +215,10 @@ async fn a_connection_brings_its_public_keys() {
             s.a.view(|e, _| e.connection("signed").as_ref() == Some(&conn)),
             "what was refused has changed something"
         );
+        // Without keys of the peer its certificate counts.
+        assert!(ok(&c.request("load-conn", signed(public(1), Value::List(Vec::new()))).await));
+        let conn = s.a.view(|e, _| e.connection("signed")).unwrap();
+        assert!(matches!(conn.remote_auth, Auth::Certificate { .. }), "{:?}", conn.remote_auth);
     })
     .await;
 }
