@@ -46,7 +46,7 @@ def carried(lab, ours):
         for what in ('child', 'ike'):
             gateway.rekey(what)
             check(has_ppk(us), f'{gateway.kind} rekeyed the {what}: our IKE_SA has a PPK')
-    check_no_loss(load.end(), at_least=100)
+    check_no_loss(load.end(), at_least=20)
     until('both have one IKE_SA', lambda: len(us.sas()) == len(them.sas()) == 1)
     check(us.ike_spis() == them.ike_spis(), 'both name the same IKE SPIs')
     check(us.child_spis() == {(o, i) for i, o in them.child_spis()}, 'both name the same ESP SPIs')
