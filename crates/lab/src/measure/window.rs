@@ -376,7 +376,7 @@ pub(crate) fn cpus() -> usize {
 }
 
 /// The share that some processor time, in seconds, has in a capacity of processor seconds, from 0
-/// to 1. The kernel counts time in ticks, so a short window may seem to hold more than its capacity.
+/// to 1. The kernel counts time in ticks: a short window may seem to hold more than its capacity.
 pub(crate) fn share(used: f64, capacity: f64) -> f64 {
     (used / capacity.max(1e-9)).min(1.0)
 }
