@@ -183,11 +183,14 @@ def words_mean_what_they_mean_to_strongswan(lab, full):
     parse = ctypes.CDLL('/usr/lib/ipsec/libstrongswan.so.0').proposal_get_token_static
     parse.restype, parse.argtypes = ctypes.POINTER(Token), [ctypes.c_char_p, ctypes.c_uint]
     out = subprocess.run([program(), 'check', '--algorithms', '--json'], capture_output=True, text=True, check=True).stdout
+    # This strongSwan is older than these; the tests with strongSwan 6.1 use them. The numbers are those of IANA's registry.
+    newer = {word: {'type': 4, 'id': number, 'key_bits': 0} for word, number in
+             (('mlkem512', 35), ('mlkem768', 36), ('mlkem1024', 37))}
     n = 0
     for row in json.loads(out)['algorithms']:
         for word in row['words']:
             token = parse(word.encode(), len(word))
-            theirs = token and {k: getattr(token[0], k) for k in ('type', 'id', 'key_bits')}
+            theirs = {k: getattr(token[0], k) for k in ('type', 'id', 'key_bits')} if token else newer.get(word)
             if theirs != row['transform']:
                 raise Failed(f"{word} is {row['transform']} here, {theirs or 'unknown'} there")
             n += 1
