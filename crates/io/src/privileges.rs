@@ -62,10 +62,25 @@ pub fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// True when this thread may become another user.
-pub fn may_change_user() -> bool {
+/// True when this thread may become this user. In a user namespace (an unprivileged container, for
+/// example) a thread may have every capability and yet not: the namespace knows only the users and
+/// groups that it maps (user_namespaces(7)), and it may forbid to change a thread's groups.
+pub fn may_become(account: Account) -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let mapped = |map: &str, id| std::fs::read_to_string(map).map_or(true, |text| maps(&text, id));
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+        && mapped("/proc/self/uid_map", account.uid)
+        && mapped("/proc/self/gid_map", account.gid)
+        && std::fs::read_to_string("/proc/self/setgroups").map_or(true, |word| word.trim() != "deny")
+}
+
+/// True when lines such as `0 100000 65536` (first inside, first outside, how many) map this number.
+fn maps(text: &str, id: u32) -> bool {
+    text.lines().any(|line| {
+        let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or(0));
+        let (first, count) = (fields.next().unwrap_or(0), fields.nth(1).unwrap_or(0));
+        (first..first.saturating_add(count)).contains(&u64::from(id))
+    })
 }
 
 /// No core of this process is ever dumped.
@@ -162,6 +177,19 @@ mod tests {
         assert_eq!(find("root"), Some(Account { uid: 0, gid: 0 }));
         for name in ["iron", "", "x", "broken", "nobody"] {
             assert_eq!(find(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_user_namespace_knows_only_what_it_maps() {
+        for id in [0, 65_534, u32::MAX - 1] {
+            assert!(maps("         0          0 4294967295\n", id), "{id}");
+        }
+        assert!(maps("0 1000 1\n1 100000 65535\n", 65_534));
+        for (text, id) in
+            [("0 1000 1\n", 1), ("5 0 10\n", 4), ("5 0 10\n", 15), ("", 0), ("x\n", 0), ("0 0\n", 0)]
+        {
+            assert!(!maps(text, id), "{text:?} {id}");
         }
     }
 

@@ -22,7 +22,7 @@ pub fn run(uid: u32, gid: u32, sandboxed: bool) -> Result<(), String> {
     let foreign = |_| "this command is started by `ironswan run` alone".to_owned();
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
     let channel = Channel::from_descriptor(input).map_err(foreign)?;
-    let account = privileges::may_change_user().then_some(Account { uid, gid });
+    let account = Some(Account { uid, gid }).filter(|account| privileges::may_become(*account));
     let given_up = signals::ignore_ends()
         .and_then(|()| privileges::dump_no_core())
         .and_then(|()| privileges::become_nobody(account));

@@ -71,8 +71,11 @@ fn account(named: Option<&str>) -> Result<(Option<Account>, Option<String>), Run
     let name = named.unwrap_or(USER);
     let found = privileges::find_account(name).map_err(|e| refused("reading /etc/passwd", &e))?;
     match (found, named) {
-        (Some(_), None) if !privileges::may_change_user() => {
-            let line = format!("the daemon stays root: becoming {USER} needs CAP_SETUID and CAP_SETGID");
+        (Some(account), None) if !privileges::may_become(account) => {
+            let line = format!(
+                "the daemon stays root: becoming {USER} needs CAP_SETUID and CAP_SETGID, in a user namespace that maps \
+                 this user and lets groups be changed"
+            );
             Ok((None, Some(line)))
         }
         (Some(account), _) => Ok(((account.uid != 0).then_some(account), None)),
