@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An independent judge of IKE's keys: RFC 7296 sections 2.13 to 2.18, RFC 8784 section 3, RFC 9242 section 3.3 and RFC 9370 section 2.2,
-from their text.
+"""An independent judge of IKE's keys: RFC 7296 sections 2.13 to 2.18, RFC 8784 section 3, RFC 9242 section 3.3, RFC 9370 section 2.2 and
+RFC 9867 section 3.1, from their text.
 
 JSON lines on standard input, one answer line each on standard output. Every value of bytes is in hex. The PRF is HMAC-SHA2 with
 "bits" 256, 384 or 512.
@@ -13,6 +13,7 @@ JSON lines on standard input, one answer line each on standard output. Every val
   {"op": "int_auth", "bits": n, "messages": [{"header": 28 bytes as on the wire, "first": type of the first payload inside,
    "inner": payloads, "sk_p": key of the sender}], "mid": message ID of IKE_AUTH}     the answer: {"int_auth": hex}
   {"op": "ppk", "bits": n, "ppk": key, "keys": [seven keys of the IKE_SA]}           the answer: {"keys": [[seven keys]]}
+  {"op": "ppk_int", ..., as for "keys", "ppk": key}         the answer: the same, the last keys with the PPK, and {"confirmation": hex}
 """
 
 import hashlib
@@ -74,6 +75,15 @@ def ppk(q):
     return [rows]
 
 
+def ppk_int(q):
+    """SKEYSEED = prf+ (PPK, SK_d) after the last key exchange; PPK Confirmation of 8 bytes."""
+    key, rows = bytes.fromhex(q['ppk']), keys(q)
+    with_ppk = expand(q, prf_plus(q['bits'], key, rows[-1][0], q['bits'] // 8))
+    # A PPK beside an additional key exchange replaces that exchange's keys; without one it has an exchange of its own.
+    rows = rows[:-1] + [with_ppk] if len(rows) > 1 else rows + [with_ppk]
+    return rows, prf(q['bits'], key, q['ni'] + q['nr'] + q['spi_i'] + q['spi_r'])[:8]
+
+
 def int_auth(q):
     """IntAuth_iN | IntAuth_rN | MID, of messages whose lengths count neither IV, padding nor ICV."""
     chains = {False: b'', True: b''}
@@ -96,6 +106,9 @@ def answer(q):
     q['shared'] = [bytes.fromhex(s) for s in q.get('shared', ())]
     if q['op'] == 'keymat':
         return {'keymat': keymat(q).hex()}
+    if q['op'] == 'ppk_int':
+        rows, confirmation = ppk_int(q)
+        return {'keys': [[key.hex() for key in row] for row in rows], 'confirmation': confirmation.hex()}
     rows = {'keys': keys, 'rekey': rekey, 'ppk': ppk}[q['op']](q)
     return {'keys': [[key.hex() for key in row] for row in rows]}
 

@@ -4,6 +4,7 @@
 //! SKEYSEED = prf(Ni | Nr, g^ir)                       first IKE_SA     SkeySeed::initial
 //! SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr)    rekeyed          SkeySeed::rekeyed
 //!            with | SK(1) | .. | SK(n) behind         of additional key exchanges (RFC 9370)
+//! SKEYSEED = prf+ (PPK, SK_d (before))                 in IKE_INTERMEDIATE  SkeySeed::with_ppk
 //! {SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr)
 //! KEYMAT = prf+(SK_d, [ g^ir (new) | ] Ni | Nr)       IkeKeys::child
 //!          with | SK(1) | .. | SK(n) behind, likewise
@@ -39,6 +40,12 @@ impl SkeySeed {
         let parts: Vec<&[u8]> =
             [shared.expose(), ni, nr].into_iter().chain(more.iter().map(Secret::expose)).collect();
         Self(old.prf.mac(old.sk_d.expose(), &parts))
+    }
+
+    /// Of keys that stand, with a post-quantum preshared key: `prf+ (PPK, SK_d)`, as long as the
+    /// output of the PRF (RFC 9867 section 3.1).
+    pub(crate) fn with_ppk(keys: &IkeKeys, ppk: &Secret) -> Self {
+        Self(prf::prf_plus(keys.prf, ppk.expose(), &[keys.sk_d.expose()], keys.prf.output_len()))
     }
 
     /// All keys of the IKE_SA.

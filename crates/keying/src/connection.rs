@@ -287,6 +287,9 @@ pub struct Connection {
     pub ppk_id: Option<Identity>,
     /// An IKE_SA without a post-quantum preshared key is refused.
     pub ppk_required: bool,
+    /// Post-quantum preshared keys are offered and taken in IKE_INTERMEDIATE (RFC 9867), so that
+    /// they protect the first IKE_SA as well; else in IKE_AUTH alone.
+    pub ppk_intermediate: bool,
     /// Rekey the IKE_SA after this; zero: never.
     pub rekey_time: Duration,
     /// Make the IKE_SA anew with IKE_AUTH after this; zero: never.

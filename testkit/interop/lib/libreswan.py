@@ -4,7 +4,7 @@ import os
 import peers
 from gateway import ADDRESS, NET, OTHER, SECRET
 from guest import Guest
-from lab import call, until
+from lab import Failed, call, until
 
 PROGRAMS = '/usr/libexec/ipsec'
 CONTROL = '/run/pluto/pluto.ctl'
@@ -21,10 +21,40 @@ def conf(box, ike='aes_gcm128-sha2_256-dh31', esp='aes_gcm128', auth='authby=sec
     return 'config setup\n\nconn net\n' + ''.join(f'  {line.strip()}\n' for line in lines if line.strip())
 
 
-class Libreswan(Guest):
-    """pluto, with one connection `net`."""
+# Notify message types of draft-ietf-ipsecme-ikev2-qr-alt-04 in Libreswan 5.2, from the range for private use, and their numbers of
+# RFC 9867: PPK_IDENTITY_KEY and USE_PPK_INT.
+DRAFT_04 = {50208: 16446, 50209: 16445}
+# Offset of the program's tables in its file: code lies before them.
+TABLES = 0x16a000
 
-    def __init__(self, lab, text, major=4, **kw):
+
+def with_numbers_of_rfc_9867(root, lab):
+    """Copies pluto 5.2 to the guest's folder with the numbers of the RFC. Returns the path in the guest."""
+    with open(root + PROGRAMS + '/pluto', 'rb') as f:
+        program = f.read()
+    code, tables = program[:TABLES], program[TABLES:]
+    for draft, final in DRAFT_04.items():
+        old, new = draft.to_bytes(4, 'little'), final.to_bytes(4, 'little')
+        if code.count(old) < 3 or new in code:
+            raise Failed(f'this pluto does not have the numbers of draft 04: {code.count(old)} times {draft}')
+        code = code.replace(old, new)
+    # The range of numbers that have names. Their names are in the other order now, which shows in the log alone.
+    ranges = [b''.join(number.to_bytes(8, 'little') for number in sorted(numbers)) for numbers in (DRAFT_04.keys(), DRAFT_04.values())]
+    if tables.count(ranges[0]) != 1:
+        raise Failed('this pluto does not have the names of draft 04')
+    tables = tables.replace(*ranges)
+    path = lab.path('guest/pluto')
+    with open(path, 'wb') as f:
+        f.write(code + tables)
+    os.chmod(path, 0o755)
+    return '/run/share/pluto'
+
+
+class Libreswan(Guest):
+    """pluto, with one connection `net`. `secrets`: more lines of ipsec.secrets. `final`: a copy of the program with the numbers of RFC 9867
+    (`with_numbers_of_rfc_9867`)."""
+
+    def __init__(self, lab, text, major=4, secrets='', final=False, **kw):
         self.major, self.kind = major, f'Libreswan {major}'
         super().__init__(lab, root=peers.root(FOLDERS[major]), **kw)
         # The route that pluto's updown script would set: that needs a shell.
@@ -33,8 +63,9 @@ class Libreswan(Guest):
         os.mkdir(nss, 0o700)
         call(peers.ROOTED, self.root, 'certutil', '-N', '-d', f'sql:{nss}', '--empty-password')
         lab.write('guest/ipsec.conf', text)
-        lab.write('guest/ipsec.secrets', f'@g2.example @g1.example : PSK "{SECRET}"\n')
-        self.start(f'{PROGRAMS}/pluto --nofork --stderrlog --config /run/share/ipsec.conf --secretsfile /run/share/ipsec.secrets '
+        lab.write('guest/ipsec.secrets', f'@g2.example @g1.example : PSK "{SECRET}"\n{secrets}')
+        pluto = with_numbers_of_rfc_9867(self.root, lab) if final else f'{PROGRAMS}/pluto'
+        self.start(f'{pluto} --nofork --stderrlog --config /run/share/ipsec.conf --secretsfile /run/share/ipsec.secrets '
                    '--nssdir /run/share/nss --rundir /run/pluto --no-dnssec')
         until('pluto listens', lambda: 'loading secrets from' in self.log(), 60)
         self.load(text)

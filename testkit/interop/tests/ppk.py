@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Post-quantum preshared keys (RFC 8784) with strongSwan 5.9.8, in both roles, required and optional.
+"""Post-quantum preshared keys: in IKE_AUTH (RFC 8784) with strongSwan 5.9.8, and in IKE_INTERMEDIATE (RFC 9867, of which it has draft 04)
+with Libreswan 5.2; in both roles, required and optional.
 
 usage: testkit/interop/run ppk[.TEST]
 """
 import re
 
 import keys
-from gateway import OTHER, REFERENCE, Charon, Ours, tunnel
+import life
+from gateway import OTHER, REFERENCE, Charon, IronSwan, Ours, tunnel
+from guest import line_before_guest, with_guest
 from lab import check, main, need, until
+from libreswan import Libreswan, conf
 from traffic import Numbered, check_no_loss, ping
 
 KEY = '0x' + '5a' * 32
@@ -136,4 +140,88 @@ def each_pair_as_responder(lab, full):
         check('5a5a5a5a' not in us.log(), 'no key is in our log')
 
 
-main({f.__name__: f for f in (required_as_initiator, required_as_responder, each_pair_as_initiator, each_pair_as_responder)}, 'ppk')
+TEXT_KEY = 'x7Qm2cR9vLw4Zt8KpY3bNf6HsJ1dGa5E'
+INTERMEDIATE = 'intermediate=yes\nppk=insist\nppk-ids=office.ppk'
+
+
+def with_ppk(secret=TEXT_KEY, **conf):
+    """swanctl.conf of our end of a line to Libreswan."""
+    return ppk('g1', secret=f'"{secret}"', encap=False, ike='aes128gcm16-prfsha256-x25519', **conf)
+
+
+def pluto(lab, more, final=True):
+    """IronSwan in g1, and Libreswan 5.2 behind g2 with these settings and one PPK. `final`: it has the numbers of RFC 9867."""
+    line_before_guest(lab)
+    them = Libreswan(lab, conf('g2', more=more), major=5, secrets=f': PPKS "office.ppk" "{TEXT_KEY}"\n', final=final)
+    return IronSwan(lab, 'g1').start(), them
+
+
+def used(gateway, role):
+    return f'PPK used in IKE_INTERMEDIATE as {role}' in gateway.log()
+
+
+def with_pluto(lab, initiates):
+    """A whole life of a tunnel whose PPK comes in IKE_INTERMEDIATE, with both rekeyings from both sides and traffic."""
+    us, them = pluto(lab, INTERMEDIATE)
+    us.load(with_ppk(required=True))
+
+    def traffic(change):
+        check(has_ppk(us), 'we list the IKE_SA with a PPK')
+        return with_guest(lab, them, 'a', '10.1.0.2', '10.2.0.1', change, 20, 0.3, 0.5)
+
+    report = life.live(us, them, us if initiates else them, traffic, lambda us, them: [(w, k) for w in (us, them) for k in ('child', 'ike')])
+    for way, r in report.items():
+        check(r['received'] > 20 and not r['corrupt'], f"{way}: {r['received']} of {r['sent']} packets")
+    role = 'responder' if initiates else 'initiator'
+    check(used(them, role), f'Libreswan used the PPK in IKE_INTERMEDIATE as {role}')
+    check("using PPK for PPK_ID 'office.ppk'" in us.log(), 'our log names it')
+
+
+def libreswan_as_initiator(lab, full):
+    """We initiate with Libreswan 5.2: the PPK is in the keys of IKE_AUTH already."""
+    with_pluto(lab, True)
+
+
+def libreswan_as_responder(lab, full):
+    """Libreswan 5.2 initiates."""
+    with_pluto(lab, False)
+
+
+def libreswan_without_a_common_ppk(lab, full):
+    """A wrong secret in IKE_INTERMEDIATE, required by either side, in both roles."""
+    us, them = pluto(lab, INTERMEDIATE)
+    wrong = TEXT_KEY[::-1]
+    us.load(with_ppk(wrong))
+    done = us.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+    check(done.returncode != 0, 'we initiate, Libreswan insists on another secret: refused')
+    check('the peer requires a PPK, and does not have ours, or has another secret for it' in us.log(), 'our log says why')
+    them.load(conf('g2', more=INTERMEDIATE.replace('insist', 'yes')))
+    us.load(with_ppk(wrong, required=True))
+    them.whack('--initiate', '--asynchronous', '--name', 'net')
+    until('our log says that its secret is another one', lambda: "another secret for PPK 'office.ppk' than we have" in us.log(), 30)
+    them.terminate()
+    us.load(with_ppk(wrong))
+    us.initiate()
+    check([sa.get('ppk') for sa in us.established()] == [None], 'the tunnel comes up without a PPK where neither side requires one')
+    check('does not have it or has another secret for it, and neither side requires it' in us.log(), 'our log says so')
+
+
+def libreswan_with_the_numbers_of_draft_04(lab, full):
+    """Libreswan 5.2 as it is: its IKE_SA_INIT has private numbers, which mean nothing to us, so both use the PPK in IKE_AUTH."""
+    us, them = pluto(lab, INTERMEDIATE, final=False)
+    us.load(with_ppk(required=True))
+    them.initiate()
+    check(has_ppk(us), 'Libreswan initiates: the PPK comes in IKE_AUTH')
+    check('PPK AUTH calculated as initiator' in them.log() and not used(them, 'initiator'), 'Libreswan says so')
+    them.terminate()
+    until('it is down', lambda: not us.established())
+    # As responder it adds IKE_INTERMEDIATE to AUTH when both have announced it, also when none has taken place (not RFC 9242 section 3.3.2).
+    us.load(with_ppk(required=True).replace('ppk_required', 'ppk_intermediate = no\n    ppk_required'))
+    us.initiate()
+    check(has_ppk(us), 'we initiate, with ppk_intermediate = no: the PPK comes in IKE_AUTH')
+    check('PPK AUTH calculated as responder' in them.log(), 'Libreswan says so')
+
+
+main({f.__name__: f for f in (required_as_initiator, required_as_responder, each_pair_as_initiator, each_pair_as_responder,
+                              libreswan_as_initiator, libreswan_as_responder, libreswan_without_a_common_ppk,
+                              libreswan_with_the_numbers_of_draft_04)}, 'ppk')

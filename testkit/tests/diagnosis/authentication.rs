@@ -62,16 +62,21 @@ fn signed_by(key: PrivateKey, rules: &str, tweak: impl FnOnce(&mut [Connection; 
     failures(&w)
 }
 
-/// Both gateways name these PPKs and have them; one of them requires it.
-fn with_ppks(ids: [Option<&str>; 2], requires: usize) -> Vec<Diagnosis> {
+/// Both gateways name these PPKs and have them, by identifier and number; one of them requires it.
+fn with_ppks(
+    keys: [Option<(&str, u8)>; 2],
+    requires: usize,
+    tweak: impl FnOnce(&mut [Connection; 2]),
+) -> Vec<Diagnosis> {
     let mut w = World::pair(1, |c| {
-        for (c, id) in c.iter_mut().zip(ids) {
-            c.ppk_id = id.and_then(Identity::parse);
+        for (c, key) in c.iter_mut().zip(keys) {
+            c.ppk_id = key.and_then(|(id, _)| Identity::parse(id));
         }
         c[requires].ppk_required = true;
+        tweak(c);
     });
-    for (node, id) in w.nodes.iter_mut().zip(ids) {
-        id.into_iter().for_each(|id| node.endpoint.load_ppk(config::ppk(id, 1)));
+    for (node, key) in w.nodes.iter_mut().zip(keys) {
+        key.into_iter().for_each(|(id, byte)| node.endpoint.load_ppk(config::ppk(id, byte)));
     }
     let _ = w.establish(0);
     failures(&w)
@@ -119,9 +124,12 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
         }
         // The initiator does not ask for signatures, and so announces no hash algorithm.
         E::NotVerified => signed_by(key(), "pubkey", |c| c[0].remote_auth = Auth::Psk),
-        E::PeerLacksPpk => with_ppks([Some("one"), None], 0),
-        E::OtherPpk => with_ppks([Some("one"), Some("two")], 1),
-        E::PpkDemanded => with_ppks([Some("one"), Some("two")], 0),
+        E::PeerLacksPpk => with_ppks([Some(("one", 1)), None], 0, |_| {}),
+        E::OtherPpk => with_ppks([Some(("one", 1)), Some(("two", 1))], 1, |_| {}),
+        E::WrongPpk => with_ppks([Some(("one", 1)), Some(("one", 2))], 1, |_| {}),
+        E::PpkDemanded => {
+            with_ppks([Some(("one", 1)), Some(("two", 1))], 0, |c| c[0].ppk_intermediate = false)
+        }
         E::NotInTime => {
             let mut w = half_open();
             w.run(40 * S);

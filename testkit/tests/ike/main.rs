@@ -31,6 +31,7 @@ mod options;
 mod oracle;
 mod overlap;
 mod ppk;
+mod ppk_int;
 mod race;
 mod reauth;
 mod reload;

@@ -226,6 +226,7 @@ fn keys_with_a_ppk_and_of_what_follows_are_those_of_the_oracle() {
                 proposal.transforms[1] = ironswan_wire::proposal::Transform::Prf(prf);
                 c.proposals = vec![proposal];
                 c.ppk_id = ironswan_wire::id::Identity::parse("ppk.example");
+                c.ppk_intermediate = false;
             }
         });
         w.nodes.iter_mut().for_each(|node| node.endpoint.load_ppk(config::ppk("ppk.example", 0x5a)));
@@ -272,5 +273,59 @@ fn keys_with_a_ppk_and_of_what_follows_are_those_of_the_oracle() {
             "sk_d": with[0], "shared": secrets(&w)[done..],
         }));
         assert_eq!(answer["keys"], json!([keys]));
+    }
+}
+
+/// All keys of an IKE_SA with a PPK in IKE_INTERMEDIATE (RFC 9867), and the PPK Confirmation of the
+/// request.
+#[test]
+fn keys_with_a_ppk_in_ike_intermediate_and_its_confirmation_are_those_of_the_oracle() {
+    let none: &[(u8, KeId)] = &[];
+    for (prf, bits, add) in [
+        (PrfId::HMAC_SHA2_256, 256, none),
+        (PrfId::HMAC_SHA2_384, 384, &[(1, KeId::ML_KEM_768)]),
+        (PrfId::HMAC_SHA2_512, 512, ADD),
+    ] {
+        // The last request is one packet.
+        let limits = Limits { fragment_size: 10_000, ..Limits::default() };
+        let mut w = World::pair_at(7, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |c| {
+            for c in c {
+                let mut proposal = config::ike_proposal_with(&[KeId::CURVE_25519], add);
+                proposal.transforms[1] = ironswan_wire::proposal::Transform::Prf(prf);
+                c.proposals = vec![proposal];
+                c.ppk_id = ironswan_wire::id::Identity::parse("ppk.example");
+            }
+        });
+        w.nodes.iter_mut().for_each(|node| node.endpoint.load_ppk(config::ppk("ppk.example", 0x5a)));
+        w.establish(0).unwrap();
+        let rows = logged(&w);
+        assert_eq!(rows.len(), 1 + add.len().max(1));
+        let [(ni, _), (nr, _)] = init(&w);
+        let (spi_i, spi_r, first) = &rows[0];
+        let secrets: Vec<String> = w.nodes[0].secrets.iter().map(|s| hex(s.expose())).collect();
+        let answer = ask(&json!({
+            "op": "ppk_int", "bits": bits, "lens": lens(first), "ni": hex(&ni), "nr": hex(&nr),
+            "spi_i": hex(&spi_i.to_be_bytes()), "spi_r": hex(&spi_r.to_be_bytes()), "shared": secrets,
+            "ppk": "5a".repeat(32),
+        }));
+        let ours: Vec<_> = rows.iter().map(|(_, _, keys)| keys.clone()).collect();
+        assert_eq!(answer["keys"], json!(ours));
+
+        // The request is under the keys before the PPK, which are those of the row before.
+        let logs: Vec<&KeyLog> = w.nodes[0].keys.iter().filter(|k| matches!(k, KeyLog::Ike { .. })).collect();
+        let f = Forger::with(logs[logs.len() - 2]).unwrap();
+        let request = &sent(&w, ExchangeType::IKE_INTERMEDIATE, false).last().unwrap().1.payload;
+        let (_, payloads) = f.open(request).expect("the last request");
+        let offers: Vec<_> = payloads
+            .iter()
+            .filter_map(|p| match p {
+                Payload::Notify(n) if n.kind == ironswan_wire::iana::NotifyType::PPK_IDENTITY_KEY => {
+                    Some(hex(&n.data))
+                }
+                _ => None,
+            })
+            .collect();
+        let name = hex(b"\x02ppk.example");
+        assert_eq!(offers, [format!("{name}{}", answer["confirmation"].as_str().unwrap())]);
     }
 }

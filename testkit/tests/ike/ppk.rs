@@ -64,6 +64,8 @@ fn world(
     let mut w = World::pair(seed, |c| {
         for (n, c) in c.iter_mut().enumerate() {
             (c.ppk_id, c.ppk_required) = (sides[n].id(), required[n]);
+            // `ppk_int` has stories of the other way.
+            c.ppk_intermediate = false;
         }
         tweak(c);
     });

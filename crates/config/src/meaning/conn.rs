@@ -156,6 +156,7 @@ pub fn connection(
     let fragmentation = r.read(&k::FRAGMENTATION);
     let ppk_id = r.written(&k::PPK_ID).flatten();
     let ppk_required = r.read(&k::PPK_REQUIRED);
+    let ppk_intermediate = r.read(&k::PPK_INTERMEDIATE);
     let send_cert = r.read(&k::SEND_CERT);
     let send_certreq = r.read(&k::SEND_CERTREQ);
     let encap = r.read(&k::ENCAP);
@@ -193,6 +194,7 @@ pub fn connection(
         fragmentation,
         ppk_id,
         ppk_required,
+        ppk_intermediate,
         send_cert,
         send_certreq,
         rekey_time,

@@ -12,6 +12,7 @@
 //! | `claim` | a peer's certificates and AUTH as one computation |
 //! | `int_auth` | the part of the octets that covers IKE_INTERMEDIATE |
 //! | `ppk` | post-quantum preshared keys beside any method |
+//! | `ppk_int` | the same in IKE_INTERMEDIATE |
 //! | `psk` | AUTH with a pre-shared key |
 //! | `signature` | AUTH with a signature and a raw public key |
 
@@ -19,6 +20,7 @@ pub(crate) mod certificate;
 pub(crate) mod claim;
 pub(crate) mod int_auth;
 pub(crate) mod ppk;
+pub(crate) mod ppk_int;
 pub(crate) mod psk;
 pub(crate) mod signature;
 

@@ -27,18 +27,62 @@ const PPK_ID_OPAQUE: u8 = 1;
 /// PPK_ID with the configured bytes.
 const PPK_ID_FIXED: u8 = 2;
 
+/// Exchange in which both sides agree on a PPK.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Way {
+    /// The two sides have not both announced PPKs.
+    #[default]
+    None,
+    /// IKE_AUTH: both IKE_SA_INIT messages have USE_PPK.
+    Auth,
+    /// IKE_INTERMEDIATE: both have USE_PPK_INT (`ppk_int`).
+    Intermediate,
+}
+
 /// PPK of an IKE_SA while it is set up.
 #[derive(Default)]
 pub(crate) struct Agreement {
     /// Initiator: our request has USE_PPK.
     pub offered: bool,
-    /// Both IKE_SA_INIT messages have USE_PPK.
-    pub agreed: bool,
-    /// The PPK that AUTH of both sides takes into account.
+    /// The exchange for it.
+    pub way: Way,
+    /// Identifier of the PPK that is in the keys since IKE_INTERMEDIATE.
+    pub mixed: Option<Identity>,
+    /// The PPK that AUTH of both sides takes into account, beside the keys.
     pub used: Option<Used>,
-    /// Identifier of the PPK that one side has and the other one does not, and without which both
-    /// go on.
-    pub unused: Option<Identity>,
+    /// A PPK that is not used.
+    pub unused: Option<Unused>,
+}
+
+/// A PPK that one side has named and that the two sides do not have in common, by its identifier.
+pub(crate) enum Unused {
+    /// One side does not have it.
+    Absent(Identity),
+    /// Responder: we have another secret for it, as the PPK Confirmation of the peer shows.
+    Differs(Identity),
+    /// Initiator: the responder has not named it in IKE_INTERMEDIATE.
+    Unconfirmed(Identity),
+}
+
+impl std::fmt::Display for Unused {
+    /// A line for the log, when both sides go on without.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Absent(id) => {
+                write!(f, "going on without PPK '{id}', which one side does not have and neither requires")
+            }
+            Self::Differs(id) => {
+                write!(
+                    f,
+                    "going on without PPK '{id}': the peer has another secret for it, and neither side requires it"
+                )
+            }
+            Self::Unconfirmed(id) => write!(
+                f,
+                "going on without PPK '{id}': the peer does not have it or has another secret for it, and neither side requires it"
+            ),
+        }
+    }
 }
 
 /// A PPK in use, and the keys that follow from it.
@@ -75,14 +119,39 @@ impl Used {
 
 // ---- IKE_SA_INIT ----
 
-/// N(USE_PPK).
-pub(crate) fn announcement() -> Payload {
-    Payload::Notify(Notify::new(NotifyType::USE_PPK, []))
+fn empty(kind: NotifyType) -> Payload {
+    Payload::Notify(Notify::new(kind, []))
 }
 
-/// True when an IKE_SA_INIT message has USE_PPK.
-pub(crate) fn is_announced(payloads: &[Payload]) -> bool {
-    find_notify(payloads, NotifyType::USE_PPK).is_some()
+/// Announcements of an initiator that has a PPK: of each way that it takes.
+pub(crate) fn offer(conn: &Connection) -> Vec<Payload> {
+    let mut payloads = vec![empty(NotifyType::USE_PPK)];
+    if conn.ppk_intermediate {
+        payloads.push(empty(NotifyType::USE_PPK_INT));
+    }
+    payloads
+}
+
+/// The announcement of a responder: of the way that it has chosen.
+pub(crate) fn answer(way: Way) -> Option<Payload> {
+    match way {
+        Way::None => None,
+        Way::Auth => Some(empty(NotifyType::USE_PPK)),
+        Way::Intermediate => Some(empty(NotifyType::USE_PPK_INT)),
+    }
+}
+
+/// The way that follows from the IKE_SA_INIT message of the peer, when we have a PPK: the one that
+/// protects more.
+pub(crate) fn way(conn: &Connection, payloads: &[Payload]) -> Way {
+    let has = |kind| find_notify(payloads, kind).is_some();
+    if conn.ppk_intermediate
+        && has(NotifyType::USE_PPK_INT)
+        && has(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED)
+    {
+        return Way::Intermediate;
+    }
+    if has(NotifyType::USE_PPK) { Way::Auth } else { Way::None }
 }
 
 /// Looks whether the PPK that a connection names is loaded, so that an initiator offers it. The
@@ -99,7 +168,7 @@ pub(crate) fn is_loaded(policy: &dyn Policy, conn: &Connection) -> Result<(), Co
 /// indicates that using PPKs is mandatory ... the initiator MUST abort the exchange" (RFC 8784
 /// section 3).
 pub(crate) fn judge_response(conn: &Connection, payloads: &[Payload]) -> Result<(), Diagnosis> {
-    if conn.ppk_required && !is_announced(payloads) {
+    if conn.ppk_required && way(conn, payloads) == Way::None {
         return Err(Authentication::PeerLacksPpk { lack: PpkLack::NotSupported }.into());
     }
     Ok(())
@@ -107,14 +176,14 @@ pub(crate) fn judge_response(conn: &Connection, payloads: &[Payload]) -> Result<
 
 // ---- IKE_AUTH, initiator ----
 
-/// The PPK for our request. `None`: the responder has not announced USE_PPK.
+/// The PPK for our request. `None`: IKE_AUTH takes none.
 pub(crate) fn choose(
     policy: &dyn Policy,
     conn: &Connection,
     agreement: &Agreement,
     keys: &IkeKeys,
 ) -> Result<Option<Used>, Configuration> {
-    let (true, Some(id)) = (agreement.agreed, &conn.ppk_id) else { return Ok(None) };
+    let (Way::Auth, Some(id)) = (agreement.way, &conn.ppk_id) else { return Ok(None) };
     // Without it the responder "MUST send back an AUTHENTICATION_FAILED notification" once both
     // sides have announced USE_PPK.
     let Some(ppk) = policy.ppk(&id.data) else { return Err(Configuration::NoPpk { id: id.clone() }) };
@@ -123,8 +192,7 @@ pub(crate) fn choose(
 
 /// The notifications of our request: the PPK, and our AUTH without it if we can go without.
 pub(crate) fn request(used: &Used, without: Option<Auth>) -> Vec<Payload> {
-    let id = [&[PPK_ID_FIXED], used.id.data.as_slice()].concat();
-    let identity = Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY, id));
+    let identity = Payload::Notify(Notify::new(NotifyType::PPK_IDENTITY, fixed_id(&used.id)));
     // "the authentication method used for computing the authentication data MUST be the same as the
     // method indicated in the AUTH payload": both proofs have one prover.
     let without = without.map(|auth| Payload::Notify(Notify::new(NotifyType::NO_PPK_AUTH, auth.data)));
@@ -166,8 +234,26 @@ pub(crate) fn judge_request(
     payloads: &[Payload],
 ) -> Result<Judged, Diagnosis> {
     let lacks = |lack| Err(Authentication::PeerLacksPpk { lack }.into());
-    if !agreement.agreed {
-        return if conn.ppk_required { lacks(PpkLack::NotSupported) } else { Ok(Judged::Standard) };
+    match (agreement.way, &agreement.mixed) {
+        (Way::Auth, _) => {}
+        (Way::None, _) if conn.ppk_required => return lacks(PpkLack::NotSupported),
+        // IKE_INTERMEDIATE could not refuse this: the peer's identity, and so its connection, was
+        // not known then.
+        (Way::Intermediate, None) if conn.ppk_required => {
+            let ours = conn.ppk_id.clone().map(Box::new);
+            return match agreement.unused.as_ref() {
+                Some(Unused::Absent(theirs) | Unused::Unconfirmed(theirs)) => {
+                    Err(Authentication::OtherPpk { theirs: theirs.clone(), ours }.into())
+                }
+                Some(Unused::Differs(id)) => Err(Authentication::WrongPpk { id: id.clone() }.into()),
+                None => lacks(PpkLack::NotOffered),
+            };
+        }
+        (Way::Intermediate, Some(theirs)) if conn.ppk_required && !is_configured(conn, &theirs.data) => {
+            let (theirs, ours) = (theirs.clone(), conn.ppk_id.clone().map(Box::new));
+            return Err(Authentication::OtherPpk { theirs, ours }.into());
+        }
+        _ => return Ok(Judged::Standard),
     }
     // "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK
     // notifications in the IKE_SA_INIT exchange, then the responder MUST send back an
@@ -175,13 +261,8 @@ pub(crate) fn judge_request(
     let Some(identity) = find_notify(payloads, NotifyType::PPK_IDENTITY) else {
         return lacks(PpkLack::NotNamed);
     };
-    let id = match identity.data.split_first() {
-        Some((&(PPK_ID_OPAQUE | PPK_ID_FIXED), id)) => Some(id),
-        // Reserved and private types name no PPK of ours.
-        _ => None,
-    };
-    let is_configured = |id: &&[u8]| conn.ppk_id.as_ref().is_none_or(|ours| ours.data == **id);
-    if let Some(id) = id.filter(is_configured)
+    let id = id_of(&identity.data);
+    if let Some(id) = id.filter(|id| is_configured(conn, id))
         && let Some(ppk) = policy.ppk(id)
     {
         return Ok(Judged::Used(Used::new(keys, ppk_id(id), &ppk.secret)));
@@ -195,6 +276,25 @@ pub(crate) fn judge_request(
         Some(without) => Ok(Judged::Without(theirs, without.data.clone())),
         None => Err(Authentication::PpkDemanded { theirs, ours }.into()),
     }
+}
+
+/// The bytes of a PPK_ID that name a PPK. `None`: its type is reserved or private, so it names none
+/// of ours.
+pub(super) fn id_of(data: &[u8]) -> Option<&[u8]> {
+    match data.split_first() {
+        Some((&(PPK_ID_OPAQUE | PPK_ID_FIXED), id)) => Some(id),
+        _ => None,
+    }
+}
+
+/// PPK_ID of type PPK_ID_FIXED.
+pub(super) fn fixed_id(id: &Identity) -> Vec<u8> {
+    [&[PPK_ID_FIXED], id.data.as_slice()].concat()
+}
+
+/// True when a connection names the PPK of these bytes, or takes any.
+fn is_configured(conn: &Connection, id: &[u8]) -> bool {
+    conn.ppk_id.as_ref().is_none_or(|ours| ours.data == id)
 }
 
 /// N(PPK_IDENTITY) of the response: "with no data to indicate that the PPK is used".

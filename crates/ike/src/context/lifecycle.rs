@@ -96,10 +96,8 @@ impl Context<'_> {
         if let Some(id) = sa.take_ppk() {
             sa_init::log_keys(self, sa);
             self.log(Level::Info, sa, format!("using PPK for PPK_ID '{id}'"));
-        } else if let Some(id) = unused {
-            let line =
-                format!("going on without PPK '{id}', which one side does not have and neither requires");
-            self.log(Level::Info, sa, line);
+        } else if let Some(unused) = unused {
+            self.log(Level::Info, sa, unused.to_string());
         }
     }
 

@@ -343,8 +343,8 @@ fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
 fn may_come(sa: &IkeSa, exchange: ExchangeType) -> bool {
     let new = !sa.is_initiator() && sa.state() == IkeState::Connecting && !sa.is_up();
     match exchange {
-        ExchangeType::IKE_INTERMEDIATE => new && intermediate::next_method(sa).is_some(),
-        ExchangeType::IKE_AUTH => new && intermediate::next_method(sa).is_none(),
+        ExchangeType::IKE_INTERMEDIATE => new && intermediate::next_round(sa).is_some(),
+        ExchangeType::IKE_AUTH => new && intermediate::next_round(sa).is_none(),
         ExchangeType::CREATE_CHILD_SA | ExchangeType::IKE_FOLLOWUP_KE | ExchangeType::INFORMATIONAL => {
             sa.is_up()
         }

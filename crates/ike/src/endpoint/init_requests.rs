@@ -125,7 +125,7 @@ fn begin_init(policy: &dyn Policy, from: &Stranger<'_>, accepted: &Accepted<'_>)
         peer_hashes: signature::announced(accepted.request.payloads),
         our_hashes: signature::hashes(&accepted.conn, false),
         ppk: ppk::Agreement {
-            agreed: has_ppks && ppk::is_announced(accepted.request.payloads),
+            way: if has_ppks { ppk::way(&accepted.conn, accepted.request.payloads) } else { ppk::Way::None },
             ..ppk::Agreement::default()
         },
         our_certreq: certificate::request(policy, &accepted.conn, false),

@@ -442,6 +442,10 @@ impl IkeSa {
     /// identifier. `None` when they use none.
     pub(crate) fn take_ppk(&mut self) -> Option<Identity> {
         let init = self.init.as_deref_mut()?;
+        if let Some(id) = init.ppk.mixed.take() {
+            self.ppk = true;
+            return Some(id);
+        }
         let (id, mixed) = init.ppk.used.take()?.into_parts();
         self.ppk = true;
         self.crypt.take_mixed(mixed, init.logged.take(), self.initiator);

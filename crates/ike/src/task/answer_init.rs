@@ -88,12 +88,10 @@ pub(crate) fn response(
     if init.fragments {
         payloads.push(Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, [])));
     }
-    if negotiate::has_additional(&init.proposals) {
+    if negotiate::has_additional(&init.proposals) || init.ppk.way == ppk::Way::Intermediate {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, [])));
     }
-    if init.ppk.agreed {
-        payloads.push(ppk::announcement());
-    }
+    payloads.extend(ppk::answer(init.ppk.way));
     // For an initiator that has announced its own hashes: whoever does not know RFC 7427 has no use
     // for ours.
     if init.peer_hashes.is_some() {

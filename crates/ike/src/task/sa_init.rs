@@ -145,11 +145,11 @@ pub(super) fn send(cx: &mut Context<'_>, sa: &mut IkeSa) {
     if sa.conn().fragmentation != Fragmentation::No {
         payloads.push(Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, [])));
     }
-    if negotiate::has_additional(&init.proposals) {
+    if negotiate::has_additional(&init.proposals) || (init.ppk.offered && sa.conn().ppk_intermediate) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, [])));
     }
     if init.ppk.offered {
-        payloads.push(ppk::announcement());
+        payloads.extend(ppk::offer(sa.conn()));
     }
     if sa.conn().has_signatures() {
         payloads.push(signature::announcement(&signature::hashes(sa.conn(), true)));
@@ -181,6 +181,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     }
     let Some(answer) = read_answer(cx, sa, header, payloads, d.remote) else { return };
     let Answer { suite, ke, nonce } = answer;
+    let offered = sa.init().is_some_and(|init| init.ppk.offered);
+    let way = if offered { ppk::way(sa.conn(), payloads) } else { ppk::Way::None };
     let Some(init) = sa.init_mut() else { return };
     answered_by(init, suite.ke);
     init.nr.clone_from(&nonce.0);
@@ -189,7 +191,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
     init.fragments = find_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
     init.peer_hashes = signature::announced(payloads);
-    init.ppk.agreed = init.ppk.offered && ppk::is_announced(payloads);
+    init.ppk.way = way;
     init.peer_asks = certificate::asked(payloads);
     let private = init.private.take().unwrap_or_default();
     let fragments = init.fragments && sa.conn().fragmentation != Fragmentation::No;
@@ -422,7 +424,7 @@ pub(super) fn derive(cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completio
 pub(crate) fn log_keys(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let keys = sa.crypt().take_key_log();
     if let (Some(keys), Some(suite), true) = (keys, sa.suite(), cx.logs_keys()) {
-        if let Some(init) = sa.init_mut().filter(|init| init.ppk.agreed) {
+        if let Some(init) = sa.init_mut().filter(|init| init.ppk.way == ppk::Way::Auth) {
             init.logged = Some(keys.clone());
         }
         cx.emit(Event::KeyLog(KeyLog::Ike { spi_i: sa.spi_i(), spi_r: sa.spi_r(), suite, keys }));

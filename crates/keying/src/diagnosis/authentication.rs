@@ -11,6 +11,7 @@ use ironswan_wire::ike::payload::Notify;
 use super::candidates::{Candidate, candidates_remedy, list_candidates};
 use super::certificate::{self, Untrusted};
 use super::entry::{Words, entries, say};
+use super::ppk::{self, PpkLack};
 
 /// Reason why AUTH of the peer proves nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,51 +89,10 @@ impl std::fmt::Display for ProofFault {
     }
 }
 
-impl PpkLack {
-    fn words(self) -> Words {
-        match self {
-            Self::NotSupported => say(
-                "ppk_required = yes, and the two sides have not both announced PPKs (USE_PPK, RFC 8784)",
-                "give both sides ppk_id and secrets { ppk-1 { .. } }, or set ppk_required = no",
-            ),
-            Self::NotNamed => say(
-                "the peer has announced PPKs (USE_PPK, RFC 8784), and names none in IKE_AUTH",
-                "a defect of the peer, or somebody has changed its IKE_SA_INIT: look at its log",
-            ),
-            Self::NotUsed => say(
-                "ppk_required = yes, and the peer does not have our PPK",
-                "give the peer secrets { ppk-1 { .. } } with our ppk_id as id and the same secret",
-            ),
-        }
-    }
-}
-
-/// The post-quantum preshared key beside another one: either may be the wrong one.
-fn or_ppk(ppk: Option<&Identity>) -> String {
-    ppk.map_or_else(String::new, |id| format!(", with PPK '{id}', whose secret may differ as well"))
-}
-
-/// The identifiers of the post-quantum preshared keys of both sides.
-fn both(theirs: &Identity, ours: Option<&Identity>) -> String {
-    let ours = ours.map_or_else(|| "ppk_id is not set".to_owned(), |ours| format!("ppk_id = {ours}"));
-    format!("it names '{theirs}', here {ours}")
-}
-
 /// Names with commas between, or "none".
 fn list<T: std::fmt::Display>(of: &[T]) -> String {
     let names: Vec<String> = of.iter().map(ToString::to_string).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
-/// Sign that a peer does not use a post-quantum preshared key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PpkLack {
-    /// The peer's IKE_SA_INIT message has no USE_PPK, or we have none to offer.
-    NotSupported,
-    /// The peer's IKE_AUTH request names no PPK, though both IKE_SA_INIT messages have USE_PPK.
-    NotNamed,
-    /// The peer's IKE_AUTH response does not confirm our PPK: the peer does not have it.
-    NotUsed,
 }
 
 /// Reason why a peer has no more time to authenticate.
@@ -333,6 +293,11 @@ entries! {
         /// Value of `ppk_id`.
         ours: Option<Box<Identity>>,
     } = "other-ppk" by NoAgreement;
+    /// A post-quantum preshared key is required, and the peer's has another secret than ours.
+    WrongPpk {
+        /// Its identifier.
+        id: Identity,
+    } = "wrong-ppk" by NoAgreement;
     /// The peer requires a post-quantum preshared key that we do not have.
     PpkDemanded {
         /// Identifier of the peer's.
@@ -383,6 +348,7 @@ impl Authentication {
                 | Self::NotVerified { .. }
                 | Self::PeerLacksPpk { .. }
                 | Self::OtherPpk { .. }
+                | Self::WrongPpk { .. }
                 | Self::PpkDemanded { .. }
         ) || certificate::is_about_one(self)
     }
@@ -428,7 +394,7 @@ impl Authentication {
             Self::NoProof { peer, ours, method, fault, ppk } => say(
                 format!(
                     "authentication of '{peer}' with {method} failed: {fault} (for '{ours}'{})",
-                    or_ppk(ppk.as_deref())
+                    ppk::beside(ppk.as_deref())
                 ),
                 match &**fault {
                     ProofFault::Mac(key) => format!("give both sides the same secret (here secrets.{key})"),
@@ -501,22 +467,12 @@ impl Authentication {
             )
             .with(vec![format!(
                 "the peer did not accept '{ours}' (looking for '{expected}') with {key}{}",
-                or_ppk(ppk.as_deref())
+                ppk::beside(ppk.as_deref())
             )]),
-            Self::PeerLacksPpk { lack } => lack.words(),
-            Self::OtherPpk { theirs, ours } => say(
-                format!(
-                    "ppk_required = yes, and the peer has another PPK: {}",
-                    both(theirs, ours.as_deref())
-                ),
-                "give both sides the same ppk_id, and secrets { ppk-1 { .. } } with that id and one secret",
-            ),
-            Self::PpkDemanded { theirs, ours } => say(
-                format!("the peer requires a PPK that is not here: {}", both(theirs, ours.as_deref())),
-                format!(
-                    "add secrets {{ ppk-1 {{ id = {theirs} .. }} }} with the peer's secret, or let it be optional there"
-                ),
-            ),
+            Self::PeerLacksPpk { lack } => ppk::lack(*lack),
+            Self::OtherPpk { theirs, ours } => ppk::other(theirs, ours.as_deref()),
+            Self::WrongPpk { id } => ppk::wrong(id),
+            Self::PpkDemanded { theirs, ours } => ppk::demanded(theirs, ours.as_deref()),
             Self::NotInTime { limit } => say(limit.to_string(), "look for what keeps IKE_AUTH from arriving"),
             Self::Childless { with_child } => {
                 let what = if *with_child { "with" } else { "without" };

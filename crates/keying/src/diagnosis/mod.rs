@@ -28,6 +28,7 @@
 //! | `path` | entries of the path to the peer |
 //! | `guard` | entries of the guard: nft, rules, table 220, ingress |
 //! | `machine` | entries of this machine: kernel, capabilities, threads, sockets |
+//! | `ppk` | sentences about post-quantum preshared keys |
 //! | `reading` | details of files, syntax and inheritance |
 //! | `selectors` | entries of traffic selectors |
 //! | `value` | details of values, secrets and proposals |
@@ -45,13 +46,14 @@ mod key_exchange_words;
 mod machine;
 mod negotiation;
 mod path;
+mod ppk;
 mod reading;
 mod selectors;
 mod value;
 
 use std::fmt;
 
-pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, PpkLack, ProofFault};
+pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, ProofFault};
 pub use candidates::{CANDIDATES, Candidate, Misfit};
 pub use certificate::Untrusted;
 pub use configuration::{Configuration, ConfigurationEntry};
@@ -62,6 +64,7 @@ pub use key_exchange::{Forgery, KeyExchange, KeyExchangeEntry, NotDone, Uncomput
 pub use machine::{Machine, MachineEntry, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
+pub use ppk::PpkLack;
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
 pub use value::{Conflict, DateFault, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};

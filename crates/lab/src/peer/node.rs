@@ -275,6 +275,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         fragmentation: ironswan_keying::Fragmentation::Yes,
         ppk_id: None,
         ppk_required: false,
+        ppk_intermediate: true,
         send_cert: ironswan_keying::SendCert::IfAsked,
         send_certreq: true,
         rekey_time: Duration::ZERO,

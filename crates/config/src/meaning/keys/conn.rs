@@ -55,6 +55,8 @@ keys! {
         "the `id` of a [post-quantum preshared key](#secretsppksuffix), which goes to the peer. As responder we take no other one; without `ppk_id` we offer none, and take any that is loaded");
     PPK_REQUIRED: bool = yes_no("ppk_required", "no",
         "refuse IKE_SAs without a post-quantum preshared key. `no`: go on without one when the peer does not have it");
+    PPK_INTERMEDIATE: bool = yes_no("ppk_intermediate", "yes",
+        "offer and take post-quantum preshared keys in IKE_INTERMEDIATE (RFC 9867), so that they protect the first IKE_SA as well. A peer that does not know this uses them in IKE_AUTH (RFC 8784), as does everybody with `no`");
     SEND_CERT: SendCert = text("send_cert", Kind::Word, Is("ifasked"), send_cert,
         "when our [certificate](#certificates) goes to the peer: `ifasked`, when the peer has sent CERTREQ; `always`; `never`, when the peer has it in its configuration");
     SEND_CERTREQ: bool = yes_no("send_certreq", "yes",

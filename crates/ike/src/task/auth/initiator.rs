@@ -289,7 +289,7 @@ fn settle_ppk(sa: &mut IkeSa, payloads: &[Payload]) -> Result<(), Diagnosis> {
         && !ppk::is_used(sa.conn(), payloads)?
         && let Some(init) = sa.init_mut()
     {
-        init.ppk.unused = init.ppk.used.take().map(|used| used.into_parts().0);
+        init.ppk.unused = init.ppk.used.take().map(|used| ppk::Unused::Absent(used.into_parts().0));
     }
     Ok(())
 }

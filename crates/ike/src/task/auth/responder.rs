@@ -174,11 +174,14 @@ fn judge_ppk(cx: &Context<'_>, sa: &mut IkeSa, payloads: &[Payload], auth: &Auth
         ppk::Judged::Without(id, data) => {
             // "Authentication Method is still indicated in the AUTH payload" (RFC 8784 section 3).
             proof.data = data;
-            unused = Some(id);
+            unused = Some(ppk::Unused::Absent(id));
         }
     }
     if let Some(init) = sa.init_mut() {
-        (init.ppk.used, init.ppk.unused) = (used, unused);
+        init.ppk.used = used;
+        if unused.is_some() {
+            init.ppk.unused = unused;
+        }
     }
     Ok(proof)
 }

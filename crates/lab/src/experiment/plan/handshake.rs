@@ -220,6 +220,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         fragmentation: ironswan_keying::Fragmentation::Yes,
         ppk_id: None,
         ppk_required: false,
+        ppk_intermediate: true,
         send_cert: ironswan_keying::SendCert::IfAsked,
         send_certreq: true,
         rekey_time: never,
