@@ -74,7 +74,8 @@ pub fn may_become(account: Account) -> bool {
         && std::fs::read_to_string("/proc/self/setgroups").map_or(true, |word| word.trim() != "deny")
 }
 
-/// True when lines such as `0 100000 65536` (first inside, first outside, how many) map this number.
+/// True when lines such as `0 100000 65536` (first inside, first outside, how many) map this
+/// number.
 fn maps(text: &str, id: u32) -> bool {
     text.lines().any(|line| {
         let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or(0));
