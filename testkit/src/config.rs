@@ -76,6 +76,7 @@ pub fn child(name: &str, local: &str, remote: &str) -> ChildConfig {
         rekey_time: Duration::ZERO,
         life_time: Duration::ZERO,
         rand_time: Duration::ZERO,
+        inactivity: Duration::ZERO,
         lifetime: Lifetime::default(),
         replay_window: 4096,
         start_action: ChildAction::None,

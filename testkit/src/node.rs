@@ -205,7 +205,7 @@ impl Node {
                 self.signatures += 1;
                 request.compute(self.wall).expect("a computation")
             }
-            Request::Usage { .. } => Completion::Usage { last_inbound: self.last_esp },
+            Request::Usage { .. } => Completion::Usage { last_use: self.last_esp },
             Request::Route { .. } if self.routes_unknown => {
                 let (request, why) = ("the route".to_owned(), "no table today".to_owned());
                 Completion::Failed { why: Machine::KernelRefused { request, why, write: "" }.into() }

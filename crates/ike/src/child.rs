@@ -224,6 +224,11 @@ impl Child {
         matches!(self.outbound, Outbound::Installed)
     }
 
+    /// When it was installed.
+    pub(crate) fn installed(&self) -> Instant {
+        self.installed
+    }
+
     /// True when the outbound SA is kept back until the peer has shown that its inbound one stands.
     pub(crate) fn is_held_back(&self) -> bool {
         matches!(self.outbound, Outbound::HeldBack(_))

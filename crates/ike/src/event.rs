@@ -14,7 +14,7 @@ pub use ironswan_pki::Time;
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite};
-use ironswan_wire::sadb::{Command, Mode, ReqId, SaStats, Spi};
+use ironswan_wire::sadb::{Command, Mode, ReqId, SaRef, SaStats, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
 
@@ -95,11 +95,11 @@ pub enum Request {
     },
     /// Judge a peer that proves itself by certificates. Completed by [`Completion::Certified`].
     Certify(Box<CertificateClaim>),
-    /// How an inbound SA has been used (liveness: ESP counts as a sign of life). Completed by
-    /// [`Completion::Usage`].
+    /// When SAs have been used (liveness: ESP that arrives counts as a sign of life; inactivity).
+    /// Completed by [`Completion::Usage`].
     Usage {
-        /// Inbound SPIs.
-        spis: Vec<Spi>,
+        /// The SAs.
+        sas: Vec<SaRef>,
     },
     /// Which of our addresses the routing table would send from. Completed by
     /// [`Completion::Route`]; where that cannot be known, by [`Completion::Failed`], which changes
@@ -136,10 +136,10 @@ pub enum Completion {
     Verified(bool),
     /// The peer's certificate, or the reason why the peer is refused.
     Certified(Result<Proven, Doubt>),
-    /// The latest time an authenticated packet arrived on any of the SAs.
+    /// The latest time an authenticated packet arrived on any of the SAs, or one left.
     Usage {
         /// `None`: never.
-        last_inbound: Option<Instant>,
+        last_use: Option<Instant>,
     },
     /// The address to send from.
     Route {

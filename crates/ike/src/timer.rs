@@ -38,6 +38,8 @@ pub(crate) enum Timer {
     RekeyChild(ChildId),
     /// `life_time`: the CHILD_SA is closed.
     LifeChild(ChildId),
+    /// `inactivity` since the CHILD_SA was installed or used last: close it if it was not used.
+    Inactivity(ChildId),
     /// A CHILD_SA that lost a collision, and that the peer should have deleted by now, is deleted.
     Redundant(ChildId),
     /// The peer should have the CHILD_SA that takes over by now: it is sent on.
@@ -72,8 +74,14 @@ impl Timer {
     }
 
     /// Everything that a CHILD_SA can have set while its IKE_SA knows it.
-    pub(crate) fn of_child(id: ChildId) -> [Self; 4] {
-        [Self::RekeyChild(id), Self::LifeChild(id), Self::Redundant(id), Self::TakeUp(id)]
+    pub(crate) fn of_child(id: ChildId) -> [Self; 5] {
+        [
+            Self::RekeyChild(id),
+            Self::LifeChild(id),
+            Self::Inactivity(id),
+            Self::Redundant(id),
+            Self::TakeUp(id),
+        ]
     }
 }
 

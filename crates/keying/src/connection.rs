@@ -82,6 +82,20 @@ pub enum ChildAction {
     Start,
     /// Install the policy and initiate on traffic (`trap`, `route`).
     Trap,
+    /// Install the policy and initiate at once (`trap|start`). The policy stays when the child ends.
+    TrapAndStart,
+}
+
+impl ChildAction {
+    /// True when the action initiates the child.
+    pub fn starts(self) -> bool {
+        matches!(self, Self::Start | Self::TrapAndStart)
+    }
+
+    /// True when the action installs the policy.
+    pub fn traps(self) -> bool {
+        matches!(self, Self::Trap | Self::TrapAndStart)
+    }
 }
 
 /// What the child's policy does.
@@ -167,6 +181,8 @@ pub struct ChildConfig {
     pub life_time: Duration,
     /// Taken off `rekey_time`: a random part of this.
     pub rand_time: Duration,
+    /// Close when no packet has passed for this long; zero: never.
+    pub inactivity: Duration,
     /// Limits that the engine counts (soft = rekey).
     pub lifetime: Lifetime,
     /// Anti-replay window in packets, 0: off.
@@ -377,6 +393,7 @@ impl ChildConfig {
             rekey_time: other.rekey_time,
             life_time: other.life_time,
             rand_time: other.rand_time,
+            inactivity: other.inactivity,
             lifetime: other.lifetime,
             start_action: other.start_action,
             close_action: other.close_action,

@@ -67,9 +67,12 @@ fn the_schedule_of_retransmissions_is_charons() {
 
 #[test]
 fn dpd_actions() {
-    for (action, again) in
-        [(ChildAction::None, false), (ChildAction::Start, true), (ChildAction::Trap, false)]
-    {
+    for (action, again) in [
+        (ChildAction::None, false),
+        (ChildAction::Start, true),
+        (ChildAction::Trap, false),
+        (ChildAction::TrapAndStart, true),
+    ] {
         let mut w = World::pair(3, |c| {
             c[0].dpd_delay = 20 * S;
             c[0].keyingtries = 0;
@@ -81,7 +84,7 @@ fn dpd_actions() {
         assert!(w.nodes[0].logged("giving up after 5 retransmits"));
         w.run(S);
         assert!(w.nodes[0].engine.inbound.is_empty());
-        assert_eq!(w.nodes[0].engine.policies.len(), usize::from(action == ChildAction::Trap));
+        assert_eq!(w.nodes[0].engine.policies.len(), usize::from(action.traps()));
         w.run(1_000 * S);
         mend(&mut w);
         w.run(1_000 * S);
@@ -101,6 +104,8 @@ fn close_actions() {
         (ChildAction::Start, false),
         (ChildAction::Trap, true),
         (ChildAction::Trap, false),
+        (ChildAction::TrapAndStart, true),
+        (ChildAction::TrapAndStart, false),
     ] {
         let mut w = World::pair(4, |c| c[0].children[0].close_action = action);
         w.establish(0).unwrap();
@@ -108,6 +113,17 @@ fn close_actions() {
         w.run(5 * S);
         match action {
             ChildAction::Start => w.assert_one(),
+            // The trap stays below the child, and brings it up again when it ends.
+            ChildAction::TrapAndStart => {
+                w.assert_one();
+                w.terminate(0, true);
+                w.run(5 * S);
+                assert!(w.nodes[0].engine.outbound.is_empty());
+                let Action::Protect(reqid) = w.nodes[0].engine.policies[0].action else { panic!() };
+                acquire(&mut w, 0, reqid);
+                w.run(5 * S);
+                w.assert_one();
+            }
             ChildAction::Trap => {
                 assert_eq!(w.nodes[0].engine.policies.len(), 1);
                 assert!(w.nodes[0].engine.outbound.is_empty());
@@ -125,6 +141,44 @@ fn close_actions() {
             "{action:?}: our own command is no reason to begin again"
         );
     }
+}
+
+#[test]
+fn a_child_that_carries_nothing_is_closed_and_stays_closed() {
+    for closer in 0..2 {
+        let mut w = World::pair(6, |c| {
+            c[closer].children[0].inactivity = 60 * S;
+            c[closer].children[0].close_action = ChildAction::Start;
+            c[closer].children[0].start_action = ChildAction::Start;
+        });
+        w.establish(closer).unwrap();
+        w.run(50 * S);
+        // A packet that arrives begins the time anew.
+        w.nodes[closer].last_esp = Some(w.now());
+        w.run(55 * S);
+        assert_eq!(w.up(closer)[0].children.len(), 1, "at most 55 s without a packet");
+        assert!(w.run_until(10 * S, |w| w.up(closer)[0].children.is_empty()));
+        assert!(w.nodes[closer].logged("after 60 s of inactivity"));
+        w.run(600 * S);
+        for node in 0..2 {
+            assert!(w.up(node)[0].children.is_empty(), "the IKE_SA stays, and the child is not restarted");
+            assert!(w.nodes[node].engine.inbound.is_empty() && w.nodes[node].engine.policies.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_trap_brings_an_inactive_child_up_again() {
+    let mut w = World::pair(6, |c| {
+        c[0].children[0].inactivity = 60 * S;
+        c[0].children[0].start_action = ChildAction::TrapAndStart;
+    });
+    assert!(w.run_until(5 * S, |w| w.up(0).iter().any(|ike| !ike.children.is_empty())), "started at load");
+    assert!(w.run_until(70 * S, |w| w.up(0)[0].children.is_empty()));
+    let Action::Protect(reqid) = w.nodes[0].engine.policies[0].action else { panic!() };
+    acquire(&mut w, 0, reqid);
+    w.run(5 * S);
+    w.assert_one();
 }
 
 #[test]

@@ -141,7 +141,9 @@ fn a_tunnel_whose_ike_sa_ran_over_its_time_is_down_for_that_reason() {
             let next = match action {
                 ChildAction::None => d.next == Next::Nothing,
                 ChildAction::Trap => d.next == Next::Packet,
-                ChildAction::Start => matches!(d.next, Next::Trying | Next::In(_)),
+                ChildAction::Start | ChildAction::TrapAndStart => {
+                    matches!(d.next, Next::Trying | Next::In(_))
+                }
             };
             assert!(next, "{d:?}");
             let why = "the lifetime of the IKE_SA was over and no other had taken over";

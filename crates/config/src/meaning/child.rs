@@ -75,11 +75,12 @@ pub(super) fn child(
     } else if replay_window < REPLAY_WINDOW_MIN {
         r.doubt(&k::REPLAY_WINDOW, Unwise::SmallReplayWindow { packets: replay_window });
     }
+    let inactivity = r.read(&k::INACTIVITY);
     let start_action = r.read(&k::START_ACTION);
     let close_action = r.read(&k::CLOSE_ACTION);
     let dpd_action = r.read(&k::DPD_ACTION);
     if !policies {
-        if [start_action, close_action, dpd_action].contains(&ChildAction::Trap) {
+        if [start_action, close_action, dpd_action].into_iter().any(ChildAction::traps) {
             r.conflict(&k::POLICIES, Conflict::TrapWithoutPolicies);
         } else if kind == ChildKind::Protect {
             r.doubt(&k::POLICIES, Unwise::NoPolicies);
@@ -106,6 +107,7 @@ pub(super) fn child(
         life_time,
         rand_time: rand_time.min(rekey_time),
         lifetime: Lifetime { soft_bytes, hard_bytes, soft_packets, hard_packets },
+        inactivity,
         replay_window,
         start_action,
         close_action,

@@ -380,3 +380,40 @@ fn a_child_without_policies_sends_nothing_and_traps_nothing() {
     let n = child("remote_addrs = 192.0.2.2", "start_action = trap\npriority = 7").0.unwrap();
     assert_eq!((n.start_action, n.priority, n.policies), (ChildAction::Trap, 7, true));
 }
+
+#[test]
+fn actions_are_read_alone_and_combined() {
+    let words = [
+        ("none", ChildAction::None),
+        ("clear", ChildAction::None),
+        ("trap", ChildAction::Trap),
+        ("route", ChildAction::Trap),
+        ("start", ChildAction::Start),
+        ("restart", ChildAction::Start),
+        ("trap|start", ChildAction::TrapAndStart),
+        ("start|trap", ChildAction::TrapAndStart),
+        ("trap|restart", ChildAction::TrapAndStart),
+    ];
+    for (word, action) in words {
+        let keys = format!("start_action = {word}\nclose_action = {word}");
+        let n = child("remote_addrs = 192.0.2.2", &keys).0.unwrap();
+        assert_eq!((n.start_action, n.close_action), (action, action), "{word}");
+        let dpd = format!("dpd_action = {word}");
+        let n = child("remote_addrs = 192.0.2.2\ndpd_delay = 9s", &dpd).0.unwrap();
+        assert_eq!(n.dpd_action, action, "{word}");
+    }
+    for word in ["trap|none", "start|start", "trap|start|trap", "trap|", "|", "often"] {
+        let error = bad(&format!("start_action = {word}"));
+        assert!(error.contains("none, trap, start, trap|start"), "{word}: {error}");
+    }
+    let without = bad("policies = no\nclose_action = trap|start");
+    assert!(without.contains("a trap is a policy"), "{without}");
+}
+
+#[test]
+fn inactivity_is_a_time_and_is_off_by_default() {
+    assert_eq!(good("").inactivity, Duration::ZERO);
+    assert_eq!(good("inactivity = 10m").inactivity, Duration::from_secs(600));
+    assert_eq!(good("inactivity = 45").inactivity, Duration::from_secs(45));
+    assert!(bad("inactivity = soon").starts_with("children.n.inactivity: "));
+}

@@ -115,7 +115,7 @@ fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
         ("proposals = aes128gcm16-prfsha256-ecp256bp", "proposals", "ecp256bp is not built; write x25519"),
         ("children { n { mode = beet } }", "children.n.mode", "BEET mode is not built; set mode = transport"),
         ("children { n { updown = /x } }", "children.n.updown", "/x: updown"),
-        ("children { n { start_action = trap|start } }", "children.n.start_action", "combined actions"),
+        ("children { n { label = x } }", "children.n.label", "security labels are not built yet"),
         ("children { n { sha256_96 = yes } }", "children.n.sha256_96", "set sha256_96 = no"),
         (
             "children { n { policies_fwd_out = yes } }",

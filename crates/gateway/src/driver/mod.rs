@@ -33,7 +33,7 @@ use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Ticket};
 use ironswan_io::{Error as IoError, clock};
 use ironswan_keying::limits::KEY_PAIRS_WAITING_PER_SITE;
 use ironswan_keying::{Connection, Diagnosis, Joined};
-use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef};
+use ironswan_wire::sadb::Command;
 use tokio::sync::{Notify, oneshot};
 
 use crate::dataplane::DataPlane;
@@ -321,13 +321,9 @@ impl Driver {
             | Request::Certify(_) => {
                 self.compute(now, id, usize::MAX, request);
             }
-            Request::Usage { spis } => {
-                // Inbound SPIs are ours and unique, whoever sends on them.
-                let remote = std::net::Ipv4Addr::UNSPECIFIED.into();
-                let of = |spi| SaRef { direction: Direction::In, spi, reqid: ReqId(0), remote };
-                let sas: Vec<SaRef> = spis.into_iter().map(of).collect();
-                let last_inbound = self.last_use(&sas);
-                self.complete(now, id, Completion::Usage { last_inbound });
+            Request::Usage { sas } => {
+                let last_use = self.last_use(&sas);
+                self.complete(now, id, Completion::Usage { last_use });
             }
             Request::Resolve { name } => self.resolve(id, &name),
             Request::Route { remote } => {

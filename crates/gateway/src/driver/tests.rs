@@ -22,6 +22,7 @@ use crate::guard::standing::StandingGuard;
 use crate::network::tests::{Fake, Table};
 use ironswan_config::load_files;
 use ironswan_testkit::scratch::Scratch;
+use ironswan_wire::sadb::Direction;
 
 struct Agreeable(IpAddr);
 

@@ -261,6 +261,7 @@ impl Context<'_> {
         if !c.life_time.is_zero() {
             self.shared.timers.set(Timer::LifeChild(child.id()), self.now + c.life_time);
         }
+        self.watch_inactivity(child, self.now);
     }
 
     /// The soft limits less a random part of what is between them and the hard ones, and never

@@ -19,13 +19,17 @@ impl Context<'_> {
         if let Some(config) = loaded.filter(|c| child.config().is_same_to_peer(c)) {
             if *config != **child.config() {
                 child.set_config(Arc::new(config.clone()));
+                let now = self.now;
+                if let Some(child) = sa.child(id) {
+                    self.watch_inactivity(child, now);
+                }
             }
             return false;
         }
         let (before, line) = (child.config().start_action, child.name());
         let ours = match loaded {
             Some(_) => before != ChildAction::None,
-            None => before == ChildAction::Start,
+            None => before.starts(),
         };
         if !ours || child.state() == ChildState::Deleting || child.replaced_by().is_some() {
             return false;

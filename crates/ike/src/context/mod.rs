@@ -21,6 +21,7 @@
 //! | `admit` | limits on the cost of senders that nobody has authenticated |
 //! | `close` | tasks and children of an IKE_SA that ends |
 //! | `failure` | lines and notifications of a diagnosis |
+//! | `inactivity` | children that carry nothing for `inactivity` are closed |
 //! | `initiate` | from the wish for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
@@ -38,6 +39,7 @@
 mod admit;
 mod close;
 pub(crate) mod failure;
+mod inactivity;
 pub(crate) mod initiate;
 pub(crate) mod install;
 pub(crate) mod lifecycle;

@@ -15,8 +15,13 @@ impl Endpoint {
         match self.shared.outbox.answered(id) {
             Some(Pending::Sa(ike)) => self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, id, completion)),
             Some(Pending::Usage(ike)) => {
-                if let Completion::Usage { last_inbound } = completion {
-                    self.work_on(now, ike, |cx, sa| liveness::judge(cx, sa, last_inbound));
+                if let Completion::Usage { last_use } = completion {
+                    self.work_on(now, ike, |cx, sa| liveness::judge(cx, sa, last_use));
+                }
+            }
+            Some(Pending::Inactivity(child)) => {
+                if let Completion::Usage { last_use } = completion {
+                    self.with_child(now, child, |cx, sa| cx.close_inactive(sa, child, last_use));
                 }
             }
             Some(Pending::Path { remote, sas }) => {

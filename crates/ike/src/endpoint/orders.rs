@@ -163,7 +163,7 @@ impl Endpoint {
                 if !sa.is_up() {
                     ep.give_up(now, sa, NotDone::Unloaded);
                 } else if Arc::ptr_eq(sa.conn(), old) {
-                    close_begun(sa, |action| action == ChildAction::Start);
+                    close_begun(sa, ChildAction::starts);
                 }
             });
         }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironswan_keying::Report;
 
-use crate::event::{Event, IkeId, Request, RequestId, Transmit};
+use crate::event::{ChildId, Event, IkeId, Request, RequestId, Transmit};
 
 /// Who asked.
 pub(crate) enum Pending {
@@ -14,6 +14,8 @@ pub(crate) enum Pending {
     Sa(IkeId),
     /// A liveness check. Its IKE_SA goes on meanwhile.
     Usage(IkeId),
+    /// When a child was used last.
+    Inactivity(ChildId),
     /// The route to a peer, for these IKE_SAs.
     Path {
         /// The peer.

@@ -36,6 +36,7 @@ impl Endpoint {
             }
             Timer::RekeyChild(id) => self.with_child(now, id, |cx, sa| cx.rekey_child(sa, id)),
             Timer::LifeChild(id) => self.with_child(now, id, |cx, sa| cx.expire_child(sa, id)),
+            Timer::Inactivity(id) => self.with_child(now, id, |cx, sa| cx.ask_inactivity(sa, id)),
             Timer::Redundant(id) => self.with_child(now, id, |_, sa| {
                 sa.work_mut().push(Task::DeleteChild(DeleteChild::of(vec![id], None)));
             }),

@@ -221,11 +221,11 @@ fn answer_child(cx: &mut Context<'_>, sa: &mut IkeSa, protocol: ProtocolId, spi:
 /// `close_action` of a child that the peer has closed.
 pub(crate) fn closed_by_peer(cx: &mut Context<'_>, sa: &mut IkeSa, config: Arc<ChildConfig>) {
     cx.ended(&sa.conn().name, Some(&config.name), &KeyExchange::PeerDeleted { child: true }.into());
-    match config.close_action {
-        ChildAction::Start => {
-            sa.work_mut().push(Task::Child(Box::new(NewChild::new(config, None, None))));
-        }
-        other => cx.act(&sa.conn().name.clone(), &config.name, other),
+    if config.close_action.traps() {
+        cx.act(&sa.conn().name.clone(), &config.name, ChildAction::Trap);
+    }
+    if config.close_action.starts() {
+        sa.work_mut().push(Task::Child(Box::new(NewChild::new(config, None, None))));
     }
 }
 

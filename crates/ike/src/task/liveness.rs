@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::ExchangeType;
-use ironswan_wire::sadb::Spi;
+use ironswan_wire::sadb::{Direction, SaRef};
 
 use super::mobike;
 use super::state::Task;
@@ -71,13 +71,14 @@ pub(crate) fn check(cx: &mut Context<'_>, sa: &mut IkeSa) {
         // Its retransmissions will tell.
         return;
     }
-    let spis: Vec<Spi> = sa.children().map(|c| c.spi_in()).collect();
-    if spis.is_empty() || sa.signs().usage_asked {
+    let remote = sa.remote().ip();
+    let sas: Vec<SaRef> = sa.children().map(|c| c.sa_ref(Direction::In, remote)).collect();
+    if sas.is_empty() || sa.signs().usage_asked {
         (sa.signs_mut().usage_asked, sa.roam_mut().probe) = (false, false);
         return queue(sa);
     }
     sa.signs_mut().usage_asked = true;
-    cx.ask(Pending::Usage(sa.id()), Request::Usage { spis });
+    cx.ask(Pending::Usage(sa.id()), Request::Usage { sas });
 }
 
 /// The engine has said when ESP arrived last.

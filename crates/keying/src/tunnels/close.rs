@@ -127,8 +127,8 @@ impl Tried {
     /// bounds what happens on command.
     pub(super) fn tries(&self, conn: &Connection) -> u32 {
         let always = |c: &ChildConfig| {
-            c.start_action == ChildAction::Start
-                && c.dpd_action == ChildAction::Start
+            c.start_action.starts()
+                && c.dpd_action.starts()
                 && self.children.iter().any(|w| w.as_deref() == Some(c.name.as_str()))
         };
         match self.automatic && conn.children.iter().any(always) {

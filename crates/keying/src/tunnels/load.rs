@@ -156,10 +156,11 @@ impl Tunnels {
     /// Does what the configuration says for an event of a child: `start_action`, `close_action`,
     /// `dpd_action`.
     pub(super) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
-        match action {
-            ChildAction::None => {}
-            ChildAction::Start => self.begin_child(conn, child, false),
-            ChildAction::Trap => self.install_trap(conn, child),
+        if action.traps() {
+            self.install_trap(conn, child);
+        }
+        if action.starts() {
+            self.begin_child(conn, child, false);
         }
     }
 
@@ -169,8 +170,14 @@ impl Tunnels {
             (ChildKind::Pass | ChildKind::Drop, ChildAction::None) => {}
             // A shunt has nothing to start: installing it is all.
             (ChildKind::Pass | ChildKind::Drop, _) => self.install_trap(conn, &child.name),
-            (ChildKind::Protect, ChildAction::Start) => self.begin_child(conn, &child.name, true),
-            (ChildKind::Protect, action) => self.act(conn, &child.name, action),
+            (ChildKind::Protect, action) => {
+                if action.traps() {
+                    self.install_trap(conn, &child.name);
+                }
+                if action.starts() {
+                    self.begin_child(conn, &child.name, true);
+                }
+            }
         }
     }
 
@@ -197,9 +204,7 @@ impl Tunnels {
             let stays = new.child(&trap).is_some_and(|child| {
                 let shunt = child.kind != ChildKind::Protect && child.start_action != ChildAction::None;
                 kept(child).is_some_and(|before| {
-                    shunt
-                        || child.start_action == ChildAction::Trap
-                        || child.start_action == before.start_action
+                    shunt || child.start_action.traps() || child.start_action == before.start_action
                 })
             });
             if !stays {
@@ -217,8 +222,7 @@ impl Tunnels {
         let starts = |child: &str| {
             let child = new.child(child).filter(|c| c.kind == ChildKind::Protect);
             child.is_some_and(|c| {
-                c.start_action == ChildAction::Start
-                    && kept(c).is_some_and(|b| b.start_action == c.start_action)
+                c.start_action.starts() && kept(c).is_some_and(|b| b.start_action == c.start_action)
             })
         };
         for start in self.pace.forget_loaded(&name, starts) {

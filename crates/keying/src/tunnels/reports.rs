@@ -94,7 +94,7 @@ impl Tunnels {
     fn expired(&mut self, now: Instant, conn: &str, child: &ChildConfig) {
         let why = KeyExchange::LifetimeOver { child: true }.into();
         self.failed(now, conn, Some(&child.name), &why);
-        if child.start_action == ChildAction::Start {
+        if child.start_action.starts() {
             self.act(conn, &child.name, child.start_action);
         }
     }
@@ -154,7 +154,12 @@ impl Tunnels {
             match (&end, end.action(child)) {
                 // The message that nobody could read may come again: not in a loop that takes no
                 // time.
-                (Close::Syntax(_), ChildAction::Start) => later.push(Some(child.name.clone())),
+                (Close::Syntax(_), action) if action.starts() => {
+                    if action.traps() {
+                        self.act(name, &child.name, ChildAction::Trap);
+                    }
+                    later.push(Some(child.name.clone()));
+                }
                 (_, action) => self.act(name, &child.name, action),
             }
         }

@@ -169,7 +169,7 @@ impl Node {
     fn serve(&mut self, now: Instant, id: RequestId, request: Request) {
         // No end has a certificate, so the time says nothing.
         let completion = request.compute(Time(0)).unwrap_or(match request {
-            Request::Usage { .. } => Completion::Usage { last_inbound: None },
+            Request::Usage { .. } => Completion::Usage { last_use: None },
             Request::Resolve { .. } => Completion::Addresses(Ok(Vec::new())),
             // Every tunnel names its address.
             _ => Completion::Route { local: None },
@@ -295,6 +295,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
             rekey_time: Duration::ZERO,
             life_time: Duration::ZERO,
             rand_time: Duration::ZERO,
+            inactivity: Duration::ZERO,
             lifetime: Lifetime::default(),
             replay_window: 0,
             start_action: ChildAction::None,

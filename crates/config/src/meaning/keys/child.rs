@@ -12,7 +12,7 @@ use super::Preset::{Depends, Is};
 use super::conn::XFRM;
 use super::{Entry, Key, Kind, NO, Table, UNSET, Unused, ZERO};
 use super::{each, keys, list, no_effect, only, text, time, word, yes_no};
-use crate::value::{self, Wrong, show, wrong};
+use crate::value::{self, Wrong, wrong};
 use crate::{proposal, ts};
 
 /// Largest replay window. It takes a bit per packet and SA: this is 8 KiB.
@@ -54,7 +54,9 @@ keys! {
     POLICIES: bool = yes_no("policies", "yes",
         "`no`: no policy is installed, so nothing is sent by the child's SA; what the peer sends by it is taken, unless another child covers it ([overlapping children](#overlapping-children))");
     DPD_ACTION: ChildAction = text("dpd_action", Kind::Word, Is("clear"), action,
-        "when the peer is dead: `clear`, `trap`, `restart`");
+        "when the peer is dead: `clear`, `trap`, `restart`, or `trap` and `restart` joined by a vertical bar as in `start_action`");
+    INACTIVITY: Duration = time("inactivity", Is("0"),
+        "close the CHILD_SA when no packet has passed in either direction for this long; 0: never. The time begins anew with each rekeying, so it should be shorter than `rekey_time`; dummies of `tfc_dummies` count as packets. `close_action` does not bring the child up again, a packet does with a trap");
     IPCOMP: bool = yes_no("ipcomp", "no",
         "offer and accept IPComp (deflate) inside of the SA; it is used when the peer agrees, and for packets that get shorter by it ([IPComp](#ipcomp))");
     REQID: u64 = text("reqid", Kind::Number, Is("0"), |t| value::number(t, u64::from(MAX_REQID)),
@@ -78,7 +80,7 @@ keys! {
     DSCP: u8 = text("dscp", Kind::Word, Depends(""), dscp,
         "ours: a fixed DSCP for the outer header, 0 to 63 or a name (`ef`, `va`, `le`, `cs0` to `cs7`, `af11` to `af43`), so that the network between cannot tell kinds of traffic apart; with `copy_dscp = in` or `no`, or without it");
     START_ACTION: ChildAction = text("start_action", Kind::Word, Is("none"), action,
-        "at load: `none`, `trap` (initiate when traffic comes), `start`");
+        "at load: `none`, `trap` (initiate when traffic comes), `start`, or `trap` and `start` joined by a vertical bar, for both: what has been started at once comes up again when traffic comes, whatever has ended it");
     CLOSE_ACTION: ChildAction = text("close_action", Kind::Word, Is("none"), action,
         "when the peer closes it: the same words");
 }
@@ -96,7 +98,6 @@ const CHILD_UNUSED: &[Unused] = &[
     only("updown", UNSET, "updown scripts are not built yet; remove this key"),
     no_effect("hostaccess", "only an updown script would see it"),
     only("policies_fwd_out", NO, "the engine has no forward policies; set policies_fwd_out = no"),
-    only("inactivity", ZERO, "closing idle children is not built yet; remove this key"),
     only("interface", UNSET, "interfaces of one's own are not built yet; remove this key"),
     only("mark_in", ZERO, MARKS),
     only("mark_in_sa", NO, MARKS),
@@ -205,10 +206,10 @@ fn action(text: &str) -> Result<ChildAction, Wrong> {
         "none" | "clear" | "no" => Ok(ChildAction::None),
         "start" | "restart" => Ok(ChildAction::Start),
         "trap" | "route" | "hold" => Ok(ChildAction::Trap),
-        _ if t.contains('|') => {
-            let what = format!("`{}`: combined actions are not built yet", show(&t));
-            unbuilt(&what, "write start or trap")
-        }
-        _ => Err(wrong(&t, ValueFault::NoneOf("none, trap, start".to_owned()), "")),
+        _ => match t.split_once('|').map(|(first, second)| (action(first), action(second))) {
+            Some((Ok(ChildAction::Trap), Ok(ChildAction::Start)))
+            | Some((Ok(ChildAction::Start), Ok(ChildAction::Trap))) => Ok(ChildAction::TrapAndStart),
+            _ => Err(wrong(&t, ValueFault::NoneOf("none, trap, start, trap|start".to_owned()), "")),
+        },
     }
 }

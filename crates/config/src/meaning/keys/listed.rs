@@ -179,6 +179,7 @@ fn action(action: ChildAction) -> &'static str {
         ChildAction::None => "none",
         ChildAction::Start => "start",
         ChildAction::Trap => "trap",
+        ChildAction::TrapAndStart => "trap|start",
     }
 }
 

@@ -151,7 +151,7 @@ fn answer(request: Request, n: usize) -> Result<Completion, LabError> {
     match (request.compute(Time(0)), request) {
         (Some(Completion::Failed { why }), _) => Err(failed(&why.to_string())),
         (Some(answer), _) => Ok(answer),
-        (None, Request::Usage { .. }) => Ok(Completion::Usage { last_inbound: None }),
+        (None, Request::Usage { .. }) => Ok(Completion::Usage { last_use: None }),
         (None, Request::Resolve { .. }) => Ok(Completion::Addresses(Ok(Vec::new()))),
         (None, _) => Ok(Completion::Route { local: Some(address(n)) }),
     }
@@ -191,6 +191,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         rekey_time: never,
         life_time: never,
         rand_time: never,
+        inactivity: never,
         lifetime: Lifetime::default(),
         replay_window: 32,
         start_action: ChildAction::None,
