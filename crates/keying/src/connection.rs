@@ -82,7 +82,7 @@ pub enum ChildAction {
     Start,
     /// Install the policy and initiate on traffic (`trap`, `route`).
     Trap,
-    /// Install the policy and initiate at once (`trap|start`). The policy stays when the child ends.
+    /// Install the policy and initiate at once (`trap|start`). The policy outlives the child.
     TrapAndStart,
 }
 
