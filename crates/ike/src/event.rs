@@ -31,6 +31,8 @@ pub struct Transmit {
     pub remote: SocketAddr,
     /// UDP payload.
     pub payload: Vec<u8>,
+    /// DSCP of its IP header, 0 to 63.
+    pub dscp: u8,
     /// The IKE_SA that sends it to where its peer is. `None`: an answer to somebody who is not
     /// authenticated, or whose request came from another address.
     pub ike: Option<IkeId>,

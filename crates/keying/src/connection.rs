@@ -284,6 +284,8 @@ pub struct Connection {
     pub encap: bool,
     /// Addresses of a standing IKE_SA may change (MOBIKE, RFC 4555), if the peer agrees.
     pub mobike: bool,
+    /// DSCP of IKE packets, 0 to 63.
+    pub dscp: u8,
     /// Liveness check after this much silence; zero: off.
     pub dpd_delay: Duration,
     /// Attempts to bring it up before giving up, 0: for ever.
@@ -372,6 +374,7 @@ impl Connection {
     /// and in children.
     pub fn is_same_to_peer(&self, other: &Self) -> bool {
         let of = |c: &Self| Self {
+            dscp: other.dscp,
             dpd_delay: other.dpd_delay,
             keyingtries: other.keyingtries,
             unique: other.unique,

@@ -208,6 +208,35 @@ def trap_and_start(lab, full):
     ping(lab)
 
 
+def dscp_of_ike_packets(lab, ours, v6):
+    """Every IKE packet of ours arrives with the DSCP of the connection, none of charon's does."""
+    us, them = pair(lab, ours, v6_outer=v6, ours_conf={'conn': 'dscp = 101110'})
+    family = 'ip6' if v6 else 'ip'
+    for box in ('g1', 'g2'):
+        for rule in ('add table inet seen', 'add chain inet seen in { type filter hook input priority 0 ; }',
+                     f'add rule inet seen in udp dport {{ 500, 4500 }} {family} dscp ef counter',
+                     f'add rule inet seen in udp dport {{ 500, 4500 }} {family} dscp != ef counter'):
+            lab.run(box, 'nft', rule)
+    (us if ours == 'g1' else them).initiate()
+    us.rekey('child')
+    counted = {box: [int(n) for n in re.findall(r'counter packets (\d+)', lab.run(box, 'nft', 'list table inet seen'))]
+               for box in ('g1', 'g2')}
+    marked, other = counted[them.box]
+    check(marked >= 3 and other == 0, f'{them.kind} received {marked} IKE packets with DSCP EF and {other} with another one')
+    marked, other = counted[us.box]
+    check(marked == 0 and other >= 3, f'{us.kind} received {marked} with DSCP EF and {other} with another one')
+
+
+def dscp_of_ike_packets_as_initiator(lab, full):
+    """`dscp` of a connection that we initiate, over IPv4."""
+    dscp_of_ike_packets(lab, 'g1', False)
+
+
+def dscp_of_ike_packets_as_responder(lab, full):
+    """`dscp` of a connection that charon initiates, over IPv6."""
+    dscp_of_ike_packets(lab, 'g2', True)
+
+
 def refused(initiator, us, *patterns):
     """The initiator's --initiate fails, and our log gets a line for each pattern; shows them."""
     mark = len(us.log())
@@ -564,7 +593,7 @@ def defaults_agree_on_what_charon_has(lab, full):
 TESTS = {f.__name__: f for f in (
     rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
     deletes_from_either_side, inactive_child_closes_as_initiator, inactive_child_closes_as_responder, trap_and_start,
-    wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
+    dscp_of_ike_packets_as_initiator, dscp_of_ike_packets_as_responder, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
     refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal,
     raw_ed25519_as_initiator, raw_ed25519_as_responder, raw_rsa_by_pkcs1_and_pss, raw_ecdsa_over_each_curve,
     raw_keys_by_the_old_methods, raw_keys_one_way_and_psk_the_other, raw_keys_name_ends_without_an_id,

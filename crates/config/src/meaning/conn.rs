@@ -164,6 +164,7 @@ pub fn connection(
         ah_in_udp(&mut r, &kids);
     }
     let mobike = r.read(&k::MOBIKE);
+    let dscp = r.read(&k::DSCP);
     let dpd_delay = r.read(&k::DPD_DELAY);
     let starts = kids.iter().any(|c| c.start_action != ChildAction::None && c.kind == Default::default());
     if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
@@ -187,6 +188,7 @@ pub fn connection(
         remote_id,
         encap,
         mobike,
+        dscp,
         dpd_delay,
         keyingtries,
         unique,

@@ -106,6 +106,16 @@ fn times_of_an_ike_sa_depend_on_each_other_as_with_charon() {
 }
 
 #[test]
+fn the_dscp_of_ike_packets_is_six_binary_digits() {
+    assert_eq!(good("").dscp, 0);
+    assert_eq!(good("dscp = 101110").dscp, 46);
+    assert_eq!(good("dscp = 000001").dscp, 1);
+    for wrong in ["46", "ef", "10111", "1011100", "+01110", "101112"] {
+        assert!(bad(&format!("dscp = {wrong}")).contains("six binary digits"), "{wrong}");
+    }
+}
+
+#[test]
 fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
     for (text, key, say) in [
         ("version = 1", "version", "RFC 9395"),

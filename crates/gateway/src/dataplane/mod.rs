@@ -49,12 +49,12 @@ pub trait DataPlane {
     fn poll_notice(&mut self, cx: &mut Context<'_>) -> Poll<Notice>;
 
     /// Sends one IKE message from the port and address of `local`; an unspecified address leaves
-    /// the choice to the routing table. `message` has the non-ESP marker where one is due. Never
+    /// the choice to the routing table. `dscp` is that of the IP header, 0 to 63. `message` has the non-ESP marker where one is due. Never
     /// waits: a message for which there is no buffer space is dropped and counted.
     ///
     /// # Errors
     /// The error of the kernel, and `NotConnected` when `local` has a port that is not ours.
-    fn send_ike(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) -> io::Result<()>;
+    fn send_ike(&mut self, ends: (SocketAddr, SocketAddr), dscp: u8, message: &[u8]) -> io::Result<()>;
 
     /// Counters of these SAs, in their order; `None` for one that is not there. Of an inbound SA
     /// the SPI alone counts.

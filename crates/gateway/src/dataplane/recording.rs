@@ -206,7 +206,12 @@ impl DataPlane for Recording {
         }
     }
 
-    fn send_ike(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) -> io::Result<()> {
+    fn send_ike(
+        &mut self,
+        (local, remote): (SocketAddr, SocketAddr),
+        _dscp: u8,
+        message: &[u8],
+    ) -> io::Result<()> {
         (self.send)(IkeDatagram { local, remote, payload: message.to_vec() })
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Unsent {
 impl Driver {
     /// Sends a datagram.
     pub(super) fn transmit(&self, t: &Transmit) {
-        let sent = self.0.state.borrow_mut().plane.send_ike(t.local, t.remote, &t.payload);
+        let sent = self.0.state.borrow_mut().plane.send_ike((t.local, t.remote), t.dscp, &t.payload);
         let unsent = &self.0.unsent;
         let Err(e) = sent else {
             unsent.last.replace(None);

@@ -23,6 +23,7 @@ impl Context<'_> {
         let known = (sa.is_initiator() || sa.is_up()) && remote.ip() == sa.remote().ip();
         self.shared.outbox.send(
             known.then_some(sa.id()),
+            sa.conn().dscp,
             (local, remote),
             self.settings.options.ports.natt,
             message,
@@ -52,7 +53,8 @@ impl Context<'_> {
     /// marker.
     pub(crate) fn transmit_keepalive(&mut self, sa: &IkeSa) {
         let (local, remote) = (sa.local(), sa.remote());
-        self.shared.outbox.transmit(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id()) });
+        let (payload, dscp) = (vec![0xff], sa.conn().dscp);
+        self.shared.outbox.transmit(Transmit { local, remote, payload, dscp, ike: Some(sa.id()) });
     }
 
     /// Sends our request, and waits for the response.

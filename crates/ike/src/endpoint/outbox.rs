@@ -67,6 +67,7 @@ impl Outbox {
     pub(crate) fn send(
         &mut self,
         ike: Option<IkeId>,
+        dscp: u8,
         (local, remote): (SocketAddr, SocketAddr),
         natt: u16,
         message: &[u8],
@@ -76,7 +77,7 @@ impl Outbox {
             payload.extend([0; 4]);
         }
         payload.extend_from_slice(message);
-        self.transmit(Transmit { local, remote, payload, ike });
+        self.transmit(Transmit { local, remote, payload, dscp, ike });
     }
 
     /// Queues a datagram.

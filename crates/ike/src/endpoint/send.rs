@@ -11,7 +11,7 @@ use super::Endpoint;
 impl Endpoint {
     /// Queues a datagram to a stranger.
     pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
-        self.shared.outbox.send(None, (local, remote), self.options.ports.natt, message);
+        self.shared.outbox.send(None, 0, (local, remote), self.options.ports.natt, message);
     }
 
     /// Answers an IKE_SA_INIT request without keeping anything.

@@ -268,6 +268,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         remote_id: IdPattern::parse(&tunnel.remote_id).ok_or_else(|| bad(&tunnel.remote_id))?,
         encap: spec.encap,
         mobike: false,
+        dscp: 0,
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
         unique: Unique::Replace,

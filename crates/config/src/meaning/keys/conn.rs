@@ -45,6 +45,8 @@ keys! {
         "ESP in UDP even when no NAT is in between. On Linux it is also the fast way: UDP has segmentation offload, raw ESP has none");
     MOBIKE: bool = yes_no("mobike", "yes",
         "addresses of either end may change while the IKE_SA and its children stand (RFC 4555), if the peer agrees; IKE then uses port 4500 from IKE_AUTH on. Without it, and for children in transport mode or with `dynamic` selectors, a new IKE_SA takes over from the new address");
+    DSCP: u8 = text("dscp", Kind::Word, Is("000000"), dscp,
+        "DSCP of the IKE packets that we send, as six binary digits: `101110` is EF. Answers to strangers have 0");
     DPD_DELAY: Duration = time("dpd_delay", Is("0s"),
         "after this much silence from the peer, ask whether it is alive; authenticated ESP is a sign of life. 0: never");
     CHILDLESS: Childless = text("childless", Kind::Word, Is("allow"), childless,
@@ -75,6 +77,15 @@ keys! {
         "a random part of this is taken off `rekey_time` and `reauth_time`, so that two ends do not begin at once");
 }
 
+/// Six binary digits, as charon writes a DSCP.
+fn dscp(text: &str) -> Result<u8, Wrong> {
+    let t = text.trim();
+    match u8::from_str_radix(t, 2) {
+        Ok(n) if t.len() == 6 && t.bytes().all(|digit| digit.is_ascii_digit()) => Ok(n),
+        _ => Err(wrong(text, ValueFault::Not("a DSCP"), "write six binary digits, such as 101110 for EF")),
+    }
+}
+
 /// `connections.<conn>`.
 pub(in crate::meaning) const CONN_TABLE: Table = Table { read: CONN, unused: CONN_UNUSED };
 
@@ -82,7 +93,6 @@ const CONN_UNUSED: &[Unused] = &[
     only("vips", UNSET, VIPS),
     only("aggressive", NO, IKEV1),
     only("pull", YES, IKEV1),
-    only("dscp", &["000000"], "DSCP of IKE packets is not built yet; remove this key"),
     no_effect("dpd_timeout", "IKEv1 only; with IKEv2 a peer is given up when the retransmissions end"),
     only("ocsp", &["reply", "never"], OCSP),
     only("pools", UNSET, VIPS),

@@ -203,8 +203,13 @@ impl DataPlane for UserSpace {
         self.datagrams.poll(cx).map(|datagram| datagram.map_or(Notice::Ended, Notice::Ike))
     }
 
-    fn send_ike(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) -> io::Result<()> {
-        self.sender.send(local, remote, message)
+    fn send_ike(
+        &mut self,
+        (local, remote): (SocketAddr, SocketAddr),
+        dscp: u8,
+        message: &[u8],
+    ) -> io::Result<()> {
+        self.sender.send(local, remote, dscp, message)
     }
 
     fn sa_stats(&self, sas: &[SaRef]) -> Vec<Option<SaStats>> {

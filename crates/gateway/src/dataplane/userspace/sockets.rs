@@ -129,7 +129,13 @@ impl IkeSender {
     /// # Errors
     /// The error of the kernel, and `NotConnected` when `local` has a port that is not ours or the
     /// family does not exist.
-    pub fn send(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) -> std::io::Result<()> {
+    pub fn send(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        dscp: u8,
+        payload: &[u8],
+    ) -> std::io::Result<()> {
         let pairs = [&self.sockets.natt, &self.sockets.ike];
         let socket = pairs
             .into_iter()
@@ -146,7 +152,7 @@ impl IkeSender {
         };
         // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383)
         // avoids it.
-        match socket.send_fragmentable_now(from, remote, 0, payload) {
+        match socket.send_fragmentable_now(from, remote, dscp << 2, payload) {
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 self.sockets.ike_full.fetch_add(1, Ordering::Relaxed);
                 Ok(())

@@ -214,6 +214,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         remote_id: pattern(NAMES[1 - n])?,
         encap: false,
         mobike: false,
+        dscp: 0,
         dpd_delay: never,
         keyingtries: 1,
         unique: Unique::No,
