@@ -49,8 +49,9 @@ pub trait DataPlane {
     fn poll_notice(&mut self, cx: &mut Context<'_>) -> Poll<Notice>;
 
     /// Sends one IKE message from the port and address of `local`; an unspecified address leaves
-    /// the choice to the routing table. `dscp` is that of the IP header, 0 to 63. `message` has the non-ESP marker where one is due. Never
-    /// waits: a message for which there is no buffer space is dropped and counted.
+    /// the choice to the routing table. `dscp` is that of the IP header, 0 to 63. `message` has
+    /// the non-ESP marker where one is due. Never waits: a message for which there is no buffer
+    /// space is dropped and counted.
     ///
     /// # Errors
     /// The error of the kernel, and `NotConnected` when `local` has a port that is not ours.
