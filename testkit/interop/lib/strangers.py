@@ -136,4 +136,5 @@ def main():
     print(json.dumps({**strangers.seen, 'seconds': round(time.monotonic() - start, 1)}))
 
 
-main()
+if __name__ == '__main__':
+    main()

@@ -97,6 +97,16 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             let mut pair = Pair::up(|_| {});
             pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &error)
         }
+        E::MessageTooLong => {
+            let mut pair = Pair::up(|_| {});
+            for n in 1..=11 {
+                let (exchange, first) = (ExchangeType::INFORMATIONAL, PayloadType::NOTIFY);
+                let bytes = pair.f.fragment(true, exchange, pair.mid, (n, 11), first, &[0; 1_000]);
+                pair.w.inject(a(), b(), bytes);
+            }
+            pair.w.run(100 * MS);
+            failures(&pair.w)
+        }
         E::PeerBusy => {
             let busy = [Payload::Notify(Notify::new(NotifyType::TEMPORARY_FAILURE, []))];
             let mut pair = Pair::up(|_| {});

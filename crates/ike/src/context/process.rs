@@ -22,7 +22,7 @@ use crate::window::{Inbound, Sealed};
 use ironswan_keying::Close;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::KeyExchange;
-use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, FRAGMENTS_KEPT};
+use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, FRAGMENTS_KEPT, MESSAGE_BYTES};
 
 impl Context<'_> {
     pub(crate) fn process(&mut self, sa: &mut IkeSa, d: Datagram) {
@@ -106,8 +106,19 @@ impl Context<'_> {
             Opened::Junk => self.shared.counters.invalid += 1,
             Opened::Stale => self.shared.counters.out_of_order += 1,
             Opened::Part => {}
+            Opened::TooLong => self.too_long(sa, d),
         }
         None
+    }
+
+    /// The peer sends a message in fragments that is longer than a message may be. None of it is
+    /// kept, and nothing is answered: what it says is not known.
+    fn too_long(&mut self, sa: &mut IkeSa, d: &Datagram) {
+        self.shared.counters.invalid += 1;
+        if sa.is_up() || self.may_write(d.remote.ip(), About::Authentication) {
+            let why = KeyExchange::MessageTooLong { limit: MESSAGE_BYTES };
+            self.log_why(Level::Error, sa, "", &why.into());
+        }
     }
 
     /// What an authenticated message that is the next of its kind tells, whatever is in it.

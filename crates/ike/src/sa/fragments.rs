@@ -3,8 +3,9 @@
 //! ```text
 //! SKF number n of total --> wanted? --> its ICV is verified --> kept --> all there: one message
 //!                            |                                   |
-//!                            v no: dropped                       v longer than MESSAGE_BYTES,
-//!                                                                  or too late: all are dropped
+//!                            v no: dropped                       v longer than MESSAGE_BYTES: all
+//!                                                                  are dropped, and the rest refused;
+//!                                                                  too late: all are dropped
 //! ```
 //! Only a holder of the keys gets a fragment in here, and the window of message IDs leaves it two
 //! messages at a time: its next request, and its response to ours.
@@ -39,13 +40,25 @@ pub(super) struct Opened<'a> {
     pub datagram: &'a [u8],
 }
 
+/// State of a message after one more fragment.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Added {
+    /// Other fragments are missing.
+    Part,
+    /// All are there.
+    Whole(Inner),
+    /// The message is longer than a message may be.
+    TooLong,
+}
+
 /// Fragments of one message.
 #[derive(Debug)]
 struct Partial {
     mid: u32,
     exchange: ExchangeType,
     total: u16,
-    /// Bytes of all contents so far.
+    /// Bytes of all contents so far. More than [`MESSAGE_BYTES`]: the message is too long, and no
+    /// fragment of it is kept or wanted.
     len: usize,
     /// Contents, by fragment number.
     parts: BTreeMap<u16, Vec<u8>>,
@@ -94,16 +107,16 @@ impl Fragments {
             && fragment.total <= FRAGMENTS_PER_MESSAGE
             && kept.as_ref().filter(|p| p.mid == header.message_id).is_none_or(|p| {
                 p.exchange == header.exchange
+                    && p.len <= MESSAGE_BYTES
                     && (fragment.total > p.total
                         || fragment.total == p.total && !p.parts.contains_key(&fragment.number))
             })
     }
 
-    /// Keeps a fragment that is [wanted](Self::wants) and authentic. Returns the whole message when
-    /// it is the last one that was missing. A larger total than before means smaller fragments of
+    /// Keeps a fragment that is [wanted](Self::wants) and authentic. A larger total than before means smaller fragments of
     /// the same message: the receiver "MUST discard all received fragments and start the
     /// reassembly process over".
-    pub(super) fn add(&mut self, opened: &Opened<'_>) -> Option<Inner> {
+    pub(super) fn add(&mut self, opened: &Opened<'_>) -> Added {
         let Opened { header, fragment, first, text, datagram } = *opened;
         let slot = if header.is_response() { &mut self.response } else { &mut self.request };
         let fresh = || Partial {
@@ -120,19 +133,20 @@ impl Fragments {
         let partial = slot.get_or_insert_with(fresh);
         partial.len += text.len();
         if partial.len > MESSAGE_BYTES {
-            *slot = None;
-            return None;
+            partial.parts.clear();
+            return Added::TooLong;
         }
         partial.parts.insert(fragment.number, text.to_vec());
         if fragment.number == 1 {
             partial.head = Some((first, digest(datagram)));
         }
         if partial.parts.len() < usize::from(partial.total) {
-            return None;
+            return Added::Part;
         }
-        let whole = slot.take()?;
-        let (first, digest) = whole.head?;
-        Some(Inner { first, bytes: whole.parts.into_values().flatten().collect(), digest })
+        let whole = slot.take().and_then(|p| Some((p.head?, p.parts)));
+        whole.map_or(Added::Part, |((first, digest), parts)| {
+            Added::Whole(Inner { first, bytes: parts.into_values().flatten().collect(), digest })
+        })
     }
 }
 
@@ -151,7 +165,11 @@ mod tests {
         let fragment = Fragment { number, total };
         assert!(f.wants(header, fragment), "{fragment:?}");
         let first = if number == 1 { NOTIFY } else { PayloadType::NONE };
-        f.add(&Opened { header, fragment, first, text, datagram: &number.to_be_bytes() })
+        match f.add(&Opened { header, fragment, first, text, datagram: &number.to_be_bytes() }) {
+            Added::Part => None,
+            Added::Whole(inner) => Some(inner),
+            Added::TooLong => panic!("too long"),
+        }
     }
 
     fn refuses(f: &Fragments, header: &Header, number: u16, total: u16) -> bool {
@@ -200,11 +218,17 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_grows_beyond_the_limit_is_dropped_whole() {
+    fn a_message_that_grows_beyond_the_limit_is_dropped_whole_and_its_other_fragments_are_refused() {
         let (mut f, h) = (Fragments::new(true), header(false, 0));
         assert_eq!(give(&mut f, &h, 1, 3, &vec![0; MESSAGE_BYTES]), None);
-        assert_eq!(give(&mut f, &h, 2, 3, &[0]), None);
-        assert!(!f.wait());
+        let (fragment, first) = (Fragment { number: 2, total: 3 }, PayloadType::NONE);
+        let one_more = Opened { header: &h, fragment, first, text: &[0], datagram: &[] };
+        assert_eq!(f.add(&one_more), Added::TooLong);
+        assert!(f.request.as_ref().is_some_and(|p| p.parts.is_empty()));
+        for (number, total) in [(1, 3), (2, 3), (3, 3), (1, 4), (4, 4)] {
+            assert!(refuses(&f, &h, number, total), "{number} of {total}");
+        }
+        assert_eq!(give(&mut f, &header(false, 1), 1, 2, b"q"), None, "the next message is another one");
     }
 
     #[test]

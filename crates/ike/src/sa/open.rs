@@ -5,7 +5,7 @@ use ironswan_keying::Fragmentation;
 use ironswan_wire::ike::{Header, Message, ParseError, Payload, Within, parse_chain, sealed};
 
 use super::IkeSa;
-use super::fragments::{self, Fragments, Inner};
+use super::fragments::{self, Added, Fragments, Inner};
 use crate::window::{Sealed, digest};
 
 /// A message of the peer, as far as it can be read.
@@ -16,6 +16,8 @@ pub(crate) enum Opened {
     Stale,
     /// An authentic fragment of a message of which others are missing.
     Part,
+    /// An authentic fragment, with which its message is longer than a message may be.
+    TooLong,
     /// An authentic message.
     Whole(Inner, Result<Vec<Payload>, ParseError>),
 }
@@ -57,8 +59,11 @@ impl IkeSa {
                     Ok(text) => {
                         let (header, fragment, first) = (&message.header, skf.fragment, skf.inner);
                         let opened = fragments::Opened { header, fragment, first, text, datagram: bytes };
-                        let Some(inner) = self.fragments.add(&opened) else { return Opened::Part };
-                        Ok((inner.first, inner.bytes, inner.digest))
+                        match self.fragments.add(&opened) {
+                            Added::Part => return Opened::Part,
+                            Added::TooLong => return Opened::TooLong,
+                            Added::Whole(inner) => Ok((inner.first, inner.bytes, inner.digest)),
+                        }
                     }
                     Err(e) => Err(e),
                 }

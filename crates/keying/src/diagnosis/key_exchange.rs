@@ -198,6 +198,11 @@ entries! {
         /// Error of the parser.
         error: ParseError,
     } = "unreadable-message" by Bytes;
+    /// The fragments of a message of the peer are more than is put together (RFC 7383).
+    MessageTooLong {
+        /// Bytes that a message may have.
+        limit: usize,
+    } = "message-too-long" by Bytes;
     /// The peer asks for an exchange that cannot come now, or that is not known.
     OutOfPlace {
         /// The exchange.

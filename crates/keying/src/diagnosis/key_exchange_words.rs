@@ -34,6 +34,7 @@ impl KeyExchange {
             | Self::PeerCannotRead { .. }
             | Self::PeerBusy
             | Self::CannotSend { .. }
+            | Self::MessageTooLong { .. }
             | Self::NotComputed { .. }
             | Self::PeerDeleted { .. }
             | Self::PeerRestarted
@@ -153,6 +154,10 @@ impl KeyExchange {
             Self::PeerCannotRead { exchange: None } => {
                 say("the peer cannot read what we have sent (INVALID_SYNTAX)", "")
             }
+            Self::MessageTooLong { limit } => say(
+                format!("the fragments of a message of the peer have more than {limit} bytes together"),
+                "let the peer send fewer or smaller certificates (send_cert = never, where its certificate is installed here)",
+            ),
             Self::PeerBusy => say("the peer has answered TEMPORARY_FAILURE for minutes", ""),
             Self::CannotSend { why: Unsent::MessageIds } => say("message IDs are used up", ""),
             Self::CannotSend { why: Unsent::TooLong(exchange) } => say(
