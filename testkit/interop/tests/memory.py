@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""What a gateway takes of memory: idle, flooded, at full speed, with many tunnels. It is bounded, and nothing grows.
+"""What a gateway takes of memory: idle, flooded, at full speed, with many tunnels. It is bounded, and nothing grows. Keys of SAs that have
+ended do not stay in it.
 
-usage: testkit/interop/run [--full] [--seed=N] memory[.TEST]      --full: an hour of traffic instead of a minute, and 1,000 tunnels, not 200
+usage: testkit/interop/run [--full] [--seed=N] memory[.TEST]      --full: an hour of traffic instead of a minute, and 1,000 tunnels or SAs
 Each load is judged twice: as much again adds no more than 2 % or 1 MiB to what the process has resident, and the process stays
 below the bound that docs/performance.md states. (What the engine takes for 10,000 SAs: crates/ipsec/tests/alloc/memory.rs.)
 """
+import collections
 import json
+import re
 import sys
 import time
 
+import keys
 from daemon import IDLE, MIB, most_resident, pair, resident
-from gateway import SECRET, IronSwan, program
+from gateway import SECRET, IronSwan, program, tunnel
 from lab import call, check, main, need, say, take_seed, until
 from traffic import Iperf, ping
 
@@ -68,6 +72,12 @@ print(sent, round(time.monotonic() - began, 1))
 def drops(gateway):
     """Packets dropped, by reason."""
     return json.loads(call(program(), 'list', 'counters', '--json', '--vici', f'unix://{gateway.socket}'))['drops']
+
+
+def children(pid):
+    """Processes that a process has started."""
+    with open(f'/proc/{pid}/task/{pid}/children') as f:
+        return [int(p) for p in f.read().split()]
 
 
 def check_growth(what, first, second, bound):
@@ -230,7 +240,130 @@ def tunnels_up_and_down_keep_nothing(lab, full):
         check_growth(f'{g.box} without them', after[g][1], after[g][-1], bound)
 
 
+# Bytes of memory that are read at once; a piece of zeros needs no search.
+PIECE = 1 << 16
+
+
+def writable(pid):
+    """Pieces of the writable memory of a process, each with the name of its mapping. Pieces of zeros are left out."""
+    with open(f'/proc/{pid}/maps') as maps, open(f'/proc/{pid}/mem', 'rb', 0) as memory:
+        for line in maps:
+            span, rights, _, _, _, *name = line.split(maxsplit=5)
+            if 'w' not in rights or 'r' not in rights:
+                continue
+            at, end = (int(x, 16) for x in span.split('-'))
+            while at < end:
+                # Pieces overlap by more than a key is long.
+                size = min(end - at, PIECE)
+                try:
+                    memory.seek(at)
+                    piece = memory.read(size)
+                except OSError:
+                    # Memory of a device, or memory that has gone meanwhile.
+                    break
+                if piece.count(0) < len(piece):
+                    yield ''.join(name).strip() or 'anonymous', piece
+                if at + size == end:
+                    break
+                at += size - 256
+
+
+def heads_in(memory, heads):
+    """The heads that stand in these bytes, wherever they begin. One pass for each alignment of their first 4 bytes, however many heads."""
+    first = {int.from_bytes(head[:4], sys.byteorder) for head in heads}
+    near = set()
+    for shift in range(4):
+        words = memoryview(memory)[shift:shift + (len(memory) - shift) // 4 * 4].cast('I')
+        near |= first.intersection(words)
+    return [head for head in heads if int.from_bytes(head[:4], sys.byteorder) in near and head in memory]
+
+
+def found(gateway, secrets):
+    """Secrets that stand in writable memory of the daemon, its helper or its fetcher: (program, mapping, which). Their first 12 bytes are
+    enough."""
+    out = collections.Counter()
+    heads = {secret[:12]: name for name, secret in secrets}
+    for pid in (gateway.process.pid, *children(gateway.process.pid)):
+        with open(f'/proc/{pid}/cmdline', 'rb') as f:
+            what = f.read().split(b'\0')[1].decode()
+        for name, memory in writable(pid):
+            out.update((what, name, heads[head]) for head in heads_in(memory, heads))
+    return [f'{what}, {name}: {which}, {count} different' for (what, name, which), count in sorted(out.items())]
+
+
+def logged_keys(gateway):
+    """Every key that the gateway has written to its key log: (name, bytes)."""
+    ike, child = keys.of_ironswan(gateway.keys)
+    out = [(f'SK_{name}', bytes.fromhex(key)) for row in ike for name, key in row.items()]
+    for pair_of_sas in child:
+        for of_sa in pair_of_sas:
+            out += [(f'key of a CHILD_SA, {kind}', bytes.fromhex(key)) for kind, key in zip(('encryption', 'integrity'), of_sa) if key]
+    return out
+
+
+PPK_SECRET = bytes.fromhex('8d21c0f35e77a94b16d2e8903c5fb7416a0e92d7f4138b6cc5e02f794a1d683b')
+PSK_SECRET = bytes.fromhex('f19c3a7e20d85b64c7e1098f6d42b35a917ce406d8b12f5386a7e94c0b3dd275')
+
+
+def with_secrets(box):
+    """A tunnel with a PPK, and a pre-shared key that is seen nowhere else."""
+    text = tunnel(box, conn='ppk_id = office.ppk', ike='aes256-sha256-x25519-ke1_mlkem768', esp='aes256-sha256-x25519', secret='SECRET')
+    text = text.replace('"SECRET"', '0x' + PSK_SECRET.hex())
+    return text + f'secrets {{\n  ppk-1 {{\n    id = office.ppk\n    secret = 0x{PPK_SECRET.hex()}\n  }}\n}}\n'
+
+
+def private_key():
+    """A private key of Ed25519 in PKCS#8, and its secret bytes."""
+    secret = bytes((37 * n + 11) & 0xff for n in range(32))
+    return bytes.fromhex('302e020100300506032b657004220420') + secret, secret
+
+
+def keys_of_ended_sas_are_gone(lab, full):
+    """Keys of IKE_SAs and CHILD_SAs that have ended, and unloaded secrets, stand nowhere in the writable memory of the three processes."""
+    need('swanctl')
+    rounds = 1_000 if full else 50
+    lab.line()
+    g1, g2 = (IronSwan(lab, box).start(keys=True) for box in ('g1', 'g2'))
+    der, private = private_key()
+    for g in (g1, g2):
+        g.load(with_secrets(g.box))
+        with g.vici() as v:
+            v.request('load-key', {'type': 'any', 'data': der})
+    with g1.vici(60) as v:
+        for n in range(rounds):
+            v.request('initiate', {'child': 'net', 'timeout': '20000'})
+            spis = g1.child_spis if n % 2 else g1.ike_spis
+            old = spis()
+            v.request('rekey', {'child': 'net'} if n % 2 else {'ike': 'net'})
+            until('it is rekeyed', lambda: len(now := spis()) == 1 and not now & old, 20, 0.02)
+            if n == 0:
+                for g in (g1, g2):
+                    check(found(g, logged_keys(g)), f'{g.box}: keys of an SA that stands are found')
+            if n % 10 == 0:
+                ping(lab)
+            v.request('terminate', {'ike': 'net', 'timeout': '20000'})
+    until('all are gone', lambda: not g1.sas() and not g2.sas(), 60)
+    for g in (g1, g2):
+        ended = logged_keys(g)
+        check(len(ended) >= rounds * 10, f'{g.box}: {len(ended)} keys of ended SAs are known')
+        present = found(g, [('PSK', PSK_SECRET), ('PPK', PPK_SECRET), ('private key', private)])
+        check({line.split(': ')[1].split(',')[0] for line in present} == {'PSK', 'PPK', 'private key'}, f'{g.box}: what is loaded is found: {present}')
+        with g.vici() as v:
+            for ident in v.request('get-keys')['keys']:
+                v.request('unload-key', {'id': ident})
+            v.request('unload-conn', {'name': 'net'})
+            for ident in v.request('get-shared')['keys']:
+                v.request('unload-shared', {'id': ident})
+    # Whatever waits for a thread that is idle has had its turn.
+    time.sleep(5)
+    for g in (g1, g2):
+        left = found(g, [*logged_keys(g), ('PSK', PSK_SECRET), ('PPK', PPK_SECRET), ('private key', private)])
+        for line in left:
+            say(f'  {g.box}: {line}')
+        check(not left, f'{g.box}: no key of an ended SA and no unloaded secret is in memory')
+
+
 if __name__ == '__main__':
     main({f.__name__: f for f in (
         junk_and_spoofed_esp_keep_nothing, clear_packets_keep_nothing, packets_that_wait_are_bounded, full_speed_keeps_nothing,
-        tunnels_up_and_down_keep_nothing)}, 'memory')
+        tunnels_up_and_down_keep_nothing, keys_of_ended_sas_are_gone)}, 'memory')
