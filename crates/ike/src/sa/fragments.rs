@@ -3,8 +3,9 @@
 //! ```text
 //! SKF number n of total --> wanted? --> its ICV is verified --> kept --> all there: one message
 //!                            |                                   |
-//!                            v no: dropped                       v longer than MESSAGE_BYTES: all
-//!                                                                  are dropped, and the rest refused;
+//!                            v no: dropped                       v longer than MESSAGE_BYTES:
+//!                                                                  all are dropped, and the rest
+//!                                                                  is refused;
 //!                                                                  too late: all are dropped
 //! ```
 //! Only a holder of the keys gets a fragment in here, and the window of message IDs leaves it two
@@ -113,9 +114,9 @@ impl Fragments {
             })
     }
 
-    /// Keeps a fragment that is [wanted](Self::wants) and authentic. A larger total than before means smaller fragments of
-    /// the same message: the receiver "MUST discard all received fragments and start the
-    /// reassembly process over".
+    /// Keeps a fragment that is [wanted](Self::wants) and authentic. A larger total than before
+    /// means smaller fragments of the same message: the receiver "MUST discard all received
+    /// fragments and start the reassembly process over".
     pub(super) fn add(&mut self, opened: &Opened<'_>) -> Added {
         let Opened { header, fragment, first, text, datagram } = *opened;
         let slot = if header.is_response() { &mut self.response } else { &mut self.request };
