@@ -125,7 +125,7 @@ class Guest:
 
 
 class StrongSwanGuest(Guest):
-    """strongSwan with kernel-netlink in a guest."""
+    """strongSwan with kernel-netlink in a guest. It cuts its IKE messages into packets of at most 576 bytes."""
 
     kind = 'strongSwan'
 
@@ -134,7 +134,8 @@ class StrongSwanGuest(Guest):
         super().__init__(lab, *args, **kw)
         lab.write('guest/strongswan.conf', """
 charon-systemd {
-  load = random nonce aes gcm sha1 sha2 hmac kdf pem pkcs1 pkcs8 pubkey openssl curve25519 kernel-netlink socket-default vici updown
+  fragment_size = 576
+  load = random nonce aes gcm sha1 sha2 hmac kdf pem pkcs1 pkcs8 pubkey openssl curve25519 x509 constraints kernel-netlink socket-default vici updown
   plugins {
     vici {
       socket = unix:///run/charon.vici

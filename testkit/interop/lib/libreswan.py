@@ -1,6 +1,8 @@
 """Libreswan in a guest with a Linux kernel (guest.py): its ipsec.conf from one end of the line, and the same questions as a Gateway's."""
 import os
+import shutil
 
+import issued
 import peers
 from gateway import ADDRESS, NET, OTHER, SECRET
 from guest import Guest
@@ -55,7 +57,7 @@ class Libreswan(Guest):
     (`with_numbers_of_rfc_9867`)."""
 
     def __init__(self, lab, text, major=4, secrets='', final=False, **kw):
-        self.major, self.kind = major, f'Libreswan {major}'
+        self.major, self.kind, self.taken = major, f'Libreswan {major}', None
         super().__init__(lab, root=peers.root(FOLDERS[major]), **kw)
         # The route that pluto's updown script would set: that needs a shell.
         self.do('ip route add 10.1.0.0/24 via 192.0.2.1 src 10.2.0.1')
@@ -64,11 +66,15 @@ class Libreswan(Guest):
         call(peers.ROOTED, self.root, 'certutil', '-N', '-d', f'sql:{nss}', '--empty-password')
         lab.write('guest/ipsec.conf', text)
         lab.write('guest/ipsec.secrets', f'@g2.example @g1.example : PSK "{SECRET}"\n{secrets}')
-        pluto = with_numbers_of_rfc_9867(self.root, lab) if final else f'{PROGRAMS}/pluto'
-        self.start(f'{pluto} --nofork --stderrlog --config /run/share/ipsec.conf --secretsfile /run/share/ipsec.secrets '
+        self.pluto = with_numbers_of_rfc_9867(self.root, lab) if final else f'{PROGRAMS}/pluto'
+        self.run()
+        self.load(text)
+
+    def run(self):
+        """Starts pluto."""
+        self.start(f'{self.pluto} --nofork --stderrlog --config /run/share/ipsec.conf --secretsfile /run/share/ipsec.secrets '
                    '--nssdir /run/share/nss --rundir /run/pluto --no-dnssec')
         until('pluto listens', lambda: 'loading secrets from' in self.log(), 60)
-        self.load(text)
 
     def version(self):
         return peers.version(FOLDERS[self.major], 'libreswan')
@@ -77,6 +83,26 @@ class Libreswan(Guest):
         """Replaces the connection."""
         self.lab.write('guest/ipsec.conf', text)
         return self.peer(f'{PROGRAMS}/addconn', '--config', '/run/share/ipsec.conf', '--ctlsocket', CONTROL, 'net')
+
+    def take(self, chain):
+        """Reads the private key and the certificates of g2 into the database, and starts pluto anew: it keeps each key that it has seen
+        of a peer, and refuses a signature by another one."""
+        if chain.name == self.taken:
+            return
+        self.taken, nss = chain.name, '/run/share/nss'
+        self.whack('--shutdown')
+        self.do('while pgrep -x pluto; do sleep 0.1; done; rm -f /run/share/peer.log')
+        shutil.copy(chain.path('g2.p12'), self.lab.path(f'guest/{chain.name}.p12'))
+        self.peer('pk12util', '-i', f'/run/share/{chain.name}.p12', '-d', f'sql:{nss}', '-W', issued.PASSWORD, '-K', '')
+        self.peer('certutil', '-M', '-n', f'root-{chain.name}', '-t', 'CT,,', '-d', f'sql:{nss}')
+        self.run()
+
+    def signs(self, chain):
+        """The settings by which both ends authenticate with these keys, raw or in a chain."""
+        authby = 'authby=' + ('rsa-sha2' if chain.kind.startswith('rsa') else 'ecdsa-sha2')
+        if chain.raw:
+            return f"{authby}\nleftpubkey={chain.public('g2')}\nrightpubkey={chain.public('g1')}"
+        return f'{authby}\nleftcert=g2-{chain.name}\nsendca=all\nrightca=CN=root-{chain.name}'
 
     def whack(self, *args, **kw):
         return self.peer(f'{PROGRAMS}/whack', '--ctlsocket', CONTROL, *args, **kw)

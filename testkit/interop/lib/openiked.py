@@ -57,12 +57,15 @@ class OpenIked(Guest):
         self.start('/usr/sbin/iked -d -vv -f /run/share/iked.conf')
         until('iked has read its configuration', lambda: 'stickyaddress' in self.log(), 60)
 
-    def take_keys(self, private, public):
-        """Files of its own private key, and of g1's raw public key."""
-        for path, name in ((private, 'iked-private'), (public, 'iked-public')):
-            shutil.copy(path, self.lab.path(f'guest/{name}'))
-        self.do(f'cd {self.root}/etc/iked && cat /run/share/iked-private >private/local.key && '
-                'cat /run/share/iked-public >pubkeys/fqdn/g1.example')
+    def take(self, chain):
+        """The keys and certificates of g2. g1 is known by its public key alone, if the chain is raw, else by a chain to the root."""
+        files = {'private/local.key': 'g2.key', **({'pubkeys/fqdn/g1.example': 'g1.pub'} if chain.raw else
+                                                   {'certs/g2.crt': 'g2.crt', 'ca/root.crt': 'root.crt', 'ca/link.crt': 'link.crt'})}
+        copies = ['rm -f ca/* certs/* pubkeys/fqdn/*']
+        for number, (name, source) in enumerate(files.items()):
+            shutil.copy(chain.path(source), self.lab.path(f'guest/iked-{number}'))
+            copies.append(f'cat /run/share/iked-{number} >{name}')
+        self.do(f"cd {self.root}/etc/iked && {' && '.join(copies)}")
 
     def ikectl(self, *args, **kw):
         return self.peer('/usr/sbin/ikectl', *args, **kw)

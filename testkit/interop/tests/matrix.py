@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 """IronSwan against each peer: authentication x key exchange x role, each with rekeyings of both kinds from both sides and traffic.
 
-usage: testkit/interop/run [--full] matrix[.TEST]      --full: every row, not the first one of each peer, and strongswan5
-Each row prints one line that begins with `row`; scripts/matrix makes docs/peers.md of these lines.
+usage: testkit/interop/run [--full] matrix[.TEST]      --full: every row, not two of each peer, and strongswan5
+ROWS=REGEX in the environment leaves only the rows whose authentication it matches. Each row prints one line that begins with `row`; scripts/matrix makes docs/peers.md of these lines.
 """
 import json
-import shutil
+import os
+import re
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 import libreswan
 import life
 import openiked
-import rawkeys
+from cut import Fragments
 from gateway import IronSwan, program, tunnel
 from guest import Guest, StrongSwanGuest, line_before_guest, with_guest
+from issued import Chain, ruled
 from lab import Failed, call, check, main, say
 from libreswan import Libreswan
 from openiked import OpenIked
@@ -31,16 +34,38 @@ LIBRESWAN = {'x25519': 'dh31', 'ecp256': 'dh19', 'ecp384': 'dh20', 'ecp521': 'dh
 OPENIKED = {'x25519': 'curve25519'}
 # Several key exchanges (RFC 9370): hybrids with ML-KEM, and with classical methods alone.
 SEVERAL = ('x25519-ke1_mlkem768', 'ecp384-ke1_mlkem1024', 'ecp256-ke1_mlkem512-ke2_x25519', 'x25519-ke1_ecp384-ke2_modp3072')
-# Authentication: the kind of raw key of rawkeys.py, and the rule of `auth`; both ends do the same.
+
+
+class Auth(NamedTuple):
+    """How both ends authenticate: with a key of this kind (issued.py), by this rule of `auth`, known as a raw public key or by a chain."""
+
+    kind: str
+    raw: bool
+    rule: str = 'pubkey'
+
+
+PSS = 'ike:rsa/pss-sha256-sha384-sha512'
+# Names of the rows. A chain has three certificates: the peer has the root, and gets the other two in CERT payloads.
 AUTHS = {
     'psk': None,
-    'raw Ed25519': ('ed25519', 'pubkey'),
-    'raw RSA-2048': ('rsa', 'pubkey'),
-    'raw RSA-2048, PSS': ('rsa', 'ike:rsa/pss-sha256'),
-    'raw ECDSA P-256': ('p256', 'pubkey'),
-    'raw ECDSA P-384': ('p384', 'pubkey'),
-    'raw ECDSA P-521': ('p521', 'pubkey'),
+    'X.509 Ed25519': Auth('ed25519', False),
+    'X.509 RSA-2048': Auth('rsa2048', False),
+    'X.509 RSA-3072': Auth('rsa3072', False),
+    'X.509 RSA-2048, PSS': Auth('rsa2048', False, PSS),
+    'X.509 RSA-3072, PSS': Auth('rsa3072', False, PSS),
+    'X.509 ECDSA P-256': Auth('p256', False),
+    'X.509 ECDSA P-384': Auth('p384', False),
+    'raw Ed25519': Auth('ed25519', True),
+    'raw RSA-2048': Auth('rsa2048', True),
+    'raw RSA-2048, PSS': Auth('rsa2048', True, PSS),
+    'raw ECDSA P-256': Auth('p256', True),
+    'raw ECDSA P-384': Auth('p384', True),
+    'raw ECDSA P-521': Auth('p521', True),
 }
+# The row of the short run beside PSK: every peer can do it.
+SHORT = 'X.509 ECDSA P-256'
+# Longest IP packet that IronSwan, and strongSwan, cut an IKE message into: every message with a chain is cut.
+FRAGMENT_SIZE = 576
 # Packets a second each way.
 RATE = 100
 
@@ -67,22 +92,25 @@ class Peer:
         self.lab = lab
         self.lay(lab)
         self.end = self.start(lab)
-        self.us = IronSwan(lab, 'g1').start()
+        self.us = IronSwan(lab, 'g1').start(settings=f'fragment_size = {FRAGMENT_SIZE}\n')
+        self.fragments = Fragments(lab, 'g1')
 
     def lay(self, lab):
         line_before_guest(lab)
 
     def set_up(self, auth, group, initiates):
         """Loads both ends; `initiates`: the peer will."""
-        if AUTHS[auth]:
-            rawkeys.make(self.lab, AUTHS[auth][0])
-        self.us.load(self.swanctl_conf('g1', auth, group))
-        self.load(auth, group, initiates)
+        how = AUTHS[auth]
+        chain = Chain(self.lab, how.kind, how.raw) if how else None
+        if chain:
+            chain.put('g1', 'g1-swanctl')
+        self.us.load(self.swanctl_conf('g1', how, group))
+        self.load(how, chain, group, initiates)
 
-    def swanctl_conf(self, box, auth, group):
+    def swanctl_conf(self, box, how, group):
         """Of one end. A CHILD_SA is rekeyed with the same key exchange as the IKE_SA."""
         return tunnel(box, ike=f'aes128gcm16-prfsha256-{group}', esp=f'{self.esp}-{group}', encap=self.encap,
-                      **(rawkeys.ruled(box, AUTHS[auth][1]) if AUTHS[auth] else {}))
+                      **(ruled(box, how.rule, how.raw) if how else {}))
 
     def traffic(self, change):
         return with_guest(self.lab, self.end, 'a', '10.1.0.2', '10.2.0.1', change, RATE, 0.3, 0.5)
@@ -97,10 +125,10 @@ class StrongSwan5(Peer):
     def name(self):
         return f'strongSwan {self.end.version()}, Linux kernel'
 
-    def load(self, auth, group, initiates):
-        for folder in ('private', 'pubkey') if AUTHS[auth] else ():
-            shutil.copytree(self.lab.path(f'g2-swanctl/{folder}'), self.lab.path(f'guest/{folder}'), dirs_exist_ok=True)
-        self.end.load(self.swanctl_conf('g2', auth, group))
+    def load(self, how, chain, group, initiates):
+        if chain:
+            chain.put('g2', 'guest')
+        self.end.load(self.swanctl_conf('g2', how, group))
 
 
 class StrongSwan6(Peer):
@@ -112,13 +140,15 @@ class StrongSwan6(Peer):
         lab.line()
 
     def start(self, lab):
-        return Charon6(lab, 'g2').start()
+        return Charon6(lab, 'g2').start(options=f'fragment_size = {FRAGMENT_SIZE}')
 
     def name(self):
         return f'strongSwan {self.end.version()}, user space'
 
-    def load(self, auth, group, initiates):
-        self.end.load(self.swanctl_conf('g2', auth, group))
+    def load(self, how, chain, group, initiates):
+        if chain:
+            chain.put('g2', 'g2-swanctl')
+        self.end.load(self.swanctl_conf('g2', how, group))
 
     def traffic(self, change):
         numbered = Numbered(self.lab, rate=RATE)
@@ -132,15 +162,23 @@ class StrongSwan6(Peer):
 
 
 class LibreswanPeer(Peer):
+    # Libreswan has no Ed25519, and of RSA with SHA-2 only PSS.
+    auths = ('psk', 'X.509 RSA-2048, PSS', 'X.509 RSA-3072, PSS', 'X.509 ECDSA P-256', 'X.509 ECDSA P-384', 'raw RSA-2048, PSS',
+             'raw ECDSA P-256', 'raw ECDSA P-384', 'raw ECDSA P-521')
+
     def start(self, lab):
         return Libreswan(lab, libreswan.conf('g2'), self.major)
 
     def name(self):
         return f'Libreswan {self.end.version()}, Linux kernel'
 
-    def load(self, auth, group, initiates):
+    def load(self, how, chain, group, initiates):
         dh = LIBRESWAN[group]
-        self.end.load(libreswan.conf('g2', f'aes_gcm128-sha2_256-{dh}', f'aes_gcm128-null-{dh}'))
+        auth = 'authby=secret'
+        if how:
+            self.end.take(chain)
+            auth = self.end.signs(chain)
+        self.end.load(libreswan.conf('g2', f'aes_gcm128-sha2_256-{dh}', f'aes_gcm128-null-{dh}', auth=auth))
 
 
 class Libreswan4(LibreswanPeer):
@@ -153,7 +191,8 @@ class Libreswan5(LibreswanPeer):
 
 class OpenIkedPeer(Peer):
     # OpenIKED has no Ed25519, and of RSA only PKCS#1 v1.5.
-    auths = ('psk', 'raw RSA-2048', 'raw ECDSA P-256', 'raw ECDSA P-384', 'raw ECDSA P-521')
+    auths = ('psk', 'X.509 RSA-2048', 'X.509 RSA-3072', 'X.509 ECDSA P-256', 'X.509 ECDSA P-384', 'raw RSA-2048', 'raw ECDSA P-256',
+             'raw ECDSA P-384', 'raw ECDSA P-521')
     esp = 'aes128-sha1'
     # iked sets a new SA after its response, and deletes the old SA right behind its own request.
     gapless = False
@@ -166,12 +205,11 @@ class OpenIkedPeer(Peer):
     def name(self):
         return f'OpenIKED {self.end.version()}, Linux kernel'
 
-    def load(self, auth, group, initiates):
-        more = {}
-        if AUTHS[auth]:
-            self.end.take_keys(self.lab.path('g2-etc/private/g2.pem'), self.lab.path('g2-etc/pubkey/g1.pem'))
-            more = {'auth': ''}
-        self.end.load(openiked.conf('g2', OPENIKED.get(group, group), active=initiates, lifetimes='ikelifetime 7 lifetime 4', **more))
+    def load(self, how, chain, group, initiates):
+        if how:
+            self.end.take(chain)
+        self.end.load(openiked.conf('g2', OPENIKED.get(group, group), active=initiates, lifetimes='ikelifetime 7 lifetime 4',
+                                    settings='set nomobike\nset fragmentation', **({'auth': ''} if how else {})))
 
 
 def rekeyings(us, peer):
@@ -196,9 +234,9 @@ def gone(peer):
     return [sum(counters.get(name, 0) for name in names) for names in (GONE_IN, GONE_OUT)]
 
 
-def lives(peer, ours):
+def lives(peer, auth, ours):
     """One row: a whole life, and traffic through it. Returns the result in the words of docs/peers.md (scripts/matrix)."""
-    before, deaf = (early(peer.us), *gone(peer)), unanswered(peer.us)
+    before, deaf, cut = (early(peer.us), *gone(peer)), unanswered(peer.us), peer.fragments.seen()
     report = life.live(peer.us, peer.end, peer.us if ours == 'initiator' else peer.end, peer.traffic, rekeyings, peer.left)
     # A responder may send on its new SA right behind its response, before we have computed the keys (RFC 7296 section 2.8).
     ahead, gone_in, gone_out = (now - then for then, now in zip(before, (early(peer.us), *gone(peer))))
@@ -211,6 +249,10 @@ def lives(peer, ours):
         if r['lost']:
             words = ' or '.join(word for word, count in allowed.items() if count)
             notes.append(f"; {r['lost']} of {r['sent']} {words}")
+    sent, received = (now - then for then, now in zip(cut, peer.fragments.seen()))
+    say(f'  {sent} fragments of IKE messages sent, {received} received')
+    if AUTHS[auth] and not AUTHS[auth].raw and not (sent and received):
+        raise Failed(f'{sent} fragments of IKE messages sent, {received} received')
     if unanswered(peer.us) - deaf:
         notes.append('; a DELETE unanswered')
     return 'passed' + ''.join(notes)
@@ -227,21 +269,23 @@ def end_all(peer):
 
 
 def rows(lab, full, kind):
-    """All rows of one peer: each key exchange with a PSK, each authentication with the first key exchange; or one row."""
+    """All rows of one peer: each key exchange with a PSK, each authentication with the first key exchange; or two rows."""
     peer = kind(lab)
     name, failed = peer.name(), 0
-    every = [('psk', group) for group in kind.groups] + [(auth, kind.groups[0]) for auth in kind.auths[1:]]
-    for auth, group in every if full else every[:1]:
-        for ours in ('initiator', 'responder') if full else ('responder',):
-            began = time.monotonic()
-            try:
-                peer.set_up(auth, group, ours == 'responder')
-                result = lives(peer, ours)
-            except (Failed, ViciError, OSError, subprocess.TimeoutExpired) as why:
-                say(f'  {why}')
-                result, failed = 'FAILED: ' + str(why).partition('\n')[0], failed + 1
-                end_all(peer)
-            say(f'  row  {name} | {auth} | {group} | {ours} | {result} | {time.monotonic() - began:.1f} s')
+    plan = [('psk', kind.groups[0], 'responder'), (SHORT, kind.groups[0], 'initiator')]
+    if full:
+        every = [('psk', group) for group in kind.groups] + [(auth, kind.groups[0]) for auth in kind.auths[1:]]
+        plan = [(*row, ours) for row in every for ours in ('initiator', 'responder') if re.search(os.environ.get('ROWS', ''), row[0])]
+    for auth, group, ours in plan:
+        began = time.monotonic()
+        try:
+            peer.set_up(auth, group, ours == 'responder')
+            result = lives(peer, auth, ours)
+        except (Failed, ViciError, OSError, subprocess.TimeoutExpired) as why:
+            say(f'  {why}')
+            result, failed = 'FAILED: ' + str(why).partition('\n')[0], failed + 1
+            end_all(peer)
+        say(f'  row  {name} | {auth} | {group} | {ours} | {result} | {time.monotonic() - began:.1f} s')
     check(not failed, f'{name}: {failed} rows failed')
 
 
