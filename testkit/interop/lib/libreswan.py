@@ -76,6 +76,11 @@ class Libreswan(Guest):
                    '--nssdir /run/share/nss --rundir /run/pluto --no-dnssec')
         until('pluto listens', lambda: 'loading secrets from' in self.log(), 60)
 
+    def end(self):
+        """Ends pluto, if it has not ended by itself, and takes its SAs out of the kernel."""
+        self.whack('--shutdown', fail=False)
+        self.do('while pgrep -x pluto; do sleep 0.1; done; ip xfrm state flush; ip xfrm policy flush; rm -f /run/share/peer.log')
+
     def version(self):
         return peers.version(FOLDERS[self.major], 'libreswan')
 
@@ -90,8 +95,7 @@ class Libreswan(Guest):
         if chain.name == self.taken:
             return
         self.taken, nss = chain.name, '/run/share/nss'
-        self.whack('--shutdown')
-        self.do('while pgrep -x pluto; do sleep 0.1; done; rm -f /run/share/peer.log')
+        self.end()
         shutil.copy(chain.path('g2.p12'), self.lab.path(f'guest/{chain.name}.p12'))
         self.peer('pk12util', '-i', f'/run/share/{chain.name}.p12', '-d', f'sql:{nss}', '-W', issued.PASSWORD, '-K', '')
         self.peer('certutil', '-M', '-n', f'root-{chain.name}', '-t', 'CT,,', '-d', f'sql:{nss}')
