@@ -1,9 +1,9 @@
-//! `docs/rfc/audit.md` says of each rule of the RFCs which test holds it, or why there is none. The
-//! tests it names exist.
+//! `docs/rfc/audit.md` says of each rule of the RFCs which test holds it, or why there is none, and
+//! `docs/rfc/bad-inputs.md` which test sends each bad input. The tests that they name exist.
 //!
-//! A row is `| section | rule | tests |`. The last column names tests in backticks, a Rust function
-//! (`fragments_are_...`) or a test against real peers (`nat.attacker_moves_nothing`), or begins
-//! with "not:" and a reason.
+//! A row is `| section | rule | tests |`, or `| number | input | tests |`. The last column names
+//! tests in backticks, a Rust function (`fragments_are_...`) or a test against real peers
+//! (`nat.attacker_moves_nothing`), or begins with "not:" and a reason.
 
 use std::collections::HashSet;
 use std::fs;
@@ -48,12 +48,16 @@ fn script_tests(file: &str, source: &str, out: &mut HashSet<String>) {
     }
 }
 
+/// The rows of the tables of a page, without their heads.
+fn rows(page: &str) -> impl Iterator<Item = &str> {
+    let heads = ["| section", "| number", "| ---"];
+    page.lines().filter(move |l| l.starts_with("| ") && !heads.iter().any(|h| l.starts_with(h)))
+}
+
 /// What is wrong with the rows of a page.
 fn faults(page: &str, tests: &HashSet<String>) -> Vec<String> {
     let mut out = Vec::new();
-    for line in
-        page.lines().filter(|l| l.starts_with("| ") && !l.starts_with("| section") && !l.starts_with("| ---"))
-    {
+    for line in rows(page) {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let Some(last) = cells.last().filter(|_| cells.len() == 3) else {
             out.push(format!("not three columns: {line}"));
@@ -68,8 +72,8 @@ fn faults(page: &str, tests: &HashSet<String>) -> Vec<String> {
     out
 }
 
-#[test]
-fn every_rule_of_the_audit_has_a_test_that_exists_or_a_reason() {
+/// All tests that a page may name.
+fn all_tests() -> HashSet<String> {
     let mut tests = HashSet::new();
     let mut sources = Vec::new();
     for dir in ["crates", "testkit", "fuzz"] {
@@ -84,9 +88,31 @@ fn every_rule_of_the_audit_has_a_test_that_exists_or_a_reason() {
         let name = path.file_stem().expect("a file").to_string_lossy();
         script_tests(&name, &fs::read_to_string(path).expect("a script"), &mut tests);
     }
-    let page = fs::read_to_string(root().join("docs/rfc/audit.md")).expect("docs/rfc/audit.md");
-    assert!(page.lines().filter(|l| l.starts_with("| ")).count() > 60, "the tables were not found");
-    assert_eq!(faults(&page, &tests), [""; 0]);
+    tests
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join("docs/rfc").join(name)).unwrap_or_else(|e| panic!("docs/rfc/{name}: {e}"))
+}
+
+#[test]
+fn every_rule_of_the_audit_has_a_test_that_exists_or_a_reason() {
+    let page = page("audit.md");
+    assert!(rows(&page).count() > 60, "the tables were not found");
+    assert_eq!(faults(&page, &all_tests()), [""; 0]);
+}
+
+#[test]
+fn every_bad_input_has_a_test_that_exists() {
+    let page = page("bad-inputs.md");
+    let numbers: HashSet<u32> =
+        rows(&page).filter_map(|l| l.trim_matches('|').split(" | ").next()?.trim().parse().ok()).collect();
+    assert_eq!(
+        (1..=31).filter(|n| !numbers.contains(n)).collect::<Vec<_>>(),
+        [0; 0],
+        "numbers without a row"
+    );
+    assert_eq!(faults(&page, &all_tests()), [""; 0]);
 }
 
 #[test]

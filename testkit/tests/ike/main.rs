@@ -5,6 +5,7 @@
 //! stories of one module: `cargo test -p ironswan-testkit --test ike roam::`.
 
 mod additional;
+mod bad_inputs;
 mod basic;
 mod caps;
 mod certificates;
