@@ -10,8 +10,9 @@ use ironswan_ike::event::{
     Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Time, Transmit,
 };
 use ironswan_ike::{Endpoint, Options};
-use ironswan_keying::{Connection, Diagnosis, Joined, Limits};
-
+use ironswan_keying::{Connection, Diagnosis, Fetched, Joined, Limits};
+use ironswan_pki::fetch::Fetch;
+use ironswan_wire::fetched::FetchFault;
 use ironswan_wire::secret::Secret;
 
 use crate::engine::Engine;
@@ -55,6 +56,10 @@ pub struct Node {
     pub mute_names: BTreeSet<String>,
     /// Names looked up.
     pub resolved: usize,
+    /// Answers of servers of the web, by URI. A server of another URI is silent.
+    pub web: BTreeMap<String, Fetched>,
+    /// Things that were fetched, in order.
+    pub fetched: Vec<Fetch>,
     /// No key pair can be made.
     pub no_keys: bool,
     /// While this is set, key exchanges are kept in it instead of being computed, until
@@ -104,6 +109,8 @@ impl Node {
             names: BTreeMap::new(),
             mute_names: BTreeSet::new(),
             resolved: 0,
+            web: BTreeMap::new(),
+            fetched: Vec::new(),
             no_keys: false,
             held: None,
             no_routes: false,
@@ -157,7 +164,12 @@ impl Node {
                     continue;
                 }
                 let answer = self.compute(request);
-                self.answers.push_back((now + self.work, id, answer));
+                let took = match &answer {
+                    Completion::Fetched { took, .. } => *took,
+                    _ => self.work,
+                };
+                let at = self.answers.partition_point(|(at, ..)| *at <= now + took);
+                self.answers.insert(at, (now + took, id, answer));
             }
             while self.answers.front().is_some_and(|(at, ..)| *at <= now) {
                 let Some((_, id, answer)) = self.answers.pop_front() else { break };
@@ -214,6 +226,15 @@ impl Node {
             Request::Route { remote } => Completion::Route {
                 local: self.addrs.iter().copied().find(|a| a.is_ipv4() == remote.is_ipv4()),
             },
+            Request::Fetch { wanted, limit } => {
+                let silent = || FetchFault::Silent { milliseconds: limit.as_millis() as u32 };
+                let answer = |fetch: &Fetch| self.web.get(fetch.place.uri()).cloned();
+                let answers: Vec<Option<Fetched>> = wanted.iter().map(answer).collect();
+                let took = if answers.contains(&None) { limit } else { Duration::from_millis(10) };
+                self.fetched.extend(wanted);
+                let answers = answers.into_iter().map(|a| a.unwrap_or_else(|| Err(silent()))).collect();
+                Completion::Fetched { answers, took }
+            }
             Request::Resolve { name } => {
                 self.resolved += 1;
                 let unknown = || Unresolved::Resolver("no such name".to_owned());

@@ -17,7 +17,7 @@ impl Request {
             | Self::Sign { .. }
             | Self::Verify { .. }
             | Self::Certify(_) => true,
-            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => false,
+            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } | Self::Fetch { .. } => false,
         }
     }
 
@@ -48,7 +48,9 @@ impl Request {
                 Completion::Verified(keys.iter().any(by))
             }
             Self::Certify(claim) => Completion::Certified(claim.judge(now)),
-            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } => return None,
+            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } | Self::Fetch { .. } => {
+                return None;
+            }
         })
     }
 }

@@ -111,6 +111,7 @@ impl Counters {
             | Request::Certify(_)
             | Request::Usage { .. }
             | Request::Route { .. }
+            | Request::Fetch { .. }
             | Request::Resolve { .. } => {}
         }
     }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 pub use crate::auth::claim::{CertificateClaim, Doubt};
 use ironswan_crypto::sign::{Legacy, Scheme};
-use ironswan_keying::{Diagnosis, PrivateKey, Proven, PublicKey};
+use ironswan_keying::{Diagnosis, Fetched, PrivateKey, Proven, PublicKey};
 pub use ironswan_keying::{IkeId, Level, Ticket};
 pub use ironswan_pki::Time;
+use ironswan_pki::fetch::Fetch;
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite};
@@ -110,6 +111,14 @@ pub enum Request {
         /// The peer.
         remote: IpAddr,
     },
+    /// Fetch revocation lists and responses of OCSP from servers of the web. Completed by
+    /// [`Completion::Fetched`].
+    Fetch {
+        /// Things to fetch, all at the same time.
+        wanted: Vec<Fetch>,
+        /// Time after which the answer comes with all that has come by then.
+        limit: Duration,
+    },
     /// Look a DNS name up. Completed by [`Completion::Addresses`].
     Resolve {
         /// The name, as configured.
@@ -138,6 +147,13 @@ pub enum Completion {
     Verified(bool),
     /// The peer's certificate, or the reason why the peer is refused.
     Certified(Result<Proven, Doubt>),
+    /// Answers of servers of the web.
+    Fetched {
+        /// One for each thing that was wanted, in the same order.
+        answers: Vec<Fetched>,
+        /// Time that passed until all were there.
+        took: Duration,
+    },
     /// The latest time an authenticated packet arrived on any of the SAs, or one left.
     Usage {
         /// `None`: never.

@@ -17,6 +17,7 @@
 //! | [`napi`] | whether softirqs or kernel threads poll an interface |
 //! | [`poller`] | epoll and the eventfd that wakes it |
 //! | [`xdp`] | ESP straight from the driver (`AF_XDP`), and the program that picks it out |
+//! | [`http`] | TCP: one exchange with a server of the web |
 //! | [`listener`] | the owner of a listening Unix socket (`sock_diag`) |
 //! | [`helper`] | the process that keeps privileges for this one |
 //! | [`namespace`] | network namespaces |
@@ -47,6 +48,7 @@ pub mod clock;
 pub mod error;
 pub mod fragment;
 pub mod helper;
+pub mod http;
 pub mod ingress;
 pub mod known;
 pub mod listener;

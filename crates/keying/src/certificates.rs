@@ -7,6 +7,9 @@
 //! folders x509ca and x509crl ─▶ Certificates ────────────────────┼─▶ judge ─▶ the peer's key
 //! CERT payloads of the peer ─────────────────────────────────────┘
 //! ```
+//! [`Certificates::judge`] finds the chain; whether a certificate of it was revoked is asked after
+//! that, when the peer has proved that the key is its own (`standing`).
+//!
 //! Only a CA that has issued its own certificate ends a chain, as with charon. Other CAs are links.
 //! Not here: chains and lists themselves (`ironswan_pki`), and who computes
 //! [`Certificates::judge`].
@@ -15,16 +18,18 @@ use std::collections::BTreeMap;
 
 use ironswan_crypto::hash::sha1;
 use ironswan_crypto::sign::Legacy;
-use ironswan_pki::revocation::{self, Evidence};
+use ironswan_pki::fetch::Places;
+use ironswan_pki::revocation;
 use ironswan_pki::rules::{Limits, Policies};
 use ironswan_pki::{
-    Certificate, Chain, ChainFault, Crl, Oid, Rule, Rules, Time, identity, validate, validate_alone,
+    Certificate, Chain, ChainFault, Crl, Oid, Rule, Rules, Time, identity, validate_alone, validate_each,
 };
 use ironswan_wire::id::{IdPattern, Identity};
 
 use crate::diagnosis::{Authentication, Untrusted};
-use crate::keys::{Fingerprint, PrivateKey, PrivateKeys, PublicKey};
+use crate::keys::{Fingerprint, PrivateKey, PrivateKeys};
 use crate::limits::{CHAIN_LENGTH, CHAIN_SIGNATURES};
+use crate::standing::{Chained, Link};
 
 /// Other names of a certificate that a message shows.
 const NAMES_SHOWN: usize = 8;
@@ -46,15 +51,6 @@ pub struct Trust {
     pub revocation: revocation::Policy,
 }
 
-/// The peer's certificate after all of its rules have been obeyed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Proven {
-    /// Public key of the certificate.
-    pub key: PublicKey,
-    /// The chain, for the log: subjects from the peer's own on.
-    pub chain: String,
-}
-
 /// Names a loaded certificate: SHA-1 of its SubjectPublicKeyInfo, and of the whole.
 type Place = (Fingerprint, Fingerprint);
 
@@ -72,6 +68,8 @@ pub struct Certificates {
     /// All others.
     ends: BTreeMap<Place, Certificate>,
     lists: Vec<Crl>,
+    /// Places of the configuration for the status of certificates, by the CA that issued them.
+    places: Vec<(Place, Places)>,
 }
 
 impl Certificates {
@@ -102,6 +100,30 @@ impl Certificates {
     /// Removes a revocation list.
     pub fn remove_list(&mut self, list: &Crl) {
         self.lists.retain(|old| old != list);
+    }
+
+    /// Adds places that say the status of the certificates which a CA has issued.
+    pub fn insert_places(&mut self, ca: &Certificate, places: Places) {
+        if places != Places::default() {
+            self.places.push((place(ca), places));
+        }
+    }
+
+    /// Removes such places.
+    pub fn remove_places(&mut self, ca: &Certificate, places: &Places) {
+        let at = self.places.iter().position(|(of, old)| *of == place(ca) && old == places);
+        at.map(|at| self.places.remove(at));
+    }
+
+    /// Places of the configuration for the certificates that a CA has issued. The key of the CA
+    /// counts, so that they hold for a renewed certificate of it too.
+    pub(crate) fn places_of(&self, ca: &Certificate) -> Places {
+        let (info, mut all) = (sha1(ca.key_info()), Places::default());
+        for (_, places) in self.places.iter().filter(|((of, _), _)| *of == info) {
+            all.lists.extend(places.lists.iter().cloned());
+            all.responders.extend(places.responders.iter().cloned());
+        }
+        all
     }
 
     /// All certificates, each with true for that of a CA which is trusted or a link: roots first.
@@ -182,7 +204,7 @@ impl Certificates {
         peer: &Identity,
         legacy: Legacy,
         now: Time,
-    ) -> Result<Proven, Authentication> {
+    ) -> Result<Chained, Authentication> {
         let unusable = |rule| Untrusted::entry(peer, ChainFault { at: None, rule }, Vec::new());
         let (own, mut others) = claimed(trust, sent, peer)?;
         let key = own.key(legacy).map_err(|fault| unusable(Rule::Key(fault)))?;
@@ -204,26 +226,30 @@ impl Certificates {
         if !trust.certificates.is_empty() && !trust.asks_for_chain() {
             // Whoever names a certificate trusts it without a chain.
             validate_alone(&own, now, &rules).map_err(refused)?;
-            return Ok(Proven { key, chain: format!("\"{}\"", own.subject()) });
+            return Ok(Chained::alone(key, &own));
         }
-        let valid = |policy: Option<&Oid>| {
-            let acceptable = policy.cloned().into_iter().collect();
-            let policies = Policies { acceptable, required: policy.is_some(), ..Policies::default() };
-            validate(&own, &others, &roots, now, &Rules { policies, ..rules.clone() }).map_err(refused)
+        let required = |policy: &Oid| Policies {
+            acceptable: vec![policy.clone()],
+            required: true,
+            ..Policies::default()
         };
-        let chain = valid(trust.policies.first())?;
-        trust.policies.iter().skip(1).try_for_each(|policy| valid(Some(policy)).map(|_| ()))?;
-        let subjects: Vec<String> =
-            chain.certificates().iter().map(|c| format!("\"{}\"", c.subject())).collect();
-        let shown = subjects.join(" < ");
-        if !trust.allows(&chain) {
-            return Err(Authentication::OtherAuthority { peer: peer.clone(), chain: shown });
+        let mut policies: Vec<Policies> = trust.policies.iter().map(required).collect();
+        if policies.is_empty() {
+            policies.push(Policies::default());
         }
-        let evidence =
-            Evidence { lists: &self.lists, responses: &[], certificates: &others, anchors: &roots };
-        revocation::check(&chain, &evidence, trust.revocation, now, &rules).map_err(refused)?;
-        Ok(Proven { key, chain: shown })
+        let chain = validate_each(&own, &others, &roots, now, &rules, &policies).map_err(refused)?;
+        if !trust.allows(&chain) {
+            return Err(Authentication::OtherAuthority { peer: peer.clone(), chain: subjects(&chain) });
+        }
+        let walked = walked(&own, &others, &roots);
+        Ok(Chained::with_chain(key, Link { chain, others, roots, rules, walked }))
     }
+}
+
+/// The chain for the log: subjects from the peer's own on.
+pub(crate) fn subjects(chain: &Chain) -> String {
+    let subjects: Vec<String> = chain.certificates().iter().map(|c| format!("\"{}\"", c.subject())).collect();
+    subjects.join(" < ")
 }
 
 impl Trust {

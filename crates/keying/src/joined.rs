@@ -19,7 +19,7 @@ use ironswan_pki::Certificate;
 
 use crate::{
     Certificates, Connection, Diagnosis, Down, Fingerprint, Limits, Policy, Ppk, PrivateKey, Protocol,
-    SharedKey, Target, Ticket, Tunnels,
+    SharedKey, Statuses, Target, Ticket, Tunnels,
 };
 
 /// Policy and a protocol.
@@ -149,6 +149,11 @@ impl<P: Protocol> Joined<P> {
     /// The loaded certificates, as they are now.
     pub fn certificates(&self) -> Arc<Certificates> {
         self.tunnels.policy().certificates()
+    }
+
+    /// The lists and responses of OCSP that were fetched, and are kept.
+    pub fn statuses(&self) -> Statuses {
+        self.tunnels.policy().statuses()
     }
 
     /// True when the private key of this certificate is loaded.

@@ -21,6 +21,8 @@
 //! | `ppks` | post-quantum preshared keys, and the choice of the key that an identifier names |
 //! | `protocol` | a key exchange protocol as policy sees it |
 //! | `signatures` | signatures that one end may prove itself by, and the choice of the algorithm |
+//! | `standing` | was a certificate of the peer's chain revoked: what is known, and what to ask for |
+//! | `statuses` | revocation lists and responses of OCSP that were fetched, and are kept |
 //! | `timers` | a table of timers |
 //! | `tunnels/` | the tunnels that should be up: reports in, orders out |
 #![forbid(unsafe_code)]
@@ -41,10 +43,12 @@ mod ports;
 mod ppks;
 mod protocol;
 mod signatures;
+mod standing;
+mod statuses;
 mod timers;
 pub mod tunnels;
 
-pub use certificates::{Certificates, Proven, Trust};
+pub use certificates::{Certificates, Trust};
 pub use connection::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, MAX_REQID,
     SendCert, TsSpec, Unique,
@@ -61,5 +65,7 @@ pub use ports::Ports;
 pub use ppks::{PPK_BYTES, Ppk, Ppks, ppk_id};
 pub use protocol::{Protocol, Target};
 pub use signatures::Signatures;
+pub use standing::{Chained, Fetched, Inquiry, Proven, Unproven};
+pub use statuses::{Kept, Statuses};
 pub use timers::Timers;
 pub use tunnels::{Close, Down, IkeId, Next, Order, Report, Ticket, Tunnels};

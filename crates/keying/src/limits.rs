@@ -100,6 +100,18 @@ pub const AUTHORITIES_ASKED: usize = 100;
 pub const CHAIN_LENGTH: usize = 10;
 /// Signatures that are verified in search of a chain, each once.
 pub const CHAIN_SIGNATURES: usize = 16;
+/// Time that one attempt waits for lists and responses of OCSP, all together.
+pub const STATUS_TIME: Duration = Duration::from_secs(5);
+/// Time that one place has to answer while there are others to ask.
+pub const STATUS_TIME_EACH: Duration = Duration::from_secs(2);
+/// Places that one attempt asks.
+pub const STATUS_PLACES: usize = 16;
+/// Lists and responses that are kept until the next one is due.
+pub const STATUSES_KEPT: usize = 4_096;
+/// Bytes of the lists and responses that are kept.
+pub const STATUS_BYTES_KEPT: usize = 16 << 20;
+/// Seconds for which a response of OCSP without `nextUpdate` is kept: for the rest of the attempt.
+pub const STATUS_WITHOUT_END: i64 = 10;
 /// Pairs of selectors, each of which is a policy, into which a peer may cut what is configured: for
 /// all children of one identity, beside the pairs that are configured.
 pub const PIECES_PER_ID: usize = 16_384;

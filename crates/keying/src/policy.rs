@@ -12,7 +12,7 @@ use ironswan_wire::proposal::Proposal;
 
 use crate::{
     AddrSpec, Certificates, Claim, Connection, Connections, Fingerprint, Fit, Ppk, Ppks, PrivateKey,
-    PrivateKeys, PublicKey, SharedKey, SharedKeys, Trust,
+    PrivateKeys, PublicKey, SharedKey, SharedKeys, Statuses, Trust,
 };
 
 /// Policy as a protocol sees it. Every answer is a pure function of what is loaded.
@@ -69,6 +69,9 @@ pub trait Policy: Send + Sync {
     /// The loaded certificates, as they are now.
     fn certificates(&self) -> Arc<Certificates>;
 
+    /// The lists and responses of OCSP that were fetched, and are kept.
+    fn statuses(&self) -> Statuses;
+
     /// The single addresses in a list, in its order and each once, with those that its DNS names
     /// stand for.
     fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr>;
@@ -89,6 +92,7 @@ pub struct Loaded {
     ppks: Ppks,
     private_keys: PrivateKeys,
     certificates: Arc<Certificates>,
+    statuses: Statuses,
 }
 
 impl Loaded {
@@ -218,6 +222,10 @@ impl Policy for Shared {
 
     fn certificates(&self) -> Arc<Certificates> {
         Arc::clone(&self.read().certificates)
+    }
+
+    fn statuses(&self) -> Statuses {
+        self.read().statuses.clone()
     }
 
     fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr> {

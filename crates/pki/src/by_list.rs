@@ -162,7 +162,7 @@ impl<'a> ByList<'a> {
 
     /// Checks that a list may be used now: its times, its extensions, and its signer. Returns the
     /// last second of its use.
-    fn usable(&self, list: &Crl) -> Result<Time, NoStatus> {
+    pub(crate) fn usable(&self, list: &Crl) -> Result<Time, NoStatus> {
         if list.this_update() > self.now {
             return Err(NoStatus::NotYetValid { from: list.this_update() });
         }

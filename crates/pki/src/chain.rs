@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use crate::certificate::Certificate;
 use crate::fault::{ChainFault, Limit, Rule};
 use crate::path::{self, Signatures};
-use crate::rules::Rules;
+use crate::rules::{Policies, Rules};
 use crate::time::Time;
 
 /// A valid chain: certificates from the peer's own to a CA of the configuration.
@@ -53,6 +53,23 @@ pub fn validate(
     now: Time,
     rules: &Rules,
 ) -> Result<Chain, ChainFault> {
+    validate_each(own, others, anchors, now, rules, std::slice::from_ref(&rules.policies))
+}
+
+/// The same, with each of these policies in the place of that of `rules`: a path must be valid for
+/// every one of them. The limits count the work of all searches together. Returns the chain for the
+/// first policy; there must be one.
+///
+/// # Errors
+/// The fault of the first policy for which no path is valid.
+pub fn validate_each(
+    own: &Certificate,
+    others: &[Certificate],
+    anchors: &[Certificate],
+    now: Time,
+    rules: &Rules,
+    policies: &[Policies],
+) -> Result<Chain, ChainFault> {
     let limits = rules.limits;
     if others.len() > limits.certificates {
         return Err(ChainFault::limit(Limit::Certificates, limits.certificates));
@@ -60,12 +77,17 @@ pub fn validate(
     if others.iter().map(|c| c.der().len()).sum::<usize>() > limits.bytes {
         return Err(ChainFault::limit(Limit::Bytes, limits.bytes));
     }
+    let of_policy = |policies: &Policies| Rules { policies: policies.clone(), ..rules.clone() };
+    let each: Vec<Rules> = policies.iter().map(of_policy).collect();
     let mut search = Search::new(others, anchors, now, rules);
-    let mut path = vec![own];
-    match search.above(&mut path) {
-        Some(anchor) => Ok(Chain { certificates: path.into_iter().chain([anchor]).cloned().collect() }),
-        None => Err(search.fault(own)),
+    let mut found = None;
+    for rules in &each {
+        search.rules = rules;
+        let mut path = vec![own];
+        let Some(anchor) = search.above(&mut path) else { return Err(search.fault(own)) };
+        found.get_or_insert_with(|| path.into_iter().chain([anchor]).cloned().collect());
     }
+    found.map(|certificates| Chain { certificates }).ok_or_else(|| unknown_issuer(own, 0))
 }
 
 /// Judges a certificate that the configuration trusts by itself, at `now`: validity, use and key.

@@ -69,7 +69,7 @@ mod time;
 use ironswan_wire::{der, name};
 
 pub use certificate::{Certificate, CertificateFault};
-pub use chain::{Chain, validate, validate_alone};
+pub use chain::{Chain, validate, validate_alone, validate_each};
 pub use crl::Crl;
 pub use fault::{At, ChainFault, Rule};
 pub use general_name::GeneralName;

@@ -10,6 +10,8 @@
 //! is no matter of safety there. Not here: whom to ask, and what follows from no answer
 //! (`revocation`).
 
+use std::sync::Arc;
+
 use ironswan_crypto::hash::sha1;
 
 use crate::certificate::Certificate;
@@ -153,7 +155,7 @@ impl Responder<'_> {
 /// A response whose structure was checked, still without regard to who signed it.
 #[derive(Clone)]
 pub struct Response {
-    der: Vec<u8>,
+    der: Arc<[u8]>,
 }
 
 /// Parts of a response.
@@ -280,7 +282,7 @@ impl Response {
             Parts::read(basic)?;
             Ok(basic)
         };
-        read().map(|basic| Self { der: basic.to_vec() }).map_err(|Malformed| ResponseFault::Malformed)
+        read().map(|basic| Self { der: basic.into() }).map_err(|Malformed| ResponseFault::Malformed)
     }
 
     /// Judges what the response says about `certificate`, which `issuer` has issued. `issuer` is a
@@ -324,6 +326,20 @@ impl Response {
             Said::Revoked(at, reason) => Ok(Status::Revoked { at, reason }),
             Said::Unknown => Err(NoStatus::SaidUnknown),
         }
+    }
+
+    /// Time at which there will be a newer response about `certificate`. `None`: there is one "all
+    /// the time" (RFC 6960 section 4.2.2.1), so this response is not to be kept.
+    pub fn next_update(&self, certificate: &Certificate, issuer: &Certificate) -> Option<Time> {
+        let parts = Parts::read(&self.der).ok()?;
+        let mut singles = Reader::new(parts.singles);
+        let mut of_ours = std::iter::from_fn(|| Single::read(&mut singles).ok());
+        of_ours.find(|single| single.is_of(certificate, issuer))?.next_update
+    }
+
+    /// `BasicOCSPResponse` in DER.
+    pub fn der(&self) -> &[u8] {
+        &self.der
     }
 
     fn check_signature(

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! Chain ─▶ wanted: places to ask ─▶ (the caller fetches) ─▶ Crl, Response
-//!   └────────────────▶ check(Policy, Evidence) ◀────────────────┘
+//!   └────────────────▶ standing(Evidence) ◀─────────────────────┘
 //!                        │
-//!                        └─▶ Standing, or the ChainFault of a certificate that was revoked
+//!                        └─▶ Standing ─▶ judged(Policy); or a ChainFault: revoked
 //! ```
 //! Each certificate of the chain but the CA of the configuration is asked about. Lists are applied
 //! as RFC 5280 section 6.3.3 says (`by_list`), responses as RFC 6960 does (`ocsp`). Not here:
@@ -54,7 +54,8 @@ pub struct Standing {
     pub unknown: Vec<(At, NoStatus)>,
 }
 
-/// Judges a valid chain, at `now`.
+/// Judges a valid chain, at `now`, by a policy. `IfUri` goes by the places that the certificates
+/// name.
 ///
 /// # Errors
 /// The first certificate, from the peer's own on, that was revoked, or whose status is unknown and
@@ -63,6 +64,32 @@ pub fn check(
     chain: &Chain,
     evidence: &Evidence<'_>,
     policy: Policy,
+    now: Time,
+    rules: &Rules,
+) -> Result<Standing, ChainFault> {
+    let says_where = |position: usize| chain.certificates().get(position).is_some_and(says_where);
+    let standing = standing(chain, evidence, now, rules)?;
+    match standing.judged(policy, says_where) {
+        Some((at, why)) => {
+            let (position, why) = (at.position, why.clone());
+            Err(ChainFault::new(&chain.certificates()[position], position, Rule::NoStatus(why)))
+        }
+        None => Ok(standing),
+    }
+}
+
+/// True when a certificate names places for its status, whatever they are.
+pub fn says_where(certificate: &Certificate) -> bool {
+    certificate.ocsp_uris().next().is_some() || certificate.crl_uris().next().is_some()
+}
+
+/// Finds the status of all certificates of a valid chain, at `now`.
+///
+/// # Errors
+/// The first certificate, from the peer's own on, that was revoked.
+pub fn standing(
+    chain: &Chain,
+    evidence: &Evidence<'_>,
     now: Time,
     rules: &Rules,
 ) -> Result<Standing, ChainFault> {
@@ -75,17 +102,40 @@ pub fn check(
                 return Err(ChainFault::new(certificate, position, Rule::Revoked { at, reason }));
             }
             Err(why) => {
-                let says_where =
-                    certificate.ocsp_uris().next().is_some() || certificate.crl_uris().next().is_some();
-                if policy == Policy::Strict || (policy == Policy::IfUri && says_where) {
-                    return Err(ChainFault::new(certificate, position, Rule::NoStatus(why)));
-                }
                 standing.until = None;
                 standing.unknown.push((At::new(certificate, position), why));
             }
         }
     }
     Ok(standing)
+}
+
+impl Standing {
+    /// The first certificate whose status is unknown and has to be known. `says_where` tells whether
+    /// there are places to ask for the status of the certificate at this position.
+    pub fn judged(&self, policy: Policy, says_where: impl Fn(usize) -> bool) -> Option<&(At, NoStatus)> {
+        self.unknown.iter().find(|(at, _)| match policy {
+            Policy::Strict => true,
+            Policy::IfUri => says_where(at.position),
+            Policy::Relaxed => false,
+        })
+    }
+}
+
+/// The last second at which a list may be used for a chain: somebody who may do so has signed it, and
+/// it is neither old nor from the future. Whether it covers a certificate of the chain is not asked.
+///
+/// # Errors
+/// The reason why the list is of no use.
+pub fn usable_list(
+    chain: &Chain,
+    list: &Crl,
+    evidence: &Evidence<'_>,
+    now: Time,
+    rules: &Rules,
+) -> Result<Time, NoStatus> {
+    let signers = Signers { chain, position: 0, evidence, depth: 0 };
+    ByList { certificate: &chain.certificates()[0], signers, now, rules }.usable(list)
 }
 
 /// Status of the certificate at `position`, which is not the last one. `depth` counts the signers

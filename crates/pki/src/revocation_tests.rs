@@ -3,7 +3,7 @@ use crate::der::{
     ENUMERATED, GENERALIZED_TIME, INTEGER, NULL, OCTET_STRING, OID, SEQUENCE, UTC_TIME, emit, explicit,
     implicit,
 };
-use crate::fetch::{Fetch, wanted};
+use crate::fetch::{Fetch, Place, Places, Refused, wanted};
 use crate::ocsp::{self, ResponseFault};
 use crate::oid;
 use crate::status::Reason;
@@ -248,11 +248,24 @@ fn a_refusal_of_a_responder_says_so() {
 #[test]
 fn what_is_asked_and_where_comes_from_the_certificate() {
     let (own, root) = (own().make(), root().make());
-    let list = wanted(&own, &root, Some(b"0123456789abcdef"));
+    let nonce = Some(&b"0123456789abcdef"[..]);
+    let (list, refused) = wanted(&own, &root, &Places::default(), nonce);
+    let [Fetch { place, request: Some(request) }, Fetch { place: list, request: None }] = &list[..] else {
+        panic!("{list:?}")
+    };
+    assert_eq!((place.uri(), list.uri()), ("http://ca.example/ocsp", "http://ca.example/a.crl"));
     // The responder on this machine is left out.
-    let [Fetch::Status { uri, request }, Fetch::List { uri: list }] = &list[..] else { panic!("{list:?}") };
-    assert_eq!((uri.as_str(), list.as_str()), ("http://ca.example/ocsp", "http://ca.example/a.crl"));
-    assert_eq!(*request, ocsp::request(&own, &root, Some(b"0123456789abcdef")));
+    assert_eq!(refused, [("http://127.0.0.1/ocsp".to_owned(), Refused::Host)]);
+    assert_eq!(*request, ocsp::request(&own, &root, nonce));
+    // Places of the configuration come first, each place once.
+    let of = |uri: &str| Place::of_configuration(uri.as_bytes()).unwrap();
+    let ours = Places {
+        lists: vec![of("http://127.0.0.1/b.crl"), of("http://ca.example/a.crl")],
+        ..Places::default()
+    };
+    let (more, _) = wanted(&own, &root, &ours, nonce);
+    let uris: Vec<&str> = more.iter().map(|fetch| fetch.place.uri()).collect();
+    assert_eq!(uris, ["http://ca.example/ocsp", "http://127.0.0.1/b.crl", "http://ca.example/a.crl"]);
     // `openssl ocsp -req_text` shows one CertID with its four fields, and the nonce.
     let digits: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::fetched::{FetchFault, MAX_SENT, MAX_URI};
 use crate::read::{LenError, Reader, Writer};
 
 /// The longest message in bytes.
@@ -160,6 +161,19 @@ pub enum Request {
     /// Asks the resolver for the addresses of a host. The fetcher carries this out, and nothing
     /// else: [`Reply::Addresses`].
     Resolve(Vec<u8>),
+    /// Gets a document from a server of the web, or what the server answers to a request of OCSP.
+    /// The fetcher carries this out: [`Reply::Done`] with the descriptor of a file that holds the
+    /// body, or [`Reply::NotFetched`].
+    Fetch {
+        /// URI, of `http`.
+        uri: Vec<u8>,
+        /// The configuration names the place, not a certificate: the place may be this machine.
+        ours: bool,
+        /// Time for everything, in milliseconds.
+        milliseconds: u16,
+        /// Request of OCSP to POST. Empty: GET.
+        request: Vec<u8>,
+    },
     /// Makes the socket file of the control socket, and listens: [`Reply::Done`] with the socket.
     Listen(Vec<u8>),
     /// Removes a file that [`Request::Listen`] has made: [`Reply::Done`].
@@ -207,6 +221,8 @@ pub enum Reply {
     },
     /// The path is not that of a regular file.
     NotRegular,
+    /// There is no document, for this reason.
+    NotFetched(FetchFault),
     /// Addresses, at most [`MAX_ADDRESSES`].
     Addresses(Vec<IpAddr>),
     /// Numbers of packets and of their bytes; or one number, and 0.
@@ -445,6 +461,13 @@ impl Request {
                 w.u8(26);
                 put(&mut w, name);
             }
+            Self::Fetch { uri, ours, milliseconds, request } => {
+                w.u8(27);
+                put(&mut w, uri);
+                w.u8(u8::from(*ours));
+                w.u16(*milliseconds);
+                put(&mut w, request);
+            }
             Self::SetNice { thread, nice } => {
                 w.u8(25);
                 w.u32(*thread);
@@ -522,6 +545,18 @@ impl Request {
                 },
             },
             26 => Self::Resolve(named(&mut r, MAX_HOST, "name")?),
+            27 => Self::Fetch {
+                uri: named(&mut r, MAX_URI, "URI")?,
+                ours: flag(&mut r, "flag")?,
+                milliseconds: r.u16("time")?,
+                request: {
+                    let len = usize::from(r.u16("request of OCSP")?);
+                    if len > MAX_SENT {
+                        return Err(MessageError::Value("request of OCSP"));
+                    }
+                    r.bytes(len, "request of OCSP")?.to_vec()
+                },
+            },
             _ => return Err(MessageError::Value("kind of request")),
         };
         ended(&r)?;
@@ -583,6 +618,13 @@ impl Reply {
                 w.u8(addresses.len() as u8);
                 addresses.iter().for_each(|a| put_address(&mut w, *a));
             }
+            Self::NotFetched(fault) => {
+                let (kind, number, words) = fault.parts();
+                w.u8(9);
+                w.u8(kind);
+                w.u32(number);
+                put(&mut w, fitting(words));
+            }
             Self::Count { packets, bytes } => {
                 w.u8(7);
                 w.u64(*packets);
@@ -625,6 +667,11 @@ impl Reply {
                     return Err(MessageError::Value("addresses"));
                 }
                 Self::Addresses((0..count).map(|_| address(&mut r)).collect::<Result<_, _>>()?)
+            }
+            9 => {
+                let (kind, number) = (r.u8("kind of fault")?, r.u32("number of a fault")?);
+                let fault = FetchFault::of_parts(kind, number, reason(&mut r)?);
+                Self::NotFetched(fault.ok_or(MessageError::Value("fault of a fetch"))?)
             }
             _ => return Err(MessageError::Value("kind of reply")),
         };

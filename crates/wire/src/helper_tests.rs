@@ -33,6 +33,18 @@ fn requests() -> Vec<Request> {
         Request::SetNice { thread: 4711, nice: -10 },
         Request::SetNice { thread: 1, nice: 19 },
         Request::Resolve(b"gateway.example".to_vec()),
+        Request::Fetch {
+            uri: vec![b'u'; MAX_URI],
+            ours: false,
+            milliseconds: 5000,
+            request: vec![0; MAX_SENT],
+        },
+        Request::Fetch {
+            uri: b"http://ca.example/a.crl".to_vec(),
+            ours: true,
+            milliseconds: 1,
+            request: Vec::new(),
+        },
     ]);
     all.extend(NFT_RUNS.map(|run| Request::RunNft { run, seconds: 30 }));
     all
@@ -57,6 +69,18 @@ fn replies() -> Vec<Reply> {
         Reply::Addresses(vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()]),
         Reply::Count { packets: 7, bytes: u64::MAX },
     ];
+    let faults = [
+        FetchFault::NoAddress("unknown".into()),
+        FetchFault::NotAllowed,
+        FetchFault::Unreachable("refused".into()),
+        FetchFault::Silent { milliseconds: 5000 },
+        FetchFault::Status(404),
+        FetchFault::TooLong,
+        FetchFault::NotHttp,
+        FetchFault::Cut,
+        FetchFault::NotAsked(String::new()),
+    ];
+    all.extend(faults.map(Reply::NotFetched));
     all.extend(ends.map(|end| Reply::Ended { pid: 4711, end }));
     all
 }
@@ -108,6 +132,8 @@ fn numbers_and_values_outside_of_the_lists_are_refused() {
         // A flag that is neither 0 nor 1, and an address that is too long.
         &[10, 0, 1, b'x', 0, 0, 0, 1, 0, 0, 2],
         &[&[10, 0, 1, b'x', 0, 0, 0, 1, 0, 33][..], &[0; 34]].concat(),
+        // A request of OCSP that is too long.
+        &[&[27, 0, 1, b'u', 0, 0, 1, 4, 1][..], &[0; 1025]].concat(),
     ];
     for bytes in requests {
         assert!(matches!(Request::decode(bytes), Err(MessageError::Value(_))), "{bytes:?}");
@@ -115,9 +141,19 @@ fn numbers_and_values_outside_of_the_lists_are_refused() {
     let long = MAX_PATH as u16 + 1;
     let long = [&[1][..], &long.to_be_bytes(), &vec![b'x'; MAX_PATH + 1]].concat();
     assert_eq!(Request::decode(&long), Err(MessageError::Value("path")));
-    for bytes in
-        [&[0][..], &[99], &[1, 3], &[8, 65], &[8, 1, 5], &[4, 0, 0, 0, 1, 4], &[5, 0, 0, 0, 1, 0, 1, 0xff]]
-    {
+    for bytes in [
+        &[0][..],
+        &[99],
+        &[1, 3],
+        &[8, 65],
+        &[8, 1, 5],
+        &[4, 0, 0, 0, 1, 4],
+        &[5, 0, 0, 0, 1, 0, 1, 0xff],
+        // A fault that is not in the list, a number and words that belong to none.
+        &[9, 9, 0, 0, 0, 0, 0, 0],
+        &[9, 1, 0, 0, 0, 1, 0, 0],
+        &[9, 1, 0, 0, 0, 0, 0, 1, b'x'],
+    ] {
         assert!(matches!(Reply::decode(bytes), Err(MessageError::Value(_))), "{bytes:?}");
     }
 }

@@ -25,6 +25,7 @@
 //! | `name` | distinguished names |
 //! | `name_text` | distinguished names as people write them |
 //! | `sadb` | messages between a key daemon and a packet engine |
+//! | `fetched` | why nothing was fetched from a server of the web |
 //! | `helper` | messages between the daemon and its helper |
 //! | `secret` | bytes that are wiped on drop and print nothing |
 //! | `pcap` | files of packets, as Wireshark reads them |
@@ -33,6 +34,7 @@
 pub mod algorithm;
 pub mod der;
 pub mod esp;
+pub mod fetched;
 pub mod helper;
 pub mod iana;
 pub mod id;

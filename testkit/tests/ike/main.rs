@@ -36,6 +36,7 @@ mod ppk_int;
 mod race;
 mod reauth;
 mod reload;
+mod revocation;
 mod rfc7296_auth;
 mod rfc7296_exchanges;
 mod rfc7296_states;

@@ -6,6 +6,7 @@
 //! whether such a file is one that can be used.
 
 use ironswan_config::keyfiles;
+use ironswan_keying::Kept;
 use ironswan_pki::{Certificate, key_file};
 use ironswan_wire::vici::{Section, Value};
 
@@ -83,7 +84,26 @@ impl Control {
                 break;
             }
         }
+        let all = self.driver.view(|e, _| e.statuses().all());
+        for kept in all.iter().filter(|_| subject.is_none()) {
+            let (kind, der) = match kept {
+                Kept::List(list) => ("X509_CRL", list.der()),
+                Kept::Response(response) => ("OCSP_RESPONSE", response.der()),
+            };
+            let item = Section::new().with("type", kind).with("data", der);
+            if wants("type", kind) && !client.stream("list-cert", item).await {
+                break;
+            }
+        }
         Section::new()
+    }
+
+    /// `flush-certs`: forgets lists and responses that were fetched. `type` says which.
+    pub(super) fn flush_certs(&self, message: &Section) -> Section {
+        let kind = text(message, "type").map(str::to_ascii_lowercase);
+        let wants = |one| kind.as_deref().is_none_or(|kind| kind == "any" || kind == one);
+        self.driver.view(|e, _| e.statuses().flush(wants("x509_crl"), wants("ocsp_response")));
+        success()
     }
 
     /// `load-authority`: sections, each named and with the certificate of a CA.

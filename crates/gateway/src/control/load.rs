@@ -187,6 +187,7 @@ impl Control {
                 e.unload_private(&id);
             }
             e.change_certificates(|all| *all = Certificates::default());
+            e.statuses().flush(true, true);
         });
         self.unnamed.borrow_mut().clear();
         self.authorities.borrow_mut().clear();

@@ -205,7 +205,7 @@ impl Control {
             "unload-shared" => self.unload_shared(&message),
             "get-shared" => self.get_shared(),
             "clear-creds" => self.clear_creds(),
-            "flush-certs" => success(),
+            "flush-certs" => self.flush_certs(&message),
             "load-key" => self.load_key(message),
             "unload-key" => self.unload_key(&message),
             "get-keys" => self.get_keys(),

@@ -16,7 +16,9 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `fetches` | fetches revocation lists and responses of OCSP, on threads of its own |
 //! | `names` | looks up the names of peers, on threads of its own |
+//! | `once` | questions that are asked once at a time, whoever asks |
 //! | `plane` | commands to the data plane, notices and counters from it |
 //! | `pool` | bounded groups of threads for work that takes long or may hang |
 //! | `unsent` | datagrams that could not be sent: log lines, and who waits for the peer |
@@ -26,13 +28,14 @@ use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ironswan_ike::Endpoint;
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId, Ticket};
 use ironswan_io::{Error as IoError, clock};
 use ironswan_keying::limits::KEY_PAIRS_WAITING_PER_SITE;
 use ironswan_keying::{Connection, Diagnosis, Joined};
+use ironswan_pki::fetch::Fetch;
 use ironswan_wire::sadb::Command;
 use tokio::sync::{Notify, oneshot};
 
@@ -326,6 +329,7 @@ impl Driver {
                 self.complete(now, id, Completion::Usage { last_use });
             }
             Request::Resolve { name } => self.resolve(id, &name),
+            Request::Fetch { wanted, limit } => self.fetch(id, &wanted, limit),
             Request::Route { remote } => {
                 // "No route" is an answer too. When the kernel gives no answer, the endpoint goes
                 // by what it knows.
@@ -348,6 +352,17 @@ impl Driver {
         let found = self.0.pools.names.look_up(name);
         tokio::task::spawn_local(async move {
             let completion = Completion::Addresses(found.await);
+            driver.act(|e, now| e.call(now, |e| e.complete(now, id, completion)));
+        });
+    }
+
+    /// Asks servers of the web; however long that takes, nothing else waits.
+    fn fetch(&self, id: RequestId, wanted: &[Fetch], limit: Duration) {
+        let driver = self.clone();
+        let fetched = self.0.pools.fetches.fetch(wanted, limit);
+        tokio::task::spawn_local(async move {
+            let (answers, took) = fetched.await;
+            let completion = Completion::Fetched { answers, took };
             driver.act(|e, now| e.call(now, |e| e.complete(now, id, completion)));
         });
     }
@@ -410,7 +425,9 @@ impl State {
     }
 }
 
+mod fetches;
 pub(crate) mod names;
+mod once;
 mod plane;
 pub(crate) mod pool;
 #[cfg(test)]

@@ -5,18 +5,17 @@
 //! [`TIME_LIMIT`], although the thread may hang in the resolver for longer. The RFC 7296 side of it
 //! (which name, when) is `keying`'s `tunnels::names`.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_io::helper::client;
 use ironswan_keying::diagnosis::Unresolved;
 use ironswan_keying::limits::ADDRESSES_PER_NAME;
-use tokio::sync::oneshot;
 
-use crate::driver::pool::{Pool, Turn};
+use super::once::Once;
+use crate::driver::pool::Pool;
 
 /// How long an answer is waited for.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -32,13 +31,10 @@ type Answer = Result<Vec<IpAddr>, Unresolved>;
 /// Asks the system.
 type Ask = dyn Fn(&str) -> Answer + Send + Sync;
 
-/// Names that are being looked up, and who waits for each.
-type Waiting = HashMap<String, Vec<oneshot::Sender<Answer>>>;
-
 /// The resolver.
 pub(crate) struct Resolver {
     pool: Pool,
-    waiting: Arc<Mutex<Waiting>>,
+    once: Once<String, Answer>,
     ask: Arc<Ask>,
     limit: Duration,
 }
@@ -51,74 +47,22 @@ impl Default for Resolver {
 
 impl Resolver {
     fn new(threads: usize, limit: Duration, ask: Arc<Ask>) -> Self {
-        Self { pool: Pool::new("ipsec-names", threads), waiting: Arc::default(), ask, limit }
+        Self { pool: Pool::new("ipsec-names", threads), once: Once::default(), ask, limit }
     }
 
     /// Begins to look a name up. The future ends with the answer, or within the time limit without.
     pub(crate) fn look_up(&self, name: &str) -> impl Future<Output = Answer> + 'static + use<> {
-        let (tx, rx) = oneshot::channel();
-        let begun = self.begin(name, tx);
-        let limit = self.limit;
+        let (ask, limit) = (self.ask.clone(), self.limit);
+        let begun = self.once.ask(&self.pool, MAX_WAITING, &name.to_owned(), move |name| ask(name));
         async move {
-            begun?;
-            match tokio::time::timeout(limit, rx).await {
+            let answer = begun.map_err(|why| Unresolved::NotAsked(why.to_string()))?;
+            match tokio::time::timeout(limit, answer).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(_)) => Err(Unresolved::NotAsked("the look-up ended badly".to_owned())),
                 Err(_) => Err(Unresolved::Silent { seconds: limit.as_secs() }),
             }
         }
     }
-
-    fn begin(&self, name: &str, tx: oneshot::Sender<Answer>) -> Result<(), Unresolved> {
-        let mut waiting = lock(&self.waiting);
-        if let Some(others) = waiting.get_mut(name) {
-            others.retain(|other| !other.is_closed());
-            others.push(tx);
-            return Ok(());
-        }
-        let (all, ask, of) = (self.waiting.clone(), self.ask.clone(), name.to_owned());
-        let look_up = move || {
-            // The look-up may have waited for a thread until nobody waits for its answer any more.
-            let mut waiting = lock(&all);
-            let wanted = waiting.get_mut(&of).is_some_and(|list| {
-                list.retain(|w| !w.is_closed());
-                !list.is_empty()
-            });
-            if !wanted {
-                waiting.remove(&of);
-                return;
-            }
-            drop(waiting);
-            // Not left behind by a panic: the name could never be looked up again.
-            let gone = Gone(&all, &of);
-            let answer = ask(&of);
-            let list = lock(&all).remove(&of).unwrap_or_default();
-            drop(gone);
-            for w in list {
-                let _ = w.send(answer.clone());
-            }
-        };
-        self.pool
-            .run(Turn::Later(0), MAX_WAITING, look_up)
-            .map_err(|why| Unresolved::NotAsked(why.to_string()))?;
-        waiting.insert(name.to_owned(), vec![tx]);
-        Ok(())
-    }
-}
-
-/// Takes a name out of the table.
-struct Gone<'a>(&'a Mutex<Waiting>, &'a str);
-
-impl Drop for Gone<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            lock(self.0).remove(self.1);
-        }
-    }
-}
-
-fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asks the fetcher where there is one, and the resolver itself where there is none.
@@ -147,7 +91,7 @@ pub(crate) fn resolve(name: &str) -> io::Result<Vec<IpAddr>> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
 
     use super::*;
 
@@ -202,7 +146,7 @@ mod tests {
         assert_eq!(asked.load(Ordering::SeqCst), 3, "of 100 that nobody waits for any more, none is asked");
         // A thread that hung may still be on its way back.
         for _ in 0..500 {
-            if lock(&resolver.waiting).is_empty() {
+            if resolver.once.is_idle() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

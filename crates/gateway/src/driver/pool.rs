@@ -293,6 +293,7 @@ impl Pool {
 pub(crate) struct Pools {
     pub(crate) kex: Pool,
     pub(crate) names: crate::driver::names::Resolver,
+    pub(crate) fetches: crate::driver::fetches::Fetches,
     pub(crate) nft: Pool,
 }
 
@@ -302,6 +303,7 @@ impl Default for Pools {
         Self {
             kex: Pool::new("ipsec-kex", cores.max(2)),
             names: crate::driver::names::Resolver::default(),
+            fetches: crate::driver::fetches::Fetches::default(),
             nft: Pool::new("ipsec-nft", 1),
         }
     }

@@ -5,8 +5,8 @@
 //! ironswan run ── starts, socket on standard input ──▶ ironswan helper
 //!      │  requests (ironswan_io::helper)                    │  files, nft, TUN device, settings
 //!      └──── the end of one is the end of the other ────────┘
-//!      │  names                                             │
-//!      └──── starts, likewise ──▶ ironswan fetcher: asks the resolver, with no privilege
+//!      │  names, lists, responses of OCSP                   │
+//!      └──── starts, likewise ──▶ ironswan fetcher: asks the resolver and the web, with no privilege
 //! ```
 //! The helper reads nothing but requests: no configuration, and nothing from the network. It
 //! ignores the signals that end the daemon, so that it is there for as long as the daemon is.
@@ -15,7 +15,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `fetch` | the fetcher's side: asks the resolver |
+//! | `fetch` | the fetcher's side: asks the resolver and servers of the web |
 //! | `process` | the daemon's side: starts both, and sees them end |
 //! | `files` | files of the configuration that the helper opens |
 //! | `serve` | the helper's side: carries out requests |

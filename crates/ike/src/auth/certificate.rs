@@ -8,7 +8,8 @@
 //! ```
 //! Whoever sends IKE_AUTH has proved nothing. The number of its certificates is looked at
 //! here; all else is one computation ([`CertificateClaim`]): to read them, to find a chain, and to
-//! verify AUTH by the key of the first one. Not here: the rules of chains
+//! verify AUTH by the key of the first one. A peer that has proved that much may make us ask for the
+//! status of its certificates, and the computation is made again with the answers. Not here: the rules of chains
 //! (`ironswan_keying::Certificates`), and the algorithms of signatures (`signature`). Hash and URL
 //! is neither offered nor read.
 
@@ -17,8 +18,9 @@ use std::sync::Arc;
 use ironswan_crypto::sign::Scheme;
 use ironswan_keying::diagnosis::{Authentication, ProofFault};
 use ironswan_keying::limits::{AUTHORITIES_ASKED, CERTIFICATES_PER_PEER};
-use ironswan_keying::{Certificates, Connection, Fingerprint, Policy, SendCert, Signatures, Trust};
+use ironswan_keying::{Connection, Fingerprint, Inquiry, Policy, SendCert, Signatures, Trust};
 use ironswan_pki::Certificate;
+use ironswan_pki::ocsp::MAX_NONCE;
 use ironswan_wire::id::Identity;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth, Cert, CertReq, X509_SIGNATURE};
@@ -73,26 +75,28 @@ pub(crate) fn is_sent(conn: &Connection, asked: Option<&[Fingerprint]>) -> bool 
 
 /// Judges AUTH of a peer that proves itself by a certificate.
 pub(crate) struct Certified {
-    trust: Trust,
-    rules: Signatures,
-    loaded: Arc<Certificates>,
-    sent: Vec<Vec<u8>>,
-    peer: Identity,
+    /// The claim, without AUTH until [`Verifier::verify`].
+    claim: CertificateClaim,
     /// Algorithm of the signature that is judged.
     scheme: Option<Scheme>,
     /// The chain, once it has been found.
     chain: Option<String>,
+    /// Lines about certificates of unknown status.
+    doubts: Vec<String>,
+    /// Places are asked for the status of certificates.
+    asking: bool,
 }
 
 impl Certified {
-    /// A judge of this peer, who has sent these payloads. The error: there are too many
-    /// certificates among them.
+    /// A judge of this peer, who has sent these payloads. The nonce is random, for requests of OCSP.
+    /// The error: there are too many certificates among the payloads.
     pub(crate) fn new(
         policy: &dyn Policy,
         trust: &Trust,
         rules: &Signatures,
         peer: &Identity,
         payloads: &[Payload],
+        nonce: [u8; MAX_NONCE],
     ) -> Result<Self, Authentication> {
         let certificates = || {
             payloads.iter().filter_map(|payload| match payload {
@@ -104,15 +108,19 @@ impl Certified {
         if count > CERTIFICATES_PER_PEER {
             return Err(Authentication::TooManyCertificates { peer: peer.clone(), count });
         }
-        Ok(Self {
+        let claim = CertificateClaim {
             trust: trust.clone(),
             rules: rules.clone(),
             loaded: policy.certificates(),
+            statuses: policy.statuses(),
+            inquiry: Inquiry::new(nonce),
             sent: certificates().cloned().collect(),
             peer: peer.clone(),
-            scheme: None,
-            chain: None,
-        })
+            scheme: Scheme::Ed25519,
+            messages: Vec::new(),
+            signature: Vec::new(),
+        };
+        Ok(Self { claim, scheme: None, chain: None, doubts: Vec::new(), asking: false })
     }
 }
 
@@ -125,24 +133,28 @@ impl Verifier for Certified {
         self.chain.as_deref()
     }
 
+    fn doubts(&self) -> &[String] {
+        &self.doubts
+    }
+
+    fn waits_for(&self) -> &'static str {
+        match self.asking {
+            true => "waiting for the revocation status of the peer's certificates",
+            false => "waiting for the peer's signature to be verified",
+        }
+    }
+
     fn is_current(&self, policy: &dyn Policy) -> bool {
-        Arc::ptr_eq(&self.loaded, &policy.certificates())
+        Arc::ptr_eq(&self.claim.loaded, &policy.certificates())
     }
 
     fn verify(&mut self, octets: Vec<Vec<u8>>, auth: &Auth) -> Step<()> {
-        match signature::permitted(auth, &self.rules) {
+        match signature::permitted(auth, &self.claim.rules) {
             Ok((scheme, signature)) => {
                 self.scheme = Some(scheme);
-                Step::Ask(Request::Certify(Box::new(CertificateClaim {
-                    trust: self.trust.clone(),
-                    rules: self.rules.clone(),
-                    loaded: Arc::clone(&self.loaded),
-                    sent: std::mem::take(&mut self.sent),
-                    peer: self.peer.clone(),
-                    scheme,
-                    messages: octets,
-                    signature: signature.to_vec(),
-                })))
+                self.claim.scheme = scheme;
+                (self.claim.messages, self.claim.signature) = (octets, signature.to_vec());
+                Step::Ask(Request::Certify(Box::new(self.claim.clone())))
             }
             Err(fault) => Step::Failed(Some(fault)),
         }
@@ -151,8 +163,19 @@ impl Verifier for Certified {
     fn resume(&mut self, answer: Completion) -> Step<()> {
         match answer {
             Completion::Certified(Ok(proven)) => {
-                self.chain = Some(proven.chain);
+                (self.chain, self.doubts) = (Some(proven.chain), proven.doubts);
                 Step::Done(())
+            }
+            Completion::Certified(Err(Doubt::Status(inquiry))) => {
+                self.asking = true;
+                self.claim.inquiry = *inquiry;
+                let (wanted, limit) = (self.claim.inquiry.wanted(), self.claim.inquiry.limit());
+                Step::Ask(Request::Fetch { wanted, limit })
+            }
+            Completion::Fetched { answers, took } if self.asking => {
+                self.asking = false;
+                self.claim.inquiry.answered(answers, took);
+                Step::Ask(Request::Certify(Box::new(self.claim.clone())))
             }
             Completion::Certified(Err(Doubt::Certificate(why))) => Step::Refused(why.into()),
             Completion::Certified(Err(Doubt::Proof(fault))) => Step::Failed(Some(fault)),

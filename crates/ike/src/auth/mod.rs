@@ -97,6 +97,16 @@ pub(crate) trait Verifier: Send {
         None
     }
 
+    /// Lines for the log about certificates of unknown status, which do not refuse the peer.
+    fn doubts(&self) -> &[String] {
+        &[]
+    }
+
+    /// Answer for which the method waits, in words for people.
+    fn waits_for(&self) -> &'static str {
+        "waiting for the peer's signature to be verified"
+    }
+
     /// False when certificates have been loaded or unloaded since the judgement began.
     fn is_current(&self, _policy: &dyn Policy) -> bool {
         true

@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
+use ironswan_wire::fetched::{FetchFault, MAX_BODY};
 use ironswan_wire::helper::{Reply, Request};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 
@@ -152,6 +154,28 @@ impl Helper {
     pub fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         match self.ask(&Request::Resolve(name.into()), &[])? {
             (Reply::Addresses(addresses), _) => Ok(addresses),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Asks a server of the web, with this request of OCSP, or for a document when that is empty.
+    /// `ours`: the configuration names the place.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`]. Inside: the reason why the server gave no answer.
+    pub fn fetch(
+        &self,
+        uri: &str,
+        ours: bool,
+        time: Duration,
+        request: &[u8],
+    ) -> io::Result<Result<Vec<u8>, FetchFault>> {
+        let milliseconds = u16::try_from(time.as_millis()).unwrap_or(u16::MAX);
+        let (uri, request) = (uri.into(), request.to_vec());
+        let (reply, mut descriptors) = self.ask(&Request::Fetch { uri, ours, milliseconds, request }, &[])?;
+        match (reply, descriptors.pop()) {
+            (Reply::Done { descriptors: 1 }, Some(body)) => contents(body, MAX_BODY as u64).map(Ok),
+            (Reply::NotFetched(fault), None) => Ok(Err(fault)),
             _ => Err(nonsense()),
         }
     }

@@ -9,8 +9,9 @@ use ironswan_wire::helper::{Reply, Request};
 
 use super::Channel;
 
-/// Limits the requests that are under way at a time. The daemon has less than ten threads that ask,
-/// and a few more may hang with a file system.
+/// Limits the requests that are under way at a time, of fetches and of all others by themselves: no
+/// name waits for a server of the web. The daemon has less than ten threads that ask for anything but
+/// fetches, and a few more may hang with a file system.
 const MAX_UNDER_WAY: usize = 64;
 
 /// The outcome of a request: a reply and the descriptors that belong to it.
@@ -36,7 +37,7 @@ pub fn serve(
     refused: impl Fn(&str),
 ) -> io::Result<()> {
     let carry_out = Arc::new(carry_out);
-    let under_way = Arc::new(AtomicUsize::new(0));
+    let [fetches, others] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     loop {
         let message = match channel.receive() {
             Ok(Some(message)) => message,
@@ -66,6 +67,7 @@ pub fn serve(
                 continue;
             }
         };
+        let under_way = if matches!(request, Request::Fetch { .. }) { &fetches } else { &others };
         if under_way.fetch_add(1, Ordering::AcqRel) >= MAX_UNDER_WAY {
             under_way.fetch_sub(1, Ordering::AcqRel);
             answer(&reply, Err(io::Error::from_raw_os_error(libc::EAGAIN)));

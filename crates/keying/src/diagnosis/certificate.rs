@@ -74,9 +74,10 @@ fn of(why: &Authentication) -> Option<(&Untrusted, &'static str)> {
         }
         A::CertificateNotYetValid { of } => (of, "compare the clocks of both ends and the CA"),
         A::CertificateRevoked { of } => (of, "give the peer a new certificate"),
-        A::NoStatus { of } => {
-            (of, "put the CA's revocation list into the folder x509crl, or write revocation = relaxed")
-        }
+        A::NoStatus { of } => (
+            of,
+            "let the places that the certificate names answer, put the CA's revocation list into the folder x509crl, or write revocation = relaxed",
+        ),
         A::CertificateNotAllowed { of } => (of, "let the CA issue a certificate that allows this use"),
         A::CertificateUnusable { of } if of.fault.rule == Rule::Signature => (
             of,

@@ -4,7 +4,8 @@ use super::Preset::Depends;
 use super::{Entry, Key, Kind, Table, UNSET, Unused};
 use super::{keys, no_effect, only, text};
 
-const FETCH: &str = "nothing is fetched yet: put revocation lists into the folder `x509crl`";
+const FETCH: &str =
+    "only places that certificates name are asked: put other revocation lists into the folder `x509crl`";
 const TOKEN: &str = "tokens are not built; use `cacert` and remove this key";
 
 keys! {

@@ -187,7 +187,7 @@ pub(in crate::meaning) mod remote {
         CERT_POLICY: Vec<Oid> = list("cert_policy", Kind::Policies, Depends(""), |v| each(v, policy),
             "certificate policies, at most 8: each has to be valid along the peer's chain");
         REVOCATION: revocation::Policy = text("revocation", Kind::Word, Is("relaxed"), revocation,
-            "what an unknown revocation status of a certificate means: `strict` refuses the peer; `ifuri` refuses it when the certificate says where to ask; `relaxed` lets it in. Lists come from the folder `x509crl`");
+            "what an unknown revocation status of a certificate means: `strict` refuses the peer; `ifuri` refuses it when the certificate says where to ask; `relaxed` lets it in. Lists come from the folder `x509crl` and from places that certificates name");
         PUBKEYS: Vec<String> = list("pubkeys", Kind::Files, Depends(""), files,
             "files of public keys, absolute or in the folder `pubkey`, at most 100. The peer has to sign with the private key of one of them: of the one whose fingerprint is its identity, else of one of the first 8");
         ID: IdPattern = text("id", Kind::Identity, Depends("`%any`; with `pubkeys` the fingerprint of the first key"), pattern,

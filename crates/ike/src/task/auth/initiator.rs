@@ -90,7 +90,7 @@ impl Exchange for Verifying {
     }
 
     fn waits_for(&self) -> String {
-        "waiting for the peer's signature to be verified".to_owned()
+        self.verifier.waits_for().to_owned()
     }
 }
 
@@ -380,6 +380,9 @@ fn unproved(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
 /// The peer is authenticated: asks whether it gets the IKE_SA.
 fn authorise(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying) {
     let peer = &x.peer;
+    for doubt in x.verifier.doubts() {
+        cx.log(Level::Warn, sa, format!("the revocation status of a certificate is unknown: {doubt}"));
+    }
     if let Some(chain) = x.verifier.chain() {
         cx.log(Level::Info, sa, format!("using certificate chain {chain}"));
     }

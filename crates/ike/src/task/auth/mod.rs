@@ -29,6 +29,7 @@ mod initiator;
 mod responder;
 
 use ironswan_crypto::prf::Prf;
+use ironswan_pki::ocsp::MAX_NONCE;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::ike::Payload;
@@ -136,7 +137,7 @@ fn resume_proof(
 /// The method by which this peer, who has sent these payloads, proves who it is. The error says
 /// what it lacks.
 fn verifier(
-    cx: &Context<'_>,
+    cx: &mut Context<'_>,
     sa: &IkeSa,
     prf: &'static dyn Prf,
     peer: &Identity,
@@ -146,7 +147,8 @@ fn verifier(
         Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
         Auth::Pubkey { keys, rules } => Ok(Box::new(Keys::new(tried(keys, peer).to_vec(), rules.clone()))),
         Auth::Certificate { trust, rules } => {
-            Ok(Box::new(Certified::new(cx.policy(), trust, rules, peer, payloads)?))
+            let nonce = cx.random(MAX_NONCE).try_into().unwrap_or([0; MAX_NONCE]);
+            Ok(Box::new(Certified::new(cx.policy(), trust, rules, peer, payloads, nonce)?))
         }
     }
 }

@@ -270,6 +270,9 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
     cx.log(Level::Info, sa, x.looking.clone());
     let line = format!("selected peer config '{}'", sa.conn().name);
     cx.log(Level::Info, sa, line);
+    for doubt in x.verifier.doubts() {
+        cx.log(Level::Warn, sa, format!("the revocation status of a certificate is unknown: {doubt}"));
+    }
     if let Some(chain) = x.verifier.chain() {
         cx.log(Level::Info, sa, format!("using certificate chain {chain}"));
     }

@@ -152,6 +152,7 @@ fn answer(request: Request, n: usize) -> Result<Completion, LabError> {
         (Some(Completion::Failed { why }), _) => Err(failed(&why.to_string())),
         (Some(answer), _) => Ok(answer),
         (None, Request::Usage { .. }) => Ok(Completion::Usage { last_use: None }),
+        (None, Request::Fetch { .. }) => Err(failed("no end has a certificate, and one asks for its status")),
         (None, Request::Resolve { .. }) => Ok(Completion::Addresses(Ok(Vec::new()))),
         (None, _) => Ok(Completion::Route { local: Some(address(n)) }),
     }
