@@ -94,7 +94,7 @@ pub(crate) fn of_keys(subject: &[u8], issuer: &[u8]) -> Result<Vec<Extension>, F
 pub(crate) fn of_issuer(content: &Content) -> Result<Vec<Extension>, Failure> {
     let mut list = Vec::new();
     let uri = |option: &str, text: &String| {
-        let usable = ironswan_pki::fetch::place(text.as_bytes());
+        let usable = ironswan_pki::fetch::Place::of_certificate(text.as_bytes());
         usable.map_err(|e| Failure::usage(format!("{option} {text:?}: {e}; write http://HOST/FILE")))?;
         Ia5String::new(text).map(GeneralName::UniformResourceIdentifier).map_err(encoding)
     };
