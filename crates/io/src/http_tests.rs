@@ -126,7 +126,8 @@ fn whatever_a_server_does_the_time_is_one_for_everything() {
     let drip: Vec<Vec<u8>> = [header.clone()].into_iter().chain((0..1_000).map(|_| vec![0])).collect();
     let slow = Duration::from_millis(50);
     for (parts, pause, ends) in [
-        // Takes the connection and says nothing; begins and says no more; sends a byte now and then.
+        // Takes the connection and says nothing; begins and says no more; sends a byte now and
+        // then.
         (Vec::new(), slow, false),
         (vec![header], slow, false),
         (drip, slow, true),

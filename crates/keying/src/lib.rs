@@ -21,7 +21,7 @@
 //! | `ppks` | post-quantum preshared keys, and the choice of the key that an identifier names |
 //! | `protocol` | a key exchange protocol as policy sees it |
 //! | `signatures` | signatures that one end may prove itself by, and the choice of the algorithm |
-//! | `standing` | was a certificate of the peer's chain revoked: what is known, and what to ask for |
+//! | `standing` | was a certificate of the peer's chain revoked: what is known, whom to ask |
 //! | `statuses` | revocation lists and responses of OCSP that were fetched, and are kept |
 //! | `timers` | a table of timers |
 //! | `tunnels/` | the tunnels that should be up: reports in, orders out |

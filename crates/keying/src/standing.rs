@@ -1,5 +1,5 @@
-//! Whether a certificate of the peer's chain was revoked: by lists from files, by lists and responses
-//! that are kept, and by those that are fetched for this attempt.
+//! Whether a certificate of the peer's chain was revoked: by lists from files, by lists and
+//! responses that are kept, and by those that are fetched for this attempt.
 //!
 //! ```text
 //! judge ─▶ Chained ─▶ (AUTH is verified) ─▶ status ─┬─▶ Proven
@@ -9,10 +9,10 @@
 //! ```
 //! A round asks one place for each certificate of unknown status: responders of OCSP before lists,
 //! and places of the configuration before those of the certificate. It ends when all have answered,
-//! or when its time is over. Only a peer that holds the key of a certificate below a trusted CA makes
-//! us ask, and only places that the certificates of its chain or the configuration name. Not here:
-//! the rules for lists and responses (`ironswan_pki::revocation`), and which places may be asked
-//! (`ironswan_pki::fetch`).
+//! or when its time is over. Only a peer that holds the key of a certificate below a trusted CA
+//! makes us ask, and only places that the certificates of its chain or the configuration name. Not
+//! here: the rules for lists and responses (`ironswan_pki::revocation`), and which places may be
+//! asked (`ironswan_pki::fetch`).
 
 use std::time::Duration;
 
@@ -168,8 +168,8 @@ impl Inquiry {
         Ok(())
     }
 
-    /// Begins a round for the certificates at these positions; false when there is nobody to ask, or
-    /// no time.
+    /// Begins a round for the certificates at these positions; false when there is nobody to ask,
+    /// or no time.
     fn next_round(&mut self, loaded: &Certificates, link: &Link, positions: &[usize]) -> bool {
         let mut more = false;
         for position in positions.iter().copied() {
@@ -226,8 +226,8 @@ impl Chained {
     /// its own. `inquiry` has the answers so far; those that are good go to `kept`.
     ///
     /// # Errors
-    /// A certificate was revoked, or its status is unknown and has to be known; or places have to be
-    /// asked.
+    /// A certificate was revoked, or its status is unknown and has to be known; or places have to
+    /// be asked.
     pub fn status(
         &self,
         peer: &Identity,

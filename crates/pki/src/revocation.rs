@@ -111,8 +111,8 @@ pub fn standing(
 }
 
 impl Standing {
-    /// The first certificate whose status is unknown and has to be known. `says_where` tells whether
-    /// there are places to ask for the status of the certificate at this position.
+    /// The first certificate whose status is unknown and has to be known. `says_where` tells
+    /// whether there are places to ask for the status of the certificate at this position.
     pub fn judged(&self, policy: Policy, says_where: impl Fn(usize) -> bool) -> Option<&(At, NoStatus)> {
         self.unknown.iter().find(|(at, _)| match policy {
             Policy::Strict => true,
@@ -122,8 +122,9 @@ impl Standing {
     }
 }
 
-/// The last second at which a list may be used for a chain: somebody who may do so has signed it, and
-/// it is neither old nor from the future. Whether it covers a certificate of the chain is not asked.
+/// The last second at which a list may be used for a chain: somebody who may do so has signed it,
+/// and it is neither old nor from the future. Whether it covers a certificate of the chain is not
+/// asked.
 ///
 /// # Errors
 /// The reason why the list is of no use.

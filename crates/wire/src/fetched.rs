@@ -1,5 +1,5 @@
-//! Why nothing was fetched from a server of the web: a closed list, and its bytes in messages of the
-//! fetcher (`helper`).
+//! Why nothing was fetched from a server of the web: a closed list, and its bytes in messages of
+//! the fetcher (`helper`).
 
 use std::fmt;
 

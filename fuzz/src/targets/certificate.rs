@@ -73,7 +73,7 @@ pub fn run(data: &[u8]) -> u64 {
     let any = identity::fits(&certificate, &IdPattern::parse("*.example").expect("a pattern"));
     let own = Identity { kind: ironswan_wire::iana::IdType::DER_ASN1_DN, data: subject.der().to_vec() };
     assert!(identity::speaks_for(&certificate, &own), "a certificate speaks for its subject");
-    let places = fetch::wanted(&certificate, &CA, None).len();
+    let places = fetch::wanted(&certificate, &CA, &fetch::Places::default(), None).0.len();
     let rules = Rules { purpose: Purpose::Any, ..Rules::default() };
     let result = validate(&certificate, &[], std::slice::from_ref(&CA), NOW, &rules);
     let signed = [ROOT, GATEWAY, MIDDLE].contains(&data);

@@ -1,5 +1,5 @@
-//! The revocation status of a peer's certificates by lists of the web (RFC 5280 section 6.3), in both
-//! roles: who is asked, when, and what each answer means by `revocation`.
+//! The revocation status of a peer's certificates by lists of the web (RFC 5280 section 6.3), in
+//! both roles: who is asked, when, and what each answer means by `revocation`.
 
 use std::time::Duration;
 

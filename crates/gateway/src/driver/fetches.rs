@@ -1,5 +1,5 @@
-//! Revocation lists and responses of OCSP from servers of the web, by the fetcher, on threads of their
-//! own: a server that is silent holds up nothing but those who wait for it.
+//! Revocation lists and responses of OCSP from servers of the web, by the fetcher, on threads of
+//! their own: a server that is silent holds up nothing but those who wait for it.
 //!
 //! A thing is fetched once at a time, whoever wants it. Each server has threads of its own, and
 //! whoever wants something has an answer within the time that it says. Which things are wanted is

@@ -21,6 +21,7 @@
 //! | `once` | questions that are asked once at a time, whoever asks |
 //! | `plane` | commands to the data plane, notices and counters from it |
 //! | `pool` | bounded groups of threads for work that takes long or may hang |
+//! | `pools` | all of these groups |
 //! | `unsent` | datagrams that could not be sent: log lines, and who waits for the peer |
 
 use crate::diagnosis::of_kernel;
@@ -40,7 +41,8 @@ use ironswan_wire::sadb::Command;
 use tokio::sync::{Notify, oneshot};
 
 use crate::dataplane::DataPlane;
-use crate::driver::pool::{Place, Pools, Turn};
+use crate::driver::pool::{Place, Turn};
+use crate::driver::pools::Pools;
 use crate::driver::unsent::Unsent;
 use crate::guard::passes::Passes;
 use crate::guard::plan::from_config::{self, Configured};
@@ -430,6 +432,7 @@ pub(crate) mod names;
 mod once;
 mod plane;
 pub(crate) mod pool;
+pub(crate) mod pools;
 #[cfg(test)]
 pub(crate) mod tests;
 mod unsent;

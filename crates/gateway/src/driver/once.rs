@@ -29,7 +29,8 @@ where
     A: Clone + Send + 'static,
 {
     /// Has a thread of the pool ask this, unless one does so already. The receiver is told the
-    /// answer. A question for whose answer nobody waits any more when a thread is free is not asked.
+    /// answer. A question for whose answer nobody waits any more when a thread is free is not
+    /// asked.
     ///
     /// # Errors
     /// `room` questions wait already, or there is no thread.

@@ -289,26 +289,6 @@ impl Pool {
     }
 }
 
-/// All pools of the daemon.
-pub(crate) struct Pools {
-    pub(crate) kex: Pool,
-    pub(crate) names: crate::driver::names::Resolver,
-    pub(crate) fetches: crate::driver::fetches::Fetches,
-    pub(crate) nft: Pool,
-}
-
-impl Default for Pools {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Self {
-            kex: Pool::new("ipsec-kex", cores.max(2)),
-            names: crate::driver::names::Resolver::default(),
-            fetches: crate::driver::fetches::Fetches::default(),
-            nft: Pool::new("ipsec-nft", 1),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;

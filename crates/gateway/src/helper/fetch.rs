@@ -92,8 +92,8 @@ impl Drop for Resolving {
 
 static RESOLVING: AtomicUsize = AtomicUsize::new(0);
 
-/// The addresses of a host. The resolver has no limit of its own for its time, so a thread of its own
-/// asks it, and hangs for as long as the resolver does.
+/// The addresses of a host. The resolver has no limit of its own for its time, so a thread of its
+/// own asks it, and hangs for as long as the resolver does.
 fn addresses(host: &str, time: Duration) -> Result<Vec<IpAddr>, FetchFault> {
     if let Ok(addr) = host.parse() {
         return Ok(vec![addr]);

@@ -6,7 +6,7 @@
 //!      │  requests (ironswan_io::helper)                    │  files, nft, TUN device, settings
 //!      └──── the end of one is the end of the other ────────┘
 //!      │  names, lists, responses of OCSP                   │
-//!      └──── starts, likewise ──▶ ironswan fetcher: asks the resolver and the web, with no privilege
+//!      └──── starts, likewise ──▶ ironswan fetcher: resolver and web, with no privilege
 //! ```
 //! The helper reads nothing but requests: no configuration, and nothing from the network. It
 //! ignores the signals that end the daemon, so that it is there for as long as the daemon is.

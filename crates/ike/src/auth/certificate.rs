@@ -6,12 +6,12 @@
 //!  IDi, CERT, CERT..., CERTREQ, AUTH -->
 //! <--  IDr, CERT, CERT..., AUTH
 //! ```
-//! Whoever sends IKE_AUTH has proved nothing. The number of its certificates is looked at
-//! here; all else is one computation ([`CertificateClaim`]): to read them, to find a chain, and to
-//! verify AUTH by the key of the first one. A peer that has proved that much may make us ask for the
-//! status of its certificates, and the computation is made again with the answers. Not here: the rules of chains
-//! (`ironswan_keying::Certificates`), and the algorithms of signatures (`signature`). Hash and URL
-//! is neither offered nor read.
+//! Whoever sends IKE_AUTH has proved nothing. The number of its certificates is looked at here; all
+//! else is one computation ([`CertificateClaim`]): to read them, to find a chain, and to verify
+//! AUTH by the key of the first one. A peer that has proved that much may make us ask for the
+//! status of its certificates, and the computation is made again with the answers. Not here: the
+//! rules of chains (`ironswan_keying::Certificates`), and the algorithms of signatures
+//! (`signature`). Hash and URL is neither offered nor read.
 
 use std::sync::Arc;
 
@@ -88,8 +88,8 @@ pub(crate) struct Certified {
 }
 
 impl Certified {
-    /// A judge of this peer, who has sent these payloads. The nonce is random, for requests of OCSP.
-    /// The error: there are too many certificates among the payloads.
+    /// A judge of this peer, who has sent these payloads. The nonce is random, for requests of
+    /// OCSP. The error: there are too many certificates among the payloads.
     pub(crate) fn new(
         policy: &dyn Policy,
         trust: &Trust,

@@ -1,6 +1,6 @@
 //! The claim of a peer that proves itself by certificates, as one computation: reads them, finds a
-//! chain, verifies AUTH by the key of the first one, and looks whether one was revoked. When lists or
-//! responses of OCSP have to be fetched for that, the claim is judged again with the answers.
+//! chain, verifies AUTH by the key of the first one, and looks whether one was revoked. When lists
+//! or responses of OCSP have to be fetched for that, the claim is judged again with the answers.
 
 use std::sync::Arc;
 
@@ -46,8 +46,9 @@ impl CertificateClaim {
         Self { signature, ..self }
     }
 
-    /// Judges the claim at `now`: the chain first, then AUTH by the key of the certificate. Then the
-    /// peer is somebody to whom a trusted CA has given a certificate, and its status may be asked.
+    /// Judges the claim at `now`: the chain first, then AUTH by the key of the certificate. Then
+    /// the peer is somebody to whom a trusted CA has given a certificate, and its status may be
+    /// asked.
     ///
     /// # Errors
     /// The reason why the claim is refused.

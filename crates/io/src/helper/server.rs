@@ -10,8 +10,8 @@ use ironswan_wire::helper::{Reply, Request};
 use super::Channel;
 
 /// Limits the requests that are under way at a time, of fetches and of all others by themselves: no
-/// name waits for a server of the web. The daemon has less than ten threads that ask for anything but
-/// fetches, and a few more may hang with a file system.
+/// name waits for a server of the web. The daemon has less than ten threads that ask for anything
+/// but fetches, and a few more may hang with a file system.
 const MAX_UNDER_WAY: usize = 64;
 
 /// The outcome of a request: a reply and the descriptors that belong to it.
