@@ -72,6 +72,14 @@ pub struct Counters {
     pub kex_put_off: u64,
     /// AUTH payloads that did not verify.
     pub auth_failed: u64,
+    /// Requests of IKE_SAs that this process does not have, answered with a QCD token (RFC 6290).
+    pub qcd_sent: u64,
+    /// Such requests that were not answered, because there were too many.
+    pub qcd_held_back: u64,
+    /// IKE_SAs that have ended by the peer's QCD token.
+    pub qcd_taken: u64,
+    /// Messages with QCD tokens of which none fitted the IKE_SA.
+    pub qcd_mismatched: u64,
     /// IKE_SA_INIT messages with an SPI, nonce or public value of our own: they are ours, sent
     /// back.
     pub reflected: u64,

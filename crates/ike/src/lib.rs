@@ -20,6 +20,7 @@
 //! | `narrow` | narrows traffic selectors |
 //! | `natd` | NAT detection |
 //! | `negotiate` | chooses one of the peer's proposals |
+//! | `qcd` | tokens of quick crash detection |
 //! | `options` | settings of an endpoint |
 //! | `sa/` | one IKE_SA |
 //! | `timer` | timers |
@@ -44,6 +45,7 @@ mod narrow;
 mod natd;
 mod negotiate;
 mod options;
+mod qcd;
 mod sa;
 mod task;
 mod timer;
@@ -52,3 +54,4 @@ mod window;
 
 pub use endpoint::Endpoint;
 pub use options::Options;
+pub use qcd::SECRET_LEN as QCD_SECRET_LEN;

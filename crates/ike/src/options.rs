@@ -9,4 +9,6 @@ pub struct Options {
     pub keylog: bool,
     /// Our UDP ports.
     pub ports: Ports,
+    /// Keep the peers' QCD tokens, and end an IKE_SA by its token (RFC 6290).
+    pub take_qcd_tokens: bool,
 }

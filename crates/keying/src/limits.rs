@@ -163,6 +163,14 @@ pub const ANSWERS_PER_NET: u8 = 5;
 /// before they are read. A real address may repeat a request with the same cookie for two minutes,
 /// and learns nothing beyond the answers that it gets.
 pub const PROVED_REFUSALS_PER_NET: u8 = ANSWERS_PER_NET;
+/// Requests of unknown IKE_SAs that are answered with a QCD token in a second, to all networks
+/// together (RFC 6290 section 9.3). A peer that gets no answer asks again.
+pub const TOKENS_PER_SECOND: u32 = 500;
+/// The same, to one network: the other ends of many IKE_SAs may be behind one NAT.
+pub const TOKENS_PER_NET: u8 = 50;
+/// Messages in a second of one network whose QCD tokens are compared (RFC 6290 section 8.1). Many
+/// IKE_SAs may end by one crash.
+pub const TOKENS_VERIFIED_PER_NET: u8 = 200;
 /// Events of strangers that are written about in a second. Each is up to four lines of up to 1,000
 /// bytes.
 pub const STRANGER_LINES: u32 = 2;

@@ -18,6 +18,11 @@ impl Context<'_> {
         write
     }
 
+    /// Whether to compare a QCD token that has come from this address.
+    pub(crate) fn may_verify_token(&mut self, from: IpAddr) -> bool {
+        self.shared.strangers.may_verify_token(self.now, &mut self.shared.rng, from)
+    }
+
     /// A message of our own has come back. An answer would keep whoever mirrors it going.
     pub(crate) fn reflected(&mut self, remote: SocketAddr) {
         self.shared.counters.reflected += 1;

@@ -6,7 +6,7 @@ use crate::endpoint::view;
 use crate::event::{Event, IkeId, IkeState, Level, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{
-    NewChild, RekeyIke, Task, auth, create_child, delete, follow_up, intermediate, liveness, mobike,
+    NewChild, RekeyIke, Task, auth, create_child, delete, follow_up, intermediate, liveness, mobike, qcd,
     rekey_ike, sa_init,
 };
 use crate::timer::Timer;
@@ -19,7 +19,7 @@ impl Context<'_> {
     pub(crate) fn fail_task(&mut self, task: Task, why: &Diagnosis) {
         let err = Err(why.clone());
         match task {
-            Task::Init | Task::Intermediate(_) | Task::Mobike(_) | Task::Liveness => {}
+            Task::Init | Task::Intermediate(_) | Task::Mobike(_) | Task::Liveness | Task::QcdToken => {}
             Task::Auth(child) => {
                 if let Some(child) = child {
                     self.abandon(&child);
@@ -64,6 +64,7 @@ impl Context<'_> {
             Task::DeleteIke(task) => delete::build_ike(self, sa, task),
             Task::Mobike(task) => mobike::build(self, sa, task),
             Task::Liveness => liveness::build(self, sa),
+            Task::QcdToken => qcd::build(self, sa),
         }
         true
     }

@@ -70,6 +70,7 @@ use crate::endpoint::todo::Todo;
 use crate::event::{ChildId, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Ticket};
 use crate::init::Init;
 use crate::options::Options;
+use crate::qcd::TokenMaker;
 use crate::sa::IkeSa;
 use crate::task::{Agreement, NewChild, Task};
 use crate::timer::Timer;
@@ -188,6 +189,16 @@ impl<'a> Context<'a> {
     /// Our UDP ports.
     pub(crate) fn ports(&self) -> Ports {
         self.settings.options.ports
+    }
+
+    /// Makes our QCD tokens; `None`: no peer gets one.
+    pub(crate) fn token_maker(&self) -> Option<&TokenMaker> {
+        self.shared.tokens.as_ref()
+    }
+
+    /// True when QCD tokens of peers are kept.
+    pub(crate) fn takes_tokens(&self) -> bool {
+        self.settings.options.take_qcd_tokens
     }
 
     /// True when keys go to the key log.

@@ -15,7 +15,7 @@ use crate::event::{IkeState, Level};
 use crate::sa::{Active, Answering, Datagram, IkeSa, Inner, Opened};
 use crate::task::{
     Task, answer_child, answer_init, auth, create_child, delete, follow_up, intermediate, liveness, mobike,
-    rekey_ike, sa_init,
+    qcd, rekey_ike, sa_init,
 };
 use crate::timer::Timer;
 use crate::window::{Inbound, Sealed};
@@ -54,6 +54,9 @@ impl Context<'_> {
             }
             sa.work_mut().keep_first(d);
             return;
+        }
+        if !header.is_sealed() {
+            return qcd::judge(self, sa, &d);
         }
         if header.is_request() {
             match sa.work().judge(header.message_id) {
@@ -170,6 +173,7 @@ impl Context<'_> {
         }
         self.alive(sa, d, !sa.is_up());
         self.begin_answer(sa, header, (d, inner.digest));
+        qcd::keep(self, sa, header.exchange, &payloads);
         match header.exchange {
             ExchangeType::IKE_INTERMEDIATE => intermediate::answer(self, sa, (header, &inner), &payloads),
             ExchangeType::IKE_AUTH => auth::answer(self, sa, &payloads),
@@ -280,6 +284,9 @@ impl Context<'_> {
         let Some((inner, opened)) = self.open(sa, d) else { return };
         self.alive(sa, d, false);
         self.shared.timers.cancel(Timer::Retransmit(sa.id()));
+        if let Ok(payloads) = &opened {
+            qcd::keep(self, sa, header.exchange, payloads);
+        }
         let opened = match (opened, sa.work().active()) {
             // The request is in flight until the peer is authenticated.
             (Ok(payloads), Some(Active { task: Task::Auth(_), .. })) => {
@@ -326,6 +333,7 @@ impl Context<'_> {
                 mobike::watch_nat(self, sa, &payloads, d);
                 liveness::rearm(self, sa);
             }
+            Task::QcdToken => liveness::rearm(self, sa),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::others::Neighbours;
 use crate::context::{Context, Effect, Effects, Estate, Settings};
 use crate::event::{Event, IkeId, Level};
 use crate::sa::IkeSa;
-use crate::task::Task;
+use crate::task::{Task, qcd};
 use crate::timer::Timer;
 use ironswan_keying::Report;
 
@@ -132,7 +132,10 @@ impl Endpoint {
         (roam.leaving, roam.elsewhere, roam.ticket) = (leaving, elsewhere, ticket);
         self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
         self.shared.timers.cancel(Timer::Linger(heir));
-        self.on(now, &mut sa, |cx, sa| cx.set_ike_timers(sa));
+        self.on(now, &mut sa, |cx, sa| {
+            cx.set_ike_timers(sa);
+            qcd::announce(cx, sa);
+        });
         self.index_identities(&sa);
         let line = format!("IKE_SA {} rekeyed between {}", sa.name(), sa.ends());
         self.log(Level::Info, &sa, line);

@@ -50,6 +50,7 @@
 //! | `timeout` | what a timer starts, and notices of the engine |
 //! | `todo` | work that is put off until an IKE_SA is back in its place |
 //! | `tombs` | last answers of IKE_SAs that are gone |
+//! | `unknown` | requests of IKE_SAs that are not there |
 //! | `unanswered` | the request of an attempt that nobody answered, for the next attempt |
 //! | `unique` | `unique` and INITIAL_CONTACT |
 //! | `view` | snapshots for people and VICI |
@@ -87,6 +88,7 @@ pub(crate) mod todo;
 pub(crate) mod tombs;
 pub(crate) mod unanswered;
 pub(crate) mod unique;
+mod unknown;
 pub(crate) mod view;
 
 use ironswan_keying::diagnosis::{KeyExchange, Uncomputed};

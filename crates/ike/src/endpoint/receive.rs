@@ -58,7 +58,7 @@ impl Endpoint {
                     self.shared.counters.retransmits_in += 1;
                     response.iter().for_each(|part| self.transmit(local, remote, part));
                 }
-                _ => self.shared.counters.invalid_spi += 1,
+                _ => self.unknown(now, (local, remote), &header, bytes.len()),
             }
             return;
         };

@@ -17,6 +17,7 @@ use super::tickets::Tickets;
 use super::todo::Todo;
 use super::tombs::Tombs;
 use crate::counters::Counters;
+use crate::qcd::TokenMaker;
 use crate::timer::Timers;
 
 /// State that all IKE_SAs share.
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     /// Limits on the cost of senders that nobody has authenticated.
     pub strangers: Strangers,
     pub tombs: Tombs,
+    /// Makes our QCD tokens; `None`: no peer gets one.
+    pub tokens: Option<TokenMaker>,
 }
 
 impl Shared {
@@ -61,6 +64,7 @@ impl Shared {
             peers: Peers::default(),
             strangers: Strangers::default(),
             tombs: Tombs::default(),
+            tokens: None,
         }
     }
 }

@@ -7,6 +7,8 @@
 //! | requests refused | [`REFUSALS_PER_SECOND`] | cookies are asked for first |
 //! | of these, with a cookie | [`PROVED_REFUSALS_PER_NET`] a second | dropped unread |
 //! | answers that say no | [`ANSWERS_PER_NET`] to one network | silence |
+//! | QCD tokens sent | [`TOKENS_PER_SECOND`], [`TOKENS_PER_NET`] to one network | silence |
+//! | QCD tokens compared | [`TOKENS_VERIFIED_PER_NET`] a second | counted |
 //! | log lines | [`STRANGER_LINES`] | counted |
 //!
 //! The limit of lines is for all networks together, with [`STRANGER_LINES_BURST`] at once; about
@@ -26,7 +28,7 @@ use ironswan_crypto::rng::Rng;
 use super::halfopen::Prefix;
 use ironswan_keying::limits::{
     ANSWERS_PER_NET, PROVED_REFUSALS_PER_NET, REFUSALS_PER_SECOND, STRANGER_BUCKETS, STRANGER_LINES,
-    STRANGER_LINES_BURST,
+    STRANGER_LINES_BURST, TOKENS_PER_NET, TOKENS_PER_SECOND, TOKENS_VERIFIED_PER_NET,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -104,6 +106,9 @@ pub(crate) struct Strangers {
     refilled: Option<Instant>,
     silent: [u64; 2],
     versions: Counted,
+    tokens_verified: Buckets,
+    tokens_of_net: Buckets,
+    tokens_sent: Counted,
 }
 
 impl Strangers {
@@ -166,6 +171,24 @@ impl Strangers {
         self.versions.turn(now);
         self.versions.now = self.versions.now.saturating_add(1);
         self.versions.now <= u32::from(ANSWERS_PER_NET)
+    }
+
+    /// Whether to compare a QCD token that has come from this address.
+    pub(crate) fn may_verify_token(&mut self, now: Instant, rng: &mut dyn Rng, from: IpAddr) -> bool {
+        let bucket = self.bucket(rng, from);
+        self.tokens_verified.take(now, bucket, TOKENS_VERIFIED_PER_NET)
+    }
+
+    /// Whether to answer a request of an unknown IKE_SA with a QCD token.
+    pub(crate) fn may_send_token(&mut self, now: Instant, rng: &mut dyn Rng, to: IpAddr) -> bool {
+        self.tokens_sent.turn(now);
+        let bucket = self.bucket(rng, to);
+        if self.tokens_sent.now >= TOKENS_PER_SECOND || !self.tokens_of_net.take(now, bucket, TOKENS_PER_NET)
+        {
+            return false;
+        }
+        self.tokens_sent.now += 1;
+        true
     }
 
     /// Whether to write a line about something that this address has done. Lines that are not

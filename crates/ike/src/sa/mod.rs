@@ -35,6 +35,7 @@ use crate::child::Child;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
 pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
+use crate::qcd::Token;
 use crate::task::{Exchange, FollowUps, Task};
 pub(crate) use begin::Half;
 pub(crate) use crypt::Crypt;
@@ -171,6 +172,8 @@ pub(crate) struct IkeSa {
     follow_ups: FollowUps,
     /// A post-quantum preshared key is in its keys, or in those of an IKE_SA before it.
     ppk: bool,
+    /// The peer's QCD token.
+    token: Option<Token>,
     /// The IKE_SA that replaced this one.
     successor: Option<IkeId>,
     /// The IKE_SA that this one replaced.
@@ -219,6 +222,7 @@ impl IkeSa {
             },
             follow_ups: FollowUps::default(),
             ppk: false,
+            token: None,
             successor: None,
             predecessor: None,
             conn,
@@ -324,6 +328,16 @@ impl IkeSa {
         self.announced = true;
         self.children = children;
         tasks.into_iter().for_each(|task| self.work.push(task));
+    }
+
+    /// The peer's QCD token.
+    pub(crate) fn token(&self) -> Option<&Token> {
+        self.token.as_ref()
+    }
+
+    /// Keeps the peer's QCD token, in place of an older one.
+    pub(crate) fn set_token(&mut self, token: Token) {
+        self.token = Some(token);
     }
 
     /// The peer's series of additional key exchanges.

@@ -22,7 +22,7 @@ use super::exchange::Exchange;
 use super::link::{link, linked, new_link, no_link, rearm};
 use super::series::{Agreement, Awaited, FollowUp, Making};
 use super::state::{NewChild, Task};
-use super::{answer_child, create_child, rekey_ike};
+use super::{answer_child, create_child, qcd, rekey_ike};
 use crate::context::Context;
 use crate::event::{Completion, KeyPair, Level, Request, SharedSecret};
 use crate::sa::IkeSa;
@@ -85,7 +85,7 @@ fn finish(cx: &mut Context<'_>, sa: &mut IkeSa, follow: FollowUp) {
     sa.signs_mut().forgotten = 0;
     let FollowUp { making, shared, more, .. } = follow;
     match making {
-        Making::Ike(task, answered) => rekey_ike::finish(cx, sa, *task, &answered, (&shared, &more)),
+        Making::Ike(task, answered) => rekey_ike::finish(cx, sa, *task, answered, (&shared, &more)),
         Making::Child(new, answered) => {
             create_child::finish(cx, sa, new, *answered, (Some(&shared), &more));
         }
@@ -122,6 +122,9 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut follow: Box<Foll
                 Some(link) => follow.link = link,
                 None if follow.is_last() => {}
                 None => return failed(cx, sa, *follow, &no_link().into()),
+            }
+            if let (true, Making::Ike(_, answered)) = (follow.is_last(), &mut follow.making) {
+                answered.token = qcd::of_successor(cx, payloads);
             }
             let private = std::mem::take(&mut follow.private);
             let request = Request::Agree { ke: method, private, peer_public: ke.data.clone() };

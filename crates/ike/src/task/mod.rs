@@ -18,6 +18,7 @@
 //! | `link` | links between CREATE_CHILD_SA and its IKE_FOLLOWUP_KE |
 //! | `liveness` | an empty INFORMATIONAL to a silent peer |
 //! | `mobike` | UPDATE_SA_ADDRESSES and further addresses |
+//! | `qcd` | QCD tokens (RFC 6290) in all messages of an IKE_SA |
 //! | `rekey_child` | rekeying a CHILD_SA |
 //! | `rekey_ike` | rekeying the IKE_SA |
 //! | `restart` | answers to IKE_SA_INIT that may be forged |
@@ -38,6 +39,7 @@ pub(crate) mod intermediate;
 mod link;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
+pub(crate) mod qcd;
 pub(crate) mod rekey_child;
 pub(crate) mod rekey_ike;
 pub(crate) mod restart;

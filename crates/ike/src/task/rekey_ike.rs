@@ -21,6 +21,7 @@ use ironswan_wire::secret::Secret;
 
 use super::exchange::Exchange;
 use super::link;
+use super::qcd;
 use super::rekey_child::has_lowest;
 use super::sa_init::log_keys;
 use super::series::{Agreement, FollowUp, Making};
@@ -231,7 +232,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
             let link = link::link(payloads);
-            let answered = AnsweredIke { suite, spi, nonce: nonce.clone() };
+            let (nonce, token) = (nonce.clone(), qcd::of_successor(cx, payloads));
+            let answered = AnsweredIke { suite, spi, nonce, token };
             cx.wait_for(
                 sa,
                 Request::Agree { ke: suite.ke, private, peer_public },
@@ -252,7 +254,7 @@ fn have_shared(
 ) {
     match shared {
         Ok(shared) if answered.suite.additional.is_none() => {
-            finish(cx, sa, *task, &answered, (&shared, &[]));
+            finish(cx, sa, *task, answered, (&shared, &[]));
         }
         Ok(shared) => match link {
             Some(link) => {
@@ -273,7 +275,7 @@ pub(super) fn finish(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     task: RekeyIke,
-    answered: &AnsweredIke,
+    mut answered: AnsweredIke,
     secrets: (&Secret, &[Secret]),
 ) {
     let spis = (task.spi, answered.spi);
@@ -284,6 +286,9 @@ pub(super) fn finish(
     };
     let id = task.new;
     let mut new = successor(cx, sa, Made { id, suite: answered.suite, keys, spis, initiator: true });
+    if let Some(token) = answered.token.take() {
+        new.set_token(token);
+    }
     log_keys(cx, &mut new);
     cx.counters().ike_rekey_init += 1;
     if is_lost(cx, sa, &task, nonces.1) {
@@ -562,9 +567,11 @@ pub(super) fn conclude(
     };
     let mut new = successor(cx, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
     log_keys(cx, &mut new);
+    let mut payloads = payloads.to_vec();
+    payloads.extend(qcd::token(cx, &new));
     cx.effect(Effect::Adopt(new));
     cx.counters().ike_rekey_resp += 1;
-    cx.respond(sa, payloads);
+    cx.respond(sa, &payloads);
     if collide(cx, sa, o) {
         // If the old one ends before it is settled which survives, nobody comes back to it.
         let at = cx.now() + cx.retransmission_span() + REDUNDANT_DELETE;

@@ -13,6 +13,7 @@ use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 use super::series::FollowUp;
 use crate::child::Agreed;
 use crate::event::{ChildId, IkeId, Ticket};
+use crate::qcd::Token;
 use ironswan_keying::ChildConfig;
 
 /// Name of IKE_AUTH in VICI's `tasks-*` lists.
@@ -44,6 +45,8 @@ pub(crate) enum Task {
     Mobike(Mobike),
     /// An empty INFORMATIONAL.
     Liveness,
+    /// INFORMATIONAL with our QCD token.
+    QcdToken,
 }
 
 /// Returns the name of an exchange that makes a child, in VICI's `tasks-*` lists.
@@ -65,6 +68,7 @@ impl Task {
             Self::DeleteIke(_) => "IKE_DELETE",
             Self::Mobike(_) => "IKE_MOBIKE",
             Self::Liveness => "IKE_DPD",
+            Self::QcdToken => "IKE_QCD",
         }
     }
 
@@ -194,6 +198,8 @@ pub(crate) struct AnsweredIke {
     pub suite: IkeSuite,
     pub spi: u64,
     pub nonce: Vec<u8>,
+    /// The peer's QCD token for the successor.
+    pub token: Option<Token>,
 }
 
 /// What a good response to our proposal of a child says.

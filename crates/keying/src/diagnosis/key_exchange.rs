@@ -248,6 +248,11 @@ entries! {
     } = "peer-deleted" by Peer;
     /// The peer has lost the IKE_SA, and has come back.
     PeerRestarted = "peer-restarted" by Peer;
+    /// The peer has proved by its QCD token that it has lost the IKE_SA (RFC 6290).
+    PeerCrashed {
+        /// Address and port from which the token came.
+        remote: SocketAddr,
+    } = "peer-crashed" by Peer;
     /// The lifetime of an SA is over, and no other has taken over before.
     LifetimeOver {
         /// A CHILD_SA; else the IKE_SA.

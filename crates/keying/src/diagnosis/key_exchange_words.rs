@@ -38,6 +38,7 @@ impl KeyExchange {
             | Self::NotComputed { .. }
             | Self::PeerDeleted { .. }
             | Self::PeerRestarted
+            | Self::PeerCrashed { .. }
             | Self::LifetimeOver { .. }
             | Self::ShortAuthLifetime { .. }
             | Self::NotDone { .. } => return None,
@@ -172,6 +173,10 @@ impl KeyExchange {
             Self::PeerDeleted { child: false } => say("the peer deleted the IKE_SA", ""),
             Self::PeerDeleted { child: true } => say("the peer deleted the CHILD_SA", ""),
             Self::PeerRestarted => say("the peer has lost the IKE_SA", ""),
+            Self::PeerCrashed { remote } => say(
+                format!("the peer has restarted without this IKE_SA, as its QCD token from {remote} proves"),
+                "",
+            ),
             Self::LifetimeOver { child: false } => {
                 say("the lifetime of the IKE_SA was over and no other had taken over", "")
             }

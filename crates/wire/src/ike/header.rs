@@ -151,6 +151,11 @@ impl Header {
         Ok(header)
     }
 
+    /// The first payload is SK or SKF: the message belongs to an IKE_SA that has keys.
+    pub fn is_sealed(&self) -> bool {
+        matches!(self.next_payload, PayloadType::SK | PayloadType::SKF)
+    }
+
     /// True for a request.
     pub fn is_request(&self) -> bool {
         !self.flags.response()

@@ -7,7 +7,7 @@ use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, notifies};
 
 use super::super::exchange::Exchange;
 use super::super::state::{AUTH_NAME, NewChild, Task};
-use super::super::{create_child, mobike, restart};
+use super::super::{create_child, mobike, qcd, restart};
 use super::{
     expected_peer, is_fatal, no_proof, our_octets, ppk_in_use, prover, resume_proof, their_octets, verifier,
 };
@@ -209,6 +209,9 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, prover: &dyn Prover, auth: Auth, w
     if let Some(used) = sa.init().and_then(|init| init.ppk.used.as_ref()) {
         payloads.extend(ppk::request(used, without));
     }
+    // "should follow the AUTH payload and precede ... all payloads related to the Child SA" (RFC
+    // 6290 section 4.2).
+    payloads.extend(qcd::token(cx, sa));
     let line = format!("authentication of '{}' (myself) with {}", sa.local_id(), prover.name());
     cx.log(Level::Info, sa, line);
 

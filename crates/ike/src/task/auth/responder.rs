@@ -8,8 +8,8 @@ use ironswan_wire::ike::payload::{Auth, Id, find_notify};
 
 use super::super::answer_child;
 use super::super::exchange::Exchange;
-use super::super::mobike;
 use super::super::state::AUTH_NAME;
+use super::super::{mobike, qcd};
 use super::{no_proof, our_octets, prover, resume_proof, their_octets, verifier};
 use crate::auth::{Prover, Step, Verifier, certificate, ppk};
 use crate::context::{Context, Effect};
@@ -286,6 +286,7 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: &AnswerAuth, auth: Auth) {
     if sa.init().is_some_and(|init| init.ppk.used.is_some()) {
         response.push(ppk::confirmation());
     }
+    response.extend(qcd::token(cx, sa));
     let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
     cx.establish(sa);
     if let (true, Some((ni, nr))) = (x.with_child, nonces)
