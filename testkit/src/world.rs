@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use ironswan_crypto::rng::Seeded;
 use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
 use ironswan_keying::diagnosis::{Path, SendFault};
 use ironswan_keying::{Connection, Limits, Target};
@@ -577,8 +578,10 @@ impl World {
 
     /// Loses everything that a node knows: it starts again with the connection and key of its side.
     pub fn restart(&mut self, node: usize, seed: u64, conn: Connection) {
-        let addrs = self.nodes[node].addrs.clone();
-        self.nodes[node] = Node::seeded(addrs, seed, Limits::default());
+        let (addrs, options) =
+            (self.nodes[node].addrs.clone(), *self.nodes[node].endpoint.protocol().options());
+        let rng = Box::new(Seeded::new(seed));
+        self.nodes[node] = Node::with_options(addrs, rng, Limits::default(), options);
         let now = self.now();
         let key = config::psk("ike-gw", "a secret of both", &["g1.example", "g2.example"]);
         self.nodes[node].endpoint.load_shared(key);

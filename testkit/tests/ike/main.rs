@@ -12,6 +12,7 @@ mod certificates;
 mod collision;
 mod computing;
 mod contact;
+mod crash;
 mod down;
 mod errors;
 mod floods;
