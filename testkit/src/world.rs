@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
+use ironswan_ike::Options;
 use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
 use ironswan_keying::diagnosis::{Path, SendFault};
 use ironswan_keying::{Connection, Limits, Target};
@@ -119,11 +120,22 @@ impl World {
         limits: Limits,
         tweak: impl FnOnce(&mut [Connection; 2]),
     ) -> Self {
-        let nodes = vec![
-            Node::seeded(vec![a], seed.wrapping_mul(2).wrapping_add(1), limits.clone()),
-            Node::seeded(vec![b], seed.wrapping_mul(2).wrapping_add(2), limits),
-        ];
-        let mut world = Self::new(seed, nodes);
+        let options = Options { keylog: true, ..Options::default() };
+        Self::pair_with(seed, (a, b), limits, options, tweak)
+    }
+
+    /// The same with these options of both endpoints.
+    pub fn pair_with(
+        seed: u64,
+        (a, b): (IpAddr, IpAddr),
+        limits: Limits,
+        options: Options,
+        tweak: impl FnOnce(&mut [Connection; 2]),
+    ) -> Self {
+        let node =
+            |addr, seed| Node::with_options(vec![addr], Box::new(Seeded::new(seed)), limits.clone(), options);
+        let seeds = [1, 2].map(|n| seed.wrapping_mul(2).wrapping_add(n));
+        let mut world = Self::new(seed, vec![node(a, seeds[0]), node(b, seeds[1])]);
         let mut conns = config::pair(a, b);
         tweak(&mut conns);
         world.load(conns);

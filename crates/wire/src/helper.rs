@@ -178,6 +178,9 @@ pub enum Request {
     Listen(Vec<u8>),
     /// Removes a file that [`Request::Listen`] has made: [`Reply::Done`].
     Unlisten(Vec<u8>),
+    /// Opens the file of the QCD secret for reading, and makes it first where there is none. The
+    /// helper does so once: [`Reply::Done`] with its descriptor.
+    QcdSecret(Vec<u8>),
     /// Binds a UDP socket, whose descriptor comes with the request, to a port of all addresses:
     /// [`Reply::Done`].
     BindUdp {
@@ -468,6 +471,10 @@ impl Request {
                 w.u16(*milliseconds);
                 put(&mut w, request);
             }
+            Self::QcdSecret(path) => {
+                w.u8(28);
+                put(&mut w, path);
+            }
             Self::SetNice { thread, nice } => {
                 w.u8(25);
                 w.u32(*thread);
@@ -557,6 +564,7 @@ impl Request {
                     r.bytes(len, "request of OCSP")?.to_vec()
                 },
             },
+            28 => Self::QcdSecret(named(&mut r, MAX_PATH, "path")?),
             _ => return Err(MessageError::Value("kind of request")),
         };
         ended(&r)?;

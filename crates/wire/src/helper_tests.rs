@@ -29,6 +29,7 @@ fn requests() -> Vec<Request> {
         Request::AttachXdp { index: 2, generic: true },
         Request::Listen(path()),
         Request::Unlisten(path()),
+        Request::QcdSecret(path()),
         Request::BindUdp { ipv6: true, port: 500 },
         Request::SetNice { thread: 4711, nice: -10 },
         Request::SetNice { thread: 1, nice: 19 },

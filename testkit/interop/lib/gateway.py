@@ -215,10 +215,16 @@ class IronSwan(Gateway):
         if settings:
             self.lab.write(f'{self.box}-etc/ironswan.conf', settings)
         self.process = self.lab.spawn(self.box, *through, program(), 'run', '--config', self.config, '--vici',
-                                      f'unix://{self.socket}', name='ironswan', private_run=True, env=env)
+                                      f'unix://{self.socket}', name='ironswan', private_run=True, env=env, state=self.make_state())
         if wait:
             until(f'IronSwan in {self.box} answers', self.answers)
         return self
+
+    def make_state(self):
+        """The folder that is /var/lib/ironswan for this gateway, as on a machine of its own."""
+        self.state = self.lab.path(f'{self.box}-state')
+        os.makedirs(self.state, mode=0o700, exist_ok=True)
+        return self.state
 
 
 # With INTEROP_REFERENCE=1 strongSwan stands in for IronSwan: what fails then is the test's own fault.

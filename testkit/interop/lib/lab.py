@@ -184,22 +184,26 @@ class Lab:
     def ip(self, box, *args):
         return call('ip', '-n', self.ns(box), *args)
 
-    def argv(self, box, args, private_run=False):
+    def argv(self, box, args, private_run=False, state=None):
+        """`state`: a folder that is /var/lib/ironswan for the program, in a /var/lib with nothing else."""
         inner = list(map(str, args))
         if private_run:
             # `ip netns exec` has a mount namespace of its own: nothing outside sees this /run.
             inner = ['sh', '-c', 'mount -t tmpfs tmpfs /run && exec "$@"', 'sh', *inner]
+        if state:
+            own = 'mount -t tmpfs tmpfs /var/lib && mkdir /var/lib/ironswan && mount --bind "$0" /var/lib/ironswan && exec "$@"'
+            inner = ['sh', '-c', own, state, *inner]
         return ['ip', 'netns', 'exec', self.ns(box), *inner]
 
     def run(self, box, *args, timeout=60, fail=True, **kw):
         """Runs a program in a box to its end; its output."""
         return call(*self.argv(box, args), timeout=timeout, fail=fail, **kw)
 
-    def spawn(self, box, *args, name=None, private_run=False, stdin=None, env=None, stdout=None, user=None):
+    def spawn(self, box, *args, name=None, private_run=False, stdin=None, env=None, stdout=None, user=None, state=None):
         self.count += 1
         log = self.path(f'{self.count:02}-{box}-{name or os.path.basename(str(args[0]))}.log')
         with open(log, 'w') as out:
-            popen = subprocess.Popen(self.argv(box, args, private_run), stdout=stdout or out, stderr=out if stdout
+            popen = subprocess.Popen(self.argv(box, args, private_run, state), stdout=stdout or out, stderr=out if stdout
                                      else subprocess.STDOUT, stdin=stdin or subprocess.DEVNULL, text=True,
                                      env={**os.environ, **(env or {})}, user=user, start_new_session=True)
         process = Process(popen, log, args)

@@ -38,7 +38,7 @@ def daemon(lab, box, before=(), settings='', env=None):
     if settings:
         lab.write(f'{box}-etc/ironswan.conf', settings)
     g.process = lab.spawn(box, *before, program(), 'run', '--config', g.config, '--vici', f'unix://{g.socket}',
-                          name='ironswan', private_run=True, env=env)
+                          name='ironswan', private_run=True, env=env, state=g.make_state())
     until(f'IronSwan in {box} answers', g.answers)
     return g
 

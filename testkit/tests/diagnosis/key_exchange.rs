@@ -1,5 +1,6 @@
 //! Cases of the area key exchange.
 
+use ironswan_ike::Options;
 use ironswan_keying::diagnosis::KeyExchangeEntry as E;
 use ironswan_keying::{Childless, Diagnosis, Limits};
 use ironswan_testkit::{World, config};
@@ -7,6 +8,7 @@ use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId, Pr
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
 use ironswan_wire::proposal::{Proposal, Transform};
+use ironswan_wire::secret::Secret;
 
 use crate::story::{MS, Pair, S, a, b, failures, ike_with, tried};
 
@@ -160,6 +162,23 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             pair.w.nodes[0].endpoint.initiate(now, Some("gw"), None).expect("an attempt");
             pair.w.run(S);
             failures(&pair.w)
+        }
+        E::PeerCrashed => {
+            let options = Options { take_qcd_tokens: true, ..Options::default() };
+            let ends = (config::ip("192.0.2.1"), config::ip("192.0.2.2"));
+            let mut w = World::pair_with(1, ends, Limits::default(), options, |_| {});
+            let token = |w: &mut World| {
+                let now = w.now();
+                w.nodes[1].endpoint.call(now, |e| e.make_qcd_tokens(Secret::new(vec![7; 32])));
+            };
+            token(&mut w);
+            w.establish(0).expect("an IKE_SA");
+            let conn = w.nodes[1].connection("gw");
+            w.restart(1, 77, conn);
+            token(&mut w);
+            w.rekey_child(0);
+            w.run(S);
+            failures(&w)
         }
         E::LifetimeOver => {
             let mut pair = Pair::up(|c| c[0].children[0].life_time = 60 * S);

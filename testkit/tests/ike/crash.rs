@@ -1,14 +1,13 @@
-//! Quick crash detection (RFC 6290): who gets a token, when a token ends an IKE_SA, and that no token
-//! of a standing IKE_SA is ever told. Node 1 crashes; node 0 finds out by its next request.
+//! Quick crash detection (RFC 6290): who gets a token, when a token ends an IKE_SA, and that no
+//! token of a standing IKE_SA is ever told. Node 1 crashes; node 0 finds out by its next request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironswan_crypto::rng::Seeded;
 use ironswan_ike::Options;
 use ironswan_ike::event::IkeSaInfo;
 use ironswan_keying::{ChildAction, Connection, Limits};
-use ironswan_testkit::{Forger, Node, Seen, Verdict, World, config};
+use ironswan_testkit::{Forger, Seen, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, ProtocolId};
 use ironswan_wire::ike::payload::{Notify, notifies};
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
@@ -25,14 +24,11 @@ fn world(seed: u64, tweak: impl FnOnce(&mut [Connection; 2])) -> World {
     let limits = Limits { retransmit_tries: 5, retransmit_base: 1.2, ..Limits::default() };
     let options = Options { keylog: true, take_qcd_tokens: true, ..Options::default() };
     let (a, b) = (config::ip("192.0.2.1"), config::ip("192.0.2.2"));
-    let node =
-        |addr, seed| Node::with_options(vec![addr], Box::new(Seeded::new(seed)), limits.clone(), options);
-    let mut w = World::new(seed, vec![node(a, 2 * seed + 1), node(b, 2 * seed + 2)]);
+    let mut w = World::pair_with(seed, (a, b), limits, options, |c| {
+        c[0].children[0].dpd_action = ChildAction::Start;
+        tweak(c);
+    });
     (0..2).for_each(|n| make_tokens(&mut w, n, secret(n)));
-    let mut conns = config::pair(a, b);
-    conns[0].children[0].dpd_action = ChildAction::Start;
-    tweak(&mut conns);
-    w.load(conns);
     w
 }
 
@@ -243,6 +239,25 @@ fn additional_key_exchanges_have_the_token_in_their_last_response() {
     w.run(S);
     w.assert_one();
     assert_eq!(w.nodes[0].endpoint.protocol().counters().qcd_taken, 1);
+}
+
+#[test]
+fn a_later_token_takes_the_place_of_the_one_before() {
+    for (exchange, kept) in [(ExchangeType::INFORMATIONAL, true), (ExchangeType::CREATE_CHILD_SA, false)] {
+        let mut w = world(15, |_| {});
+        w.establish(0).unwrap();
+        let before = spis(&w, 0);
+        let (a, b) = ends();
+        let token = || Payload::Notify(Notify::new(NotifyType::QUICK_CRASH_DETECTION, vec![5; 40]));
+        let request = Forger::newest(&w.nodes[1]).message(false, exchange, false, 0, &[token()]);
+        w.inject(b, a, request);
+        w.run(100 * MS);
+        let header = Header::new(before.0, before.1, ExchangeType::INFORMATIONAL, Flags::new(false, true), 2);
+        w.inject(b, a, Message { header, payloads: vec![token()] }.emit().unwrap());
+        w.run(100 * MS);
+        let taken = w.nodes[0].endpoint.protocol().counters().qcd_taken;
+        assert_eq!(taken, u64::from(kept), "{exchange:?}");
+    }
 }
 
 #[test]

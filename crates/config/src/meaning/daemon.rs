@@ -36,6 +36,10 @@ pub struct Daemon {
     pub sandbox: bool,
     /// Folder for key material, for Wireshark.
     pub keylog: Option<PathBuf>,
+    /// Peers get QCD tokens, and theirs are taken (RFC 6290).
+    pub quick_crash_detection: bool,
+    /// File of the secret from which our QCD tokens are made.
+    pub qcd_secret: PathBuf,
     /// Addresses on which VICI listens. Empty: the default.
     pub vici_listen: Vec<String>,
     /// The least important level that is logged.
@@ -62,6 +66,8 @@ impl Default for Daemon {
             user: None,
             sandbox: true,
             keylog: None,
+            quick_crash_detection: true,
+            qcd_secret: PathBuf::from("/var/lib/ironswan/qcd-secret"),
             vici_listen: Vec::new(),
             log_level: Level::Info,
             log_format: LogFormat::Text,
@@ -86,6 +92,7 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
     }
     let (device, guard, keylog) = (r.read(&k::DEVICE), r.read(&k::GUARD), r.written(&k::KEYLOG));
     let (user, sandbox) = (r.written(&k::USER), r.read(&k::SANDBOX));
+    let (quick_crash_detection, qcd_secret) = (r.read(&k::QUICK_CRASH_DETECTION), r.read(&k::QCD_SECRET));
     let limits = limits(&mut r);
     let mut d = Daemon {
         device,
@@ -97,6 +104,8 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
         user,
         sandbox,
         keylog,
+        quick_crash_detection,
+        qcd_secret,
         limits,
         ..Daemon::default()
     };

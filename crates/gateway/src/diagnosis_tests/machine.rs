@@ -1,6 +1,8 @@
 //! Cases of the area this machine.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
 use std::rc::Rc;
 
 use ironswan_io::poller::{Poller, Waker};
@@ -17,6 +19,7 @@ use crate::control::Listener;
 use crate::guard::shared::SharedGuard;
 use crate::guard::standing::LogLine;
 use crate::network::tests::{Fake, Table};
+use crate::start::qcd_secret::QcdSecret;
 
 pub(super) fn happens(entry: MachineEntry) -> Diagnosis {
     match entry {
@@ -72,6 +75,10 @@ pub(super) fn happens(entry: MachineEntry) -> Diagnosis {
         MachineEntry::ViciSocket => {
             let dir = Scratch::new();
             Listener::bind(&dir.path().join("no/such/x.vici")).unwrap_err().into()
+        }
+        MachineEntry::QcdSecret => {
+            let path = Path::new("/dev/null");
+            QcdSecret::of(path, File::open(path).unwrap()).err().expect("a reason").into()
         }
     }
 }

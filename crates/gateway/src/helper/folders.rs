@@ -84,6 +84,11 @@ impl Folders {
         ))
     }
 
+    /// Whether a file that was opened has this absolute path in it, without wildcards.
+    pub(super) fn is_named(&self, path: &Path) -> bool {
+        self.named().paths.contains(path)
+    }
+
     /// Looks for names in a file that was opened under this path. Where the reading of the file
     /// stands does not change.
     pub(super) fn learn(&self, path: &Path, file: &File) {

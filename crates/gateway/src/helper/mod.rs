@@ -18,6 +18,7 @@
 //! | `fetch` | the fetcher's side: asks the resolver and servers of the web |
 //! | `process` | the daemon's side: starts both, and sees them end |
 //! | `files` | files of the configuration that the helper opens |
+//! | `qcd_secret` | opens the secret of quick crash detection, and makes it once |
 //! | `serve` | the helper's side: carries out requests |
 //! | `folders` | which files the helper opens |
 
@@ -25,4 +26,5 @@ pub mod fetch;
 pub(crate) mod files;
 mod folders;
 pub(crate) mod process;
+mod qcd_secret;
 pub mod serve;

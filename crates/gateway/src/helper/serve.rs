@@ -6,10 +6,11 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use ironswan_config::Daemon;
 use ironswan_config::file_system::{Direct, FileSystem};
 use ironswan_io::Error as IoError;
 use ironswan_io::helper::server::{Outcome, serve};
@@ -24,6 +25,7 @@ use ironswan_wire::helper::{Reply, Request};
 use rustix::process::Pid;
 
 use super::folders::{Folders, Wanted};
+use super::qcd_secret;
 use crate::control::socket::{SocketFile, number_of};
 use crate::guard::nft;
 
@@ -46,6 +48,8 @@ struct Server {
     nft: Mutex<Option<PathBuf>>,
     /// Files of control sockets.
     sockets: Mutex<Vec<SocketFile>>,
+    /// The daemon has had the QCD secret.
+    secret_given: AtomicBool,
     refusals: Refusals,
 }
 
@@ -121,6 +125,7 @@ impl Server {
             folders: Folders::new(config),
             nft: Mutex::default(),
             sockets: Mutex::default(),
+            secret_given: AtomicBool::new(false),
             refusals: Refusals::of("helper"),
         }
     }
@@ -176,6 +181,7 @@ impl Server {
                 files.remove(at.ok_or(io::ErrorKind::NotFound)?).remove();
                 done()
             }
+            Request::QcdSecret(path) => self.qcd_secret(path_of(&path)),
             request => programs(request, descriptors),
         }
     }
@@ -199,6 +205,17 @@ impl Server {
             }
             Err(other) => Err(io::Error::other(other.to_string())),
         }
+    }
+
+    /// Opens the file of the QCD secret. The daemon asks for it at its start, before anything comes
+    /// from the network.
+    fn qcd_secret(&self, path: &Path) -> Outcome {
+        let may = path == Daemon::default().qcd_secret || self.folders.is_named(path);
+        if !may || self.secret_given.swap(true, Ordering::Relaxed) {
+            self.refusals.say(&format!("{}: no file of the configuration names this secret", path.display()));
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        with_descriptor(qcd_secret::open_or_make(path)?)
     }
 
     /// The path, when the helper may look at it.

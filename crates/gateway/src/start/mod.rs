@@ -7,11 +7,13 @@
 //! | [`failure`] | reasons why the daemon does not start, has to end, or does not reload |
 //! | [`fitness`] | names what on this machine stands in the way of a gateway |
 //! | `privileges` | becomes the daemon's user, with two capabilities |
+//! | `qcd_secret` | gets the secret of quick crash detection from the helper |
 //! | [`notify`] | tells the service manager how far the daemon is |
 
 pub mod failure;
 pub mod fitness;
 pub mod notify;
 mod privileges;
+pub(crate) mod qcd_secret;
 pub(crate) mod reload;
 pub mod run;

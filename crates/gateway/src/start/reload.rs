@@ -326,6 +326,8 @@ fn changed(a: &Daemon, b: &Daemon) -> Vec<&'static str> {
         ("user", a.user != b.user),
         ("sandbox", a.sandbox != b.sandbox),
         ("keylog", a.keylog != b.keylog),
+        ("quick_crash_detection", a.quick_crash_detection != b.quick_crash_detection),
+        ("qcd_secret", a.qcd_secret != b.qcd_secret),
         ("vici_listen", a.vici_listen != b.vici_listen),
         ("log_format", a.log_format != b.log_format),
         ("data", a.tuning != b.tuning || a.engine != b.engine),

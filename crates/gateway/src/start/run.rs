@@ -19,6 +19,7 @@ use ironswan_io::clock;
 use ironswan_io::route::Netlink;
 use ironswan_keying::diagnosis::{DataPlane, Machine, SocketFault};
 use ironswan_keying::{Diagnosis, Joined, Ports};
+use ironswan_wire::secret::Secret;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, LocalSet};
 
@@ -39,6 +40,7 @@ use crate::start::failure::RunError;
 use crate::start::fitness;
 use crate::start::notify::notify;
 use crate::start::privileges::User;
+use crate::start::qcd_secret::QcdSecret;
 use crate::start::reload::{Loaded, load, report};
 
 /// Address of the VICI socket unless told otherwise.
@@ -100,6 +102,8 @@ struct Prepared {
     sockets: Vec<PathBuf>,
     /// The tables of the key log, and its folder.
     tables: Option<(Tables, PathBuf)>,
+    /// The secret of QCD tokens, if any are made; or why there is none.
+    secret: Option<Result<QcdSecret, Machine>>,
     /// Only a claim of root or of one's own user counts, and `ironswan guard` is root's command.
     claim: Result<Claim, Diagnosis>,
 }
@@ -113,7 +117,8 @@ impl Prepared {
                 return Err(Diagnosis::from(running).into());
             }
         }
-        Ok(Self { sockets, tables: open_tables(settings)?, claim: Claim::take() })
+        let (tables, secret) = (open_tables(settings)?, QcdSecret::obtain(settings));
+        Ok(Self { sockets, tables, secret, claim: Claim::take() })
     }
 }
 
@@ -134,11 +139,13 @@ async fn daemon(
     prepared: Prepared,
     mut processes: Vec<Process>,
 ) -> Result<(), RunError> {
-    let Prepared { sockets, tables, claim } = prepared;
+    let Prepared { sockets, tables, secret, claim } = prepared;
+    // The lock of the secret is held until the end.
+    let (secret, _locked) = secret.and_then(of_use).map(QcdSecret::into_parts).unzip();
     let keylog = tables.map(start_keylog).transpose()?;
     let mut stop = StopSignals::catch()?;
     let hangup = on(SignalKind::hangup())?;
-    let (driver, routing) = start_driver(&config.daemon, keylog)?;
+    let (driver, routing) = start_driver(&config.daemon, keylog, secret)?;
     let ended = match Running::start(options, config, &sockets, claim, driver.clone(), routing, hangup) {
         Ok(running) => running.until_stopped(&mut stop, &mut processes).await,
         Err(e) => Err(e),
@@ -159,6 +166,11 @@ fn open_tables(settings: &Daemon) -> Result<Option<(Tables, PathBuf)>, RunError>
     Ok(Some((tables, dir.clone())))
 }
 
+/// Says why peers get no QCD tokens, if they get none.
+fn of_use(secret: Result<QcdSecret, Machine>) -> Option<QcdSecret> {
+    secret.inspect_err(|why| log::diagnosis(Level::Warn, None, why)).ok()
+}
+
 fn start_keylog((tables, dir): (Tables, PathBuf)) -> Result<KeyLogger, RunError> {
     let log = KeyLogger::start(tables).map_err(|e| format!("keylog = {}: {e}", dir.display()))?;
     tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());
@@ -167,7 +179,11 @@ fn start_keylog((tables, dir): (Tables, PathBuf)) -> Result<KeyLogger, RunError>
 
 /// Starts the data plane and a driver over it. Returns also the netlink address from which our
 /// rules and routes are set.
-fn start_driver(settings: &Daemon, keylog: Option<KeyLogger>) -> Result<(Driver, u32), RunError> {
+fn start_driver(
+    settings: &Daemon,
+    keylog: Option<KeyLogger>,
+    secret: Option<Secret>,
+) -> Result<(Driver, u32), RunError> {
     let kernel = Netlink::open().diagnosed()?;
     let routing = kernel.port().diagnosed()?;
     let standing = StandingGuard::new(from_config::settings(settings));
@@ -176,8 +192,15 @@ fn start_driver(settings: &Daemon, keylog: Option<KeyLogger>) -> Result<(Driver,
     let options = Options {
         keylog: keylog.is_some(),
         ports: Ports { ike: settings.port_ike, natt: settings.port_natt },
+        take_qcd_tokens: settings.quick_crash_detection,
     };
-    let endpoint = |policy| Endpoint::new(policy, settings.limits.clone(), Box::new(System), options);
+    let endpoint = |policy| {
+        let mut endpoint = Endpoint::new(policy, settings.limits.clone(), Box::new(System), options);
+        if let Some(secret) = secret {
+            endpoint.make_qcd_tokens(secret);
+        }
+        endpoint
+    };
     let endpoint = Joined::new(settings.limits.clone(), Box::new(System), endpoint);
     let driver = Driver::new(endpoint, plane, guard, keylog);
     let timers = driver.clone();

@@ -74,16 +74,14 @@ impl Context<'_> {
                 },
                 Inbound::Outside => self.shared.counters.out_of_order += 1,
             }
+        } else if sa
+            .work()
+            .active()
+            .is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange)
+        {
+            self.response(sa, &header, &d);
         } else {
-            let expected = sa
-                .work()
-                .active()
-                .is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange);
-            if expected {
-                self.response(sa, &header, &d);
-            } else {
-                self.shared.counters.out_of_order += 1;
-            }
+            self.shared.counters.out_of_order += 1;
         }
     }
 

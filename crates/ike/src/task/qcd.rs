@@ -1,5 +1,5 @@
-//! Quick crash detection (RFC 6290) on one IKE_SA: our token is told, the peer's is kept, and a token
-//! in clear that fits ends the IKE_SA.
+//! Quick crash detection (RFC 6290) on one IKE_SA: our token is told, the peer's is kept, and a
+//! token in clear that fits ends the IKE_SA.
 //!
 //! ```text
 //! IKE_AUTH, either side:          HDR, SK {.., AUTH, N(QUICK_CRASH_DETECTION), ..}

@@ -89,6 +89,43 @@ entries! {
         /// Reason.
         why: SocketFault,
     } = "vici-socket" by ThisMachine;
+    /// The secret of quick crash detection cannot be used, so peers get no QCD tokens (RFC 6290).
+    QcdSecret {
+        /// Path of its file.
+        path: PathBuf,
+        /// Reason.
+        why: QcdSecretFault,
+    } = "qcd-secret" by ThisMachine;
+}
+
+/// Reason why the secret of quick crash detection cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum QcdSecretFault {
+    /// The file can be neither opened nor made; the kernel's answer.
+    System(String),
+    /// The path is not that of a regular file.
+    NotRegular,
+    /// The file has another length than a secret.
+    Length {
+        /// Its length in bytes.
+        bytes: u64,
+        /// Bytes of a secret.
+        wanted: u64,
+    },
+    /// All bytes are the same: the file is damaged, or somebody made it by hand.
+    NotRandom,
+    /// Other users than its owner may read or write it.
+    Open {
+        /// Its mode.
+        mode: u32,
+    },
+    /// It belongs to a user who is neither root nor the one who starts the daemon.
+    Foreign {
+        /// Number of the user.
+        user: u32,
+    },
+    /// Another gateway uses it: each would tell tokens of IKE_SAs that the other one has.
+    InUse,
 }
 
 /// Reason why a listening Unix socket cannot be made.
@@ -163,6 +200,7 @@ impl Machine {
                 "look at `ulimit -u`, and at TasksMax of the service",
             ),
             Self::ViciSocket { path, why } => why.words(&path.display().to_string()),
+            Self::QcdSecret { path, why } => why.words(&path.display().to_string()),
         }
     }
 }
@@ -189,6 +227,34 @@ impl SocketFault {
             }
             Self::System(why) => say(format!("cannot make the VICI socket {name}: {why}"), OTHER),
             Self::Vanished(why) => say(format!("the VICI socket {name} vanished: {why}"), OTHER),
+        }
+    }
+}
+
+impl QcdSecretFault {
+    fn words(&self, name: &str) -> Words {
+        const ANEW: &str = "remove it; the next start makes a new one";
+        let without = |why: String| format!("peers get no QCD tokens: {why}");
+        match self {
+            Self::System(why) => say(
+                without(format!("the secret {name} can be neither read nor made: {why}")),
+                "let root write into its folder, or write another `qcd_secret`, or `quick_crash_detection = no`",
+            ),
+            Self::NotRegular => say(without(format!("the secret {name} is not a regular file")), ANEW),
+            Self::Length { bytes, wanted } => {
+                say(without(format!("the secret {name} has {bytes} bytes, and needs {wanted}")), ANEW)
+            }
+            Self::NotRandom => say(without(format!("the secret {name} has the same byte throughout")), ANEW),
+            Self::Open { mode } => {
+                say(without(format!("others may read or write the secret {name} (mode {mode:03o})")), ANEW)
+            }
+            Self::Foreign { user } => {
+                say(without(format!("the secret {name} belongs to user {user}, not to root")), ANEW)
+            }
+            Self::InUse => say(
+                without(format!("another gateway uses the secret {name}")),
+                "give each gateway of this machine a `qcd_secret` of its own",
+            ),
         }
     }
 }

@@ -61,7 +61,7 @@ pub use data_plane::{DataPlane, DataPlaneEntry, DeviceChange, Offload, Sources};
 pub use entry::Fault;
 pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{Forgery, KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
-pub use machine::{Machine, MachineEntry, SocketFault};
+pub use machine::{Machine, MachineEntry, QcdSecretFault, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
 pub use ppk::PpkLack;

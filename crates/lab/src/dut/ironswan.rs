@@ -142,9 +142,12 @@ impl Dut for IronSwan {
                 .create(&config)
                 .map_err(LabError::io(format!("creating {}", config.display())))?;
             write_private(&config.join("swanctl.conf"), &self.swanctl_conf(sites, index, &psk))?;
+            // Nothing is kept outside of the run's folder.
+            let mut settings = format!("qcd_secret = {}\n", config.join("qcd-secret").display());
             if let Some(DataSetting { key, value }) = &self.data {
-                write_private(&config.join("ironswan.conf"), &format!("data {{\n  {key} = {value}\n}}\n"))?;
+                settings += &format!("data {{\n  {key} = {value}\n}}\n");
             }
+            write_private(&config.join("ironswan.conf"), &settings)?;
             let argv =
                 [&program, "run", "--config", &config.to_string_lossy(), "--vici", &uri(dir, site.name)]
                     .map(ToString::to_string);

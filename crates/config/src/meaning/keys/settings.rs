@@ -43,6 +43,10 @@ keys! {
         "`no`: the daemon may make any system call. For a machine on which one that it needs is refused, as the kernel's log tells ([operations](operations.md#processes-and-privileges)); its user and its capabilities stay as they are");
     KEYLOG: PathBuf = text("keylog", Kind::Folder, Depends(""), |t| Ok(PathBuf::from(t.trim())),
         "a folder: writes every key there, in the tables Wireshark reads. Off unless written; whoever reads that folder reads the traffic, so it must belong to the daemon's user or root and nobody else may write to it, and files that are there already must be the daemon's user's own with mode 600. It ends, and the log says so, when its file system takes nothing");
+    QUICK_CRASH_DETECTION: bool = yes_no("quick_crash_detection", "yes",
+        "gives each peer a token by which this gateway proves after a crash that it has lost the IKE_SA, and takes such tokens of peers (RFC 6290): [after a crash](operations.md#after-a-crash). `no` for gateways that share one `qcd_secret` and are active at once");
+    QCD_SECRET: PathBuf = text("qcd_secret", Kind::File, Is("/var/lib/ironswan/qcd-secret"), absolute,
+        "file of the secret from which the tokens are made, absolute. The first start makes it. Each gateway of a machine needs one of its own; a standby gateway that takes over addresses of this one may have a copy");
     RETRANSMIT_TIMEOUT: Duration = text("retransmit_timeout", Kind::Duration, Is("4s"), positive,
         "first retransmission of a request; up to a tenth earlier in attempts that begin by themselves, as may the others");
     RETRANSMIT_BASE: f64 = text("retransmit_base", Kind::Factor, Is("1.8"), |t| value::factor(t, 1.0, 10.0),
@@ -112,6 +116,13 @@ fn count(text: &str, min: u64, max: u64) -> Result<u64, Wrong> {
     match value::number(text, max)? {
         n if n < min => Err(wrong(text, ValueFault::Below(min.to_string()), "")),
         n => Ok(n),
+    }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, Wrong> {
+    match PathBuf::from(text.trim()) {
+        path if path.is_absolute() => Ok(path),
+        _ => Err(wrong(text, ValueFault::Not("an absolute path"), "")),
     }
 }
 
