@@ -183,10 +183,7 @@ fn each_message_may_be_lost_doubled_or_late() {
         for verdict in [Verdict::Drop, Verdict::Delay(7 * S)] {
             for index in 0..whole {
                 let mut w = same(5, add);
-                let verdict = verdict.clone();
-                w.net
-                    .rules
-                    .push(Box::new(move |s| if s.index == index { verdict.clone() } else { Verdict::Pass }));
+                w.net.rules.push(Box::new(move |s| if s.index == index { verdict } else { Verdict::Pass }));
                 let _ = w.establish(0);
                 w.run(REST);
                 w.assert_one();
