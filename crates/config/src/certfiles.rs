@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use ironswan_crypto::sign::Legacy;
 use ironswan_keying::PrivateKey;
 use ironswan_keying::diagnosis::Configuration;
+use ironswan_pki::fetch::Places;
 use ironswan_pki::key_file::{self, FileFault};
 use ironswan_pki::{Certificate, Crl};
 
@@ -158,6 +159,8 @@ pub(super) struct Credentials {
     pub(super) certificates: Vec<(Certificate, bool)>,
     /// Revocation lists.
     pub(super) lists: Vec<Crl>,
+    /// Places for the status of the certificates that a CA has issued.
+    pub(super) places: Vec<(Certificate, Places)>,
     /// The files of certificates and lists.
     pub(super) files: Vec<(Origin, Dated)>,
     /// A file of a private key could not be read, or holds nothing of use.
@@ -227,7 +230,11 @@ impl Credentials {
             for key in ["cacert", "file"] {
                 let Some(value) = authority.value(key).filter(|value| !value.is_empty()) else { continue };
                 match of_file(fs, &folder.join(AUTHORITIES).join(value.as_text().trim()), written) {
-                    Ok(found) => self.certificates.extend(found.into_iter().map(|c| (c, true))),
+                    Ok(found) => {
+                        let places = super::meaning::places(authority);
+                        self.places.extend(found.first().map(|ca| (ca.clone(), places)));
+                        self.certificates.extend(found.into_iter().map(|c| (c, true)));
+                    }
                     Err(why) => diags.error(&value.origin, &format!("authorities.{name}.{key}"), why),
                 }
             }

@@ -165,15 +165,25 @@ fn a_passphrase_opens_the_file_that_it_names() {
 }
 
 #[test]
-fn authorities_name_cas_and_all_that_would_be_fetched_is_a_note() {
+fn authorities_name_cas_and_places_for_the_status_of_their_certificates() {
     let dir = good();
-    let authorities = "authorities { a { cacert = more/root.pem\n crl_uris = http://ca.example/a.crl } }\n";
+    let authorities = "authorities { a { cacert = more/root.pem\n \
+         crl_uris = http://ca.example/a.crl, http://127.0.0.1/b\n ocsp_uris = http://ca.example:8080 } }\n";
     dir.write("swanctl.conf", &format!("{}{authorities}", CONF.replace("cacerts = root.pem\n", "")));
     put(&dir, "x509ca/more/root.pem", pem(root().der()).as_bytes());
     fs::remove_file(dir.path().join("x509ca/root.pem")).unwrap();
     let (config, found) = read_and_check(&dir);
     assert!(config.certificates.contains(&(root(), true)));
-    assert!(found.iter().any(|line| line.contains("authorities.a.crl_uris: has no effect")), "{found:?}");
+    assert!(!found.iter().any(|line| line.contains("_uris")), "{found:?}");
+    let [(ca, places)] = &config.status_places[..] else { panic!("{:?}", config.status_places) };
+    let uris: Vec<&str> = places.lists.iter().map(|place| place.uri()).collect();
+    assert_eq!((ca, uris.as_slice()), (&root(), &["http://ca.example/a.crl", "http://127.0.0.1/b"][..]));
+    assert_eq!(places.responders[0].uri(), "http://ca.example:8080");
+    let authorities = "authorities { a { cacert = more/root.pem\n ocsp_uris = file:///x } }\n";
+    dir.write("swanctl.conf", &format!("{CONF}{authorities}"));
+    let (_, found) = read_and_check(&dir);
+    let line = "authorities.a.ocsp_uris: `file:///x` is not a place of the web";
+    assert!(found.iter().any(|found| found.contains(line)), "{found:?}");
     dir.write("swanctl.conf", &format!("{CONF}authorities {{ a {{ }} }}\n"));
     let (_, found) = read_and_check(&dir);
     assert!(

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use ironswan_keying::diagnosis::Configuration;
 use ironswan_keying::{Connection, Ppk, PrivateKey, SharedKey};
+use ironswan_pki::fetch::Places;
 use ironswan_pki::{Certificate, Crl};
 
 use super::certfiles::{Credentials, Dated, Named};
@@ -32,6 +33,8 @@ pub struct Config {
     pub certificates: Vec<(Certificate, bool)>,
     /// Revocation lists.
     pub lists: Vec<Crl>,
+    /// Places for the status of the certificates that a CA has issued.
+    pub status_places: Vec<(Certificate, Places)>,
     /// The files of certificates and lists.
     pub(super) dated: Vec<(Origin, Dated)>,
     /// The daemon's settings.
@@ -225,10 +228,19 @@ fn read_files(fs: &Files, files: &[PathBuf], folder: &Path, diags: &mut Diagnost
     let passphrases = root.section("secrets").map(|s| meaning::passphrases(s, diags)).unwrap_or_default();
     let found = Credentials::of_folders(fs, folder, &root, &passphrases, &mut written, diags);
     let config = understand(&root, &used, &named, diags);
-    let Credentials { private: private_keys, certificates, lists, files: mut dated, lost: private_lost } =
-        found;
+    let Credentials { private, certificates, lists, places, files: mut dated, lost } = found;
     dated.extend(named.elsewhere());
-    Some(Config { private_keys, certificates, lists, dated, private_lost, written, empty, ..config })
+    Some(Config {
+        private_keys: private,
+        certificates,
+        lists,
+        status_places: places,
+        dated,
+        private_lost: lost,
+        written,
+        empty,
+        ..config
+    })
 }
 
 fn last_written(sources: &[Source]) -> Option<SystemTime> {

@@ -150,12 +150,14 @@ def swanctl_loads_and_lists(lab, full):
     os.rename(os.path.join(folder, 'pkcs8-g1.pem'), os.path.join(folder, 'pkcs8', 'g1.pem'))
     os.remove(os.path.join(folder, 'private', 'g1.pem'))
     text = tunnel('g1', **certs.conf('g1')).replace('secrets {', 'secrets {\n  pkcs8-1 {\n    file = g1.pem\n    secret = secret\n  }')
-    text += 'authorities {\n  a {\n    cacert = root.pem\n  }\n}\n'
+    text += 'authorities {\n  a {\n    cacert = root.pem\n    crl_uris = http://127.0.0.1:1/a.crl\n    ocsp_uris = http://ca.example/\n  }\n}\n'
     us.load(text)
     listed = us.swanctl('--list-certs')
     for part in ('"CN=g1.example"', '"CN=link"', '"CN=root"', 'has private key'):
         check(part in listed, f'--list-certs shows {part}')
-    check('root' in us.swanctl('--list-authorities'), '--list-authorities shows the root')
+    authorities = us.swanctl('--list-authorities')
+    check('root' in authorities, '--list-authorities shows the root')
+    check('http://127.0.0.1:1/a.crl' in authorities and 'http://ca.example/' in authorities, '--list-authorities shows places of lists and responders')
     check('CN=g1.example' in us.swanctl('--list-conns'), '--list-conns shows our certificate')
     for initiator in (us, them):
         initiator.initiate()

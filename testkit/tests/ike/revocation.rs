@@ -7,6 +7,7 @@ use ironswan_ike::event::{Doubt, Request};
 use ironswan_keying::diagnosis::{AuthenticationEntry as E, Entry, ProofFault};
 use ironswan_keying::{Auth, Kept, Trust};
 use ironswan_pki::Certificate;
+use ironswan_pki::fetch::{Place, Places};
 use ironswan_pki::revocation::Policy;
 use ironswan_testkit::certificates::{LINK, Make, ROOT, end, key, link, list, root};
 use ironswan_testkit::{WALL, World};
@@ -195,4 +196,41 @@ fn files_and_this_machine_are_never_asked() {
     for uri in local {
         assert!(why.details().iter().any(|line| line.contains(uri)), "{uri}: {:?}", why.details());
     }
+}
+
+#[test]
+fn places_of_the_configuration_are_asked_first_and_count_for_ifuri() {
+    let ours = "http://127.0.0.1/link.crl";
+    let places = || {
+        let place = Place::of_configuration(ours.as_bytes()).unwrap();
+        Places { lists: vec![place], ..Places::default() }
+    };
+    let load = |w: &mut World| {
+        w.nodes[0].endpoint.change_certificates(|all| all.insert_places(&link(), places()));
+    };
+    let asked = |w: &World| -> Vec<String> {
+        w.nodes[0].fetched.iter().map(|fetch| fetch.place.uri().to_owned()).collect()
+    };
+    let mut w = pair(&[URI], Policy::Strict);
+    load(&mut w);
+    answers(&mut w, URI, &[]);
+    w.nodes[0].web.insert(ours.to_owned(), Err(FetchFault::Status(404)));
+    w.establish(0).unwrap();
+    assert_eq!(asked(&w), [ours, URI]);
+    // The certificate names no place, and the configuration names one.
+    let mut w = world(&[end(1).make(), end(2).make()], Policy::IfUri);
+    load(&mut w);
+    w.nodes[0].web.insert(ours.to_owned(), Err(FetchFault::Status(404)));
+    assert!(w.establish(0).is_err());
+    assert!(has(&w, E::NoStatus));
+    answers(&mut w, ours, &[]);
+    w.run(60 * S);
+    w.establish(0).unwrap();
+    w.nodes[0].endpoint.change_certificates(|all| all.remove_places(&link(), &places()));
+    w.nodes[0].endpoint.statuses().flush(true, true);
+    w.terminate(0, false);
+    w.run(S);
+    let before = asked(&w).len();
+    w.establish(0).unwrap();
+    assert_eq!(asked(&w).len(), before, "the place is unloaded");
 }

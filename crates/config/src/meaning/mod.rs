@@ -35,7 +35,7 @@ use super::tree::{Origin, Section};
 use keys::Key;
 pub(super) use keys::join;
 
-pub(super) use authorities::authorities;
+pub(super) use authorities::{authorities, places};
 pub use conn::connection;
 pub use daemon::{Daemon, daemon};
 pub use keys::listed::{list_child, list_connection};

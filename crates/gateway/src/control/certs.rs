@@ -7,6 +7,7 @@
 
 use ironswan_config::keyfiles;
 use ironswan_keying::Kept;
+use ironswan_pki::fetch::{Place, Places};
 use ironswan_pki::{Certificate, key_file};
 use ironswan_wire::vici::{Section, Value};
 
@@ -15,6 +16,44 @@ use super::{Control, failure, success, text};
 
 /// Types of `load-cert` that name files which nothing uses.
 const UNUSED: [&str; 2] = ["x509_ac", "ocsp_response"];
+
+/// An authority that a client has loaded.
+pub(super) struct Authority {
+    /// Its certificates, the first of which is that of the CA. There is one at least.
+    certificates: Vec<Certificate>,
+    /// Places for the status of the certificates that the CA has issued.
+    places: Places,
+}
+
+impl Authority {
+    fn read(section: &Section) -> Result<Self, String> {
+        let data = match section.get("cacert") {
+            Some(Value::Text(bytes)) if !bytes.is_empty() => bytes,
+            _ => return Err("CA certificate missing".to_owned()),
+        };
+        let certificates = key_file::certificates(data).map_err(|why| format!("cacert {why}"))?;
+        if certificates.is_empty() {
+            return Err("CA certificate missing".to_owned());
+        }
+        let places = |key: &str| {
+            let uris = section.get_list(key).unwrap_or_default().iter();
+            let place = |uri: &Vec<u8>| {
+                Place::of_configuration(uri).map_err(|why| format!("{key}: `{}` {why}", uri.escape_ascii()))
+            };
+            uris.map(place).collect::<Result<Vec<_>, _>>()
+        };
+        let places = Places { lists: places("crl_uris")?, responders: places("ocsp_uris")? };
+        Ok(Self { certificates, places })
+    }
+
+    /// The authority as clients see it.
+    fn listed(&self) -> Section {
+        let uris = |places: &[Place]| places.iter().map(|p| p.uri().to_owned()).collect::<Vec<String>>();
+        let subject = self.certificates[0].subject().to_string();
+        let item = Section::new().with("cacert", subject).with("crl_uris", uris(&self.places.lists));
+        item.with("ocsp_uris", uris(&self.places.responders))
+    }
+}
 
 impl Control {
     /// `load-cert`. A certificate with the flag `CA` is trusted.
@@ -106,31 +145,28 @@ impl Control {
         success()
     }
 
-    /// `load-authority`: sections, each named and with the certificate of a CA.
+    /// `load-authority`: sections, each named and with the certificate of a CA. `crl_uris` and
+    /// `ocsp_uris` say where the status of the certificates is that this CA has issued.
     pub(super) fn load_authority(&self, message: &Section) -> Section {
         let mut found = Vec::new();
         for (name, value) in message.iter() {
-            let Value::Section(authority) = value else {
+            let Value::Section(section) = value else {
                 return failure(format!("{}: is a section, not a key", name.escape_debug()));
             };
-            let data = match authority.get("cacert") {
-                Some(Value::Text(bytes)) if !bytes.is_empty() => bytes,
-                _ => return failure(format!("CA certificate missing in '{}'", name.escape_debug())),
-            };
-            match key_file::certificates(data) {
-                Ok(all) => found.extend(all.into_iter().map(|certificate| (name.to_owned(), certificate))),
-                Err(why) => return failure(format!("cacert of '{}' {why}", name.escape_debug())),
+            match Authority::read(section) {
+                Ok(authority) => found.push((name.to_owned(), authority)),
+                Err(why) => return failure(format!("authority '{}': {why}", name.escape_debug())),
             }
         }
-        for (name, _) in &found {
-            self.forget_authority(name);
-        }
-        self.driver.act(|e, _| {
-            e.change_certificates(|all| found.iter().for_each(|(_, c)| all.insert(c.clone(), true)));
-        });
-        let mut authorities = self.authorities.borrow_mut();
-        for (name, certificate) in found {
-            authorities.entry(name).or_default().push(certificate);
+        for (name, authority) in found {
+            self.forget_authority(&name);
+            self.driver.act(|e, _| {
+                e.change_certificates(|all| {
+                    authority.certificates.iter().for_each(|c| all.insert(c.clone(), true));
+                    all.insert_places(&authority.certificates[0], authority.places.clone());
+                });
+            });
+            self.authorities.borrow_mut().insert(name, authority);
         }
         success()
     }
@@ -147,7 +183,12 @@ impl Control {
     /// Unloads the certificates of an authority; false when there is none of this name.
     fn forget_authority(&self, name: &str) -> bool {
         let Some(gone) = self.authorities.borrow_mut().remove(name) else { return false };
-        self.driver.act(|e, _| e.change_certificates(|all| gone.iter().for_each(|c| _ = all.remove(c))));
+        self.driver.act(|e, _| {
+            e.change_certificates(|all| {
+                all.remove_places(&gone.certificates[0], &gone.places);
+                gone.certificates.iter().for_each(|c| _ = all.remove(c));
+            });
+        });
         true
     }
 
@@ -160,15 +201,12 @@ impl Control {
     /// `list-authorities`. With `name` in the message, only this one is listed.
     pub(super) async fn list_authorities(&self, client: &Client, message: &Section) -> Section {
         let only = text(message, "name");
-        let all: Vec<(String, String)> = {
+        let all: Vec<(String, Section)> = {
             let authorities = self.authorities.borrow();
-            let first = |(name, certificates): (&String, &Vec<Certificate>)| {
-                Some((name.clone(), certificates.first()?.subject().to_string()))
-            };
-            authorities.iter().filter_map(first).filter(|(name, _)| only.is_none_or(|n| n == name)).collect()
+            let wanted = authorities.iter().filter(|(name, _)| only.is_none_or(|n| n == *name));
+            wanted.map(|(name, authority)| (name.clone(), authority.listed())).collect()
         };
-        for (name, subject) in all {
-            let item = Section::new().with("cacert", subject);
+        for (name, item) in all {
             if !client.stream("list-authority", Section::new().with(&name, item)).await {
                 break;
             }

@@ -53,7 +53,6 @@ use std::time::{Duration, Instant, SystemTime};
 use ironswan_config::request::{flag, number, text};
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
-use ironswan_pki::Certificate;
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::vici::Section;
 
@@ -115,8 +114,8 @@ pub struct Control {
     /// Names of the shared keys that came without an id, by their kind (true: post-quantum) and
     /// their owners.
     unnamed: RefCell<BTreeMap<(bool, Vec<IdPattern>), String>>,
-    /// Certificates of the authorities that clients have loaded, by name.
-    authorities: RefCell<BTreeMap<String, Vec<Certificate>>>,
+    /// The authorities that clients have loaded, by name.
+    authorities: RefCell<BTreeMap<String, certs::Authority>>,
 }
 
 impl Control {

@@ -21,6 +21,7 @@ use ironswan_config::{self as config, Config, Daemon};
 use ironswan_keying::Fingerprint;
 use ironswan_keying::diagnosis::{Configuration, NotDone};
 use ironswan_keying::{Diagnosis, Joined, Target};
+use ironswan_pki::fetch::Places;
 use ironswan_pki::{Certificate, Crl};
 
 /// A file that was written this long ago is taken to be whole.
@@ -81,6 +82,7 @@ struct Names {
     private: HashSet<Fingerprint>,
     certificates: Vec<Certificate>,
     lists: Vec<Crl>,
+    status_places: Vec<(Certificate, Places)>,
 }
 
 /// Names of everything that came from the files, so that a reload can take away what is no longer
@@ -235,6 +237,7 @@ impl Loaded {
             private: config.private_keys.iter().map(|key| key.public().id()).collect(),
             certificates: config.certificates.iter().map(|(certificate, _)| certificate.clone()).collect(),
             lists: config.lists.clone(),
+            status_places: config.status_places.clone(),
         };
         driver.loading(&config.connections);
         // One step to the driver, so that what steers packets sees the whole difference at once.
@@ -253,6 +256,8 @@ impl Loaded {
                 names.lists.iter().for_each(|gone| all.remove_list(gone));
                 config.certificates.into_iter().for_each(|(new, trusted)| all.insert(new, trusted));
                 config.lists.into_iter().for_each(|new| all.insert_list(new));
+                names.status_places.iter().for_each(|(ca, gone)| all.remove_places(ca, gone));
+                config.status_places.into_iter().for_each(|(ca, new)| all.insert_places(&ca, new));
             });
             for gone in names.conns.difference(&new.conns) {
                 tracing::info!(conn = gone.as_str(), "connection removed");

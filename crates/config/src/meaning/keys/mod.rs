@@ -74,6 +74,8 @@ pub(super) enum Kind {
     Policies,
     /// A list of sockets of VICI.
     Sockets,
+    /// A list of places of the web.
+    Uris,
     /// A shared secret.
     Secret,
 }
@@ -101,6 +103,7 @@ impl Kind {
             Self::Files => "list of files",
             Self::Policies => "list of OIDs",
             Self::Sockets => "list of sockets",
+            Self::Uris => "list of URIs",
             Self::Secret => "secret",
         }
     }
