@@ -1,11 +1,11 @@
 //! X.509 certificates for stories: made and signed here, in DER. Keys are those of Ed25519 with a
-//! number, as everywhere in stories.
+//! number, as everywhere in stories, or those of ECDSA over P-256 with a number.
 //!
 //! ```text
 //! root, key 100  ─▶  link, key 101  ─▶  g1.example, key 1;  g2.example, key 2
 //! ```
 
-use ironswan_crypto::sign::{Legacy, PrivateKey, Scheme};
+use ironswan_crypto::sign::{Hash, Legacy, PrivateKey, Scheme};
 use ironswan_pki::{Certificate, Crl, Time};
 use ironswan_wire::der::{
     BIT_STRING, BOOLEAN, GENERALIZED_TIME, INTEGER, OCTET_STRING, OID, SEQUENCE, emit, explicit,
@@ -23,11 +23,23 @@ pub fn key(number: u8) -> PrivateKey {
     PrivateKey::ed25519(Secret::new(vec![number; 32])).expect("a seed of its length")
 }
 
+/// The private key of ECDSA over P-256 of this number, which is neither 0 nor 255.
+pub fn p256(number: u8) -> PrivateKey {
+    let curve = emit(explicit(0), &[&emit(OID, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07]])]);
+    let scalar = emit(OCTET_STRING, &[&[number; 32]]);
+    let der = emit(SEQUENCE, &[&emit(INTEGER, &[&[1]]), &scalar, &curve]);
+    PrivateKey::from_der(&der, Legacy::default()).expect("a scalar of the curve")
+}
+
 /// A certificate to make.
 #[derive(Clone, Debug)]
 pub struct Make {
     subject: String,
     issuer: String,
+    /// The private keys of these numbers.
+    private: fn(u8) -> PrivateKey,
+    /// The signature algorithm of the issuer.
+    scheme: Scheme,
     /// Numbers of the keys of the subject, and of the issuer, who signs.
     keys: (u8, u8),
     /// Years in whose first second validity begins and ends.
@@ -39,13 +51,21 @@ impl Make {
     /// The certificate of an end.
     pub fn end(subject: &str, key: u8, issuer: &str, by: u8) -> Self {
         let (subject, issuer) = (subject.to_owned(), issuer.to_owned());
-        Self { subject, issuer, keys: (key, by), years: (2020, 2040), extensions: Vec::new() }
+        let (private, scheme): (fn(u8) -> PrivateKey, _) = (self::key, Scheme::Ed25519);
+        let (keys, years) = ((key, by), (2020, 2040));
+        Self { subject, issuer, private, scheme, keys, years, extensions: Vec::new() }
     }
 
     /// The certificate of a CA.
     pub fn ca(subject: &str, key: u8, issuer: &str, by: u8) -> Self {
         let is_ca = emit(SEQUENCE, &[&emit(BOOLEAN, &[&[0xff]])]);
         Self::end(subject, key, issuer, by).with(19, &is_ca)
+    }
+
+    /// Subject and issuer have keys of ECDSA over P-256 with these numbers.
+    #[must_use]
+    pub fn ecdsa(self) -> Self {
+        Self { private: p256, scheme: Scheme::Ecdsa(Hash::Sha256), ..self }
     }
 
     /// Valid from the beginning of one year to that of another one.
@@ -78,7 +98,7 @@ impl Make {
 
     /// The certificate.
     pub fn make(&self) -> Certificate {
-        let scheme = Scheme::Ed25519.to_der().expect("it has one");
+        let scheme = self.scheme.to_der().expect("it has one");
         let name = |text: &str| name_text::parse(text).expect("a name");
         let time = |year: u16| emit(GENERALIZED_TIME, &[format!("{year}0101000000Z").as_bytes()]);
         let list = self.extensions.concat();
@@ -93,12 +113,12 @@ impl Make {
                 &name(&self.issuer),
                 &emit(SEQUENCE, &[&time(self.years.0), &time(self.years.1)]),
                 &name(&self.subject),
-                key(self.keys.0).public().spki(),
+                (self.private)(self.keys.0).public().spki(),
                 &extensions,
             ],
         );
-        let signed =
-            key(self.keys.1).sign(Scheme::Ed25519, Legacy::default(), &body).expect("a key that signs");
+        let issuer = (self.private)(self.keys.1);
+        let signed = issuer.sign(self.scheme, Legacy::default(), &body).expect("a key that signs");
         let der = emit(SEQUENCE, &[&body, &scheme, &emit(BIT_STRING, &[&[0], &signed])]);
         Certificate::from_der(&der).expect("a certificate")
     }

@@ -9,6 +9,7 @@
 pub mod certificates;
 pub mod clock;
 pub mod config;
+pub mod direct;
 pub mod engine;
 pub mod forge;
 pub mod net;
