@@ -6,6 +6,7 @@
 //! | `query`, `plane` | version, stats, get-counters, and our own ironswan-counters |
 //! | `load` | load-, unload-, get- of conn and shared, clear-creds, and the like |
 //! | `keys` | load-key, unload-key, get-keys |
+//! | `authority` | an authority that a client has loaded |
 //! | `certs` | load-cert, list-certs; load-, unload-, get- and list- of authorities |
 //! | `run` | initiate, terminate, rekey |
 //! | `algs` | get-algorithms, and our own ironswan-engines |
@@ -29,6 +30,7 @@
 //! | `socket` | the socket file |
 
 mod algs;
+mod authority;
 mod certs;
 mod client;
 mod conns;
@@ -115,7 +117,7 @@ pub struct Control {
     /// their owners.
     unnamed: RefCell<BTreeMap<(bool, Vec<IdPattern>), String>>,
     /// The authorities that clients have loaded, by name.
-    authorities: RefCell<BTreeMap<String, certs::Authority>>,
+    authorities: RefCell<BTreeMap<String, authority::Authority>>,
 }
 
 impl Control {
