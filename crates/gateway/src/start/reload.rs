@@ -85,6 +85,23 @@ struct Names {
     status_places: Vec<(Certificate, Places)>,
 }
 
+impl Names {
+    /// The names and other parts of a configuration by which the next one is compared with it.
+    fn of(config: &Config) -> Self {
+        Self {
+            conns: config.connections.iter().map(|c| c.name.clone()).collect(),
+            secrets: {
+                let shared = config.secrets.iter().map(|s| s.name.clone());
+                shared.chain(config.ppks.iter().map(|s| s.name.clone())).collect()
+            },
+            private: config.private_keys.iter().map(|key| key.public().id()).collect(),
+            certificates: config.certificates.iter().map(|(certificate, _)| certificate.clone()).collect(),
+            lists: config.lists.clone(),
+            status_places: config.status_places.clone(),
+        }
+    }
+}
+
 /// Names of everything that came from the files, so that a reload can take away what is no longer
 /// there and leave alone what VICI loaded.
 pub(crate) struct Loaded {
@@ -228,17 +245,7 @@ impl Loaded {
         self.had_main.set(config.has_main);
         self.written_settings.replace(config.has_settings.then(|| config.daemon.clone()));
         let mut names = self.names.borrow_mut();
-        let new = Names {
-            conns: config.connections.iter().map(|c| c.name.clone()).collect(),
-            secrets: {
-                let shared = config.secrets.iter().map(|s| s.name.clone());
-                shared.chain(config.ppks.iter().map(|s| s.name.clone())).collect()
-            },
-            private: config.private_keys.iter().map(|key| key.public().id()).collect(),
-            certificates: config.certificates.iter().map(|(certificate, _)| certificate.clone()).collect(),
-            lists: config.lists.clone(),
-            status_places: config.status_places.clone(),
-        };
+        let new = Names::of(&config);
         driver.loading(&config.connections);
         // One step to the driver, so that what steers packets sees the whole difference at once.
         driver.act(|e, now| {
