@@ -325,6 +325,43 @@ mod tests {
         assert_eq!(order, [3, 1, 2]);
     }
 
+    /// A signature of this owner, which lasts until its end is dropped. The receiver learns when it
+    /// has begun.
+    fn signature(pool: &Pool, owner: u64) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
+        let (end, ended) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel();
+        let sign = move || {
+            let _ = began.send(());
+            let _ = ended.recv();
+        };
+        let _ = pool.run(Turn::Later(owner), usize::MAX, sign);
+        (end, begun)
+    }
+
+    #[test]
+    fn a_long_signature_delays_nobody_by_more_than_its_own_time() {
+        const SOON: Duration = Duration::from_secs(10);
+        // As few threads as the daemon ever has.
+        let pool = Pool::new("test", 2);
+        let mut of_one: VecDeque<_> = (0..20).map(|_| signature(&pool, 1)).collect();
+        let [first, second] = [of_one.pop_front().unwrap(), of_one.pop_front().unwrap()];
+        first.1.recv_timeout(SOON).unwrap();
+        second.1.recv_timeout(SOON).unwrap();
+        // Both threads are busy for peer 1, which has 18 more. An established peer and another
+        // stranger come now.
+        let established = pool.run(Turn::First, usize::MAX, || ()).unwrap();
+        let (stranger, begun) = signature(&pool, 2);
+        drop(first.0);
+        // One signature has ended: the established peer is served, then peer 1 has its turn.
+        established.blocking_recv().unwrap();
+        of_one[0].1.recv_timeout(SOON).unwrap();
+        // The other one that ran has ended: nothing that began later has to end for peer 2.
+        drop(second.0);
+        begun.recv_timeout(SOON).unwrap();
+        assert!(of_one[1].1.try_recv().is_err(), "peer 1 has had no second turn");
+        drop((stranger, of_one));
+    }
+
     #[test]
     fn what_may_wait_is_not_put_off_for_ever() {
         let pool = Pool::new("test", 1);
