@@ -54,14 +54,14 @@ mod select;
 mod send;
 mod timeout;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
 use ironswan_wire::sadb::{ReqId, Spi};
 
-use crate::child::{Agreed, Child};
+use crate::child::Agreed;
 use crate::counters::Counters;
 use crate::endpoint::handover::Older;
 use crate::endpoint::outbox::Pending;
@@ -71,7 +71,7 @@ use crate::event::{ChildId, Event, IkeId, IkeSaInfo, Level, Request, RequestId, 
 use crate::init::Init;
 use crate::options::Options;
 use crate::qcd::TokenMaker;
-use crate::sa::IkeSa;
+use crate::sa::{Children, IkeSa};
 use crate::task::{Agreement, NewChild, Task};
 use crate::timer::Timer;
 use ironswan_keying::choices::way::Addresses;
@@ -102,7 +102,7 @@ pub(crate) trait Others {
 
 /// Children and tasks that a rekeyed IKE_SA leaves to its successor, and its last state.
 pub(crate) struct Estate {
-    pub children: BTreeMap<ChildId, Child>,
+    pub children: Children,
     pub tasks: VecDeque<Task>,
     pub snapshot: Box<IkeSaInfo>,
 }

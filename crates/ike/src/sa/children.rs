@@ -11,15 +11,19 @@ use crate::child::Child;
 use crate::event::ChildId;
 use crate::task::{NewChild, Task};
 
+/// Children by number. A node of the tree has room for eleven; most IKE_SAs have one, so each child
+/// is in a box of its own.
+pub(crate) type Children = BTreeMap<ChildId, Box<Child>>;
+
 impl IkeSa {
     /// Its children.
     pub(crate) fn children(&self) -> impl ExactSizeIterator<Item = &Child> {
-        self.children.values()
+        self.children.values().map(|child| &**child)
     }
 
     /// Its children, to be changed.
     pub(crate) fn children_mut(&mut self) -> impl Iterator<Item = &mut Child> {
-        self.children.values_mut()
+        self.children.values_mut().map(|child| &mut **child)
     }
 
     pub(crate) fn has_child(&self, id: ChildId) -> bool {
@@ -27,24 +31,24 @@ impl IkeSa {
     }
 
     pub(crate) fn child(&self, id: ChildId) -> Option<&Child> {
-        self.children.get(&id)
+        self.children.get(&id).map(|child| &**child)
     }
 
     pub(crate) fn child_mut(&mut self, id: ChildId) -> Option<&mut Child> {
-        self.children.get_mut(&id)
+        self.children.get_mut(&id).map(|child| &mut **child)
     }
 
     pub(crate) fn add_child(&mut self, child: Child) {
-        self.children.insert(child.id(), child);
+        self.children.insert(child.id(), Box::new(child));
     }
 
     /// Takes over children of another IKE_SA.
-    pub(crate) fn take_children(&mut self, children: BTreeMap<ChildId, Child>) {
+    pub(crate) fn take_children(&mut self, children: Children) {
         self.children.extend(children);
     }
 
     pub(crate) fn take_child(&mut self, id: ChildId) -> Option<Child> {
-        self.children.remove(&id)
+        self.children.remove(&id).map(|child| *child)
     }
 
     /// The child of ESP or AH (whose SPIs are different number spaces) that sends with this SPI.

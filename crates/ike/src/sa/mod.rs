@@ -21,7 +21,7 @@ mod open;
 mod path;
 mod work;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,13 +31,13 @@ use ironswan_wire::id::Identity;
 use ironswan_wire::ike::Header;
 use ironswan_wire::proposal::IkeSuite;
 
-use crate::child::Child;
-use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
+use crate::event::{IkeId, IkeState, RequestId, Ticket};
 pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
 use crate::qcd::Token;
 use crate::task::{Exchange, FollowUps, Task};
 pub(crate) use begin::Half;
+pub(crate) use children::Children;
 pub(crate) use crypt::Crypt;
 use fragments::Fragments;
 pub(crate) use fragments::Inner;
@@ -160,7 +160,7 @@ pub(crate) struct IkeSa {
     work: Work,
     /// The exchange that waits for work outside.
     wait: Option<Wait>,
-    children: BTreeMap<ChildId, Child>,
+    children: Children,
     init: Option<Box<Init>>,
     /// The key under which the half-open table knows us.
     half_open: Option<(u64, SocketAddr)>,
@@ -207,7 +207,7 @@ impl IkeSa {
             fragments: Fragments::default(),
             work: Work::default(),
             wait: None,
-            children: BTreeMap::new(),
+            children: Children::new(),
             init: None,
             half_open: None,
             attempt: Attempt::default(),
@@ -317,14 +317,14 @@ impl IkeSa {
     }
 
     /// Another IKE_SA takes over: gives its children and tasks.
-    pub(crate) fn hand_over(&mut self, heir: IkeId) -> (BTreeMap<ChildId, Child>, VecDeque<Task>) {
+    pub(crate) fn hand_over(&mut self, heir: IkeId) -> (Children, VecDeque<Task>) {
         self.successor = Some(heir);
         (self.state, self.announced) = (IkeState::Rekeyed, false);
         (std::mem::take(&mut self.children), self.work.take_queue())
     }
 
     /// Nobody has taken over: takes back what it handed over.
-    pub(crate) fn take_back(&mut self, children: BTreeMap<ChildId, Child>, tasks: VecDeque<Task>) {
+    pub(crate) fn take_back(&mut self, children: Children, tasks: VecDeque<Task>) {
         self.announced = true;
         self.children = children;
         tasks.into_iter().for_each(|task| self.work.push(task));

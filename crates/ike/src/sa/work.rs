@@ -189,9 +189,13 @@ impl Work {
         self.backlog.push_front(datagram);
     }
 
-    /// Takes the next datagram that waits.
+    /// Takes the next datagram that waits. An empty backlog keeps no memory.
     pub(crate) fn next_datagram(&mut self) -> Option<Datagram> {
-        self.backlog.pop_front()
+        let next = self.backlog.pop_front();
+        if self.backlog.is_empty() {
+            self.backlog = VecDeque::new();
+        }
+        next
     }
 
     /// Begins anew, as if no message had been sent: tasks stay.
