@@ -1,6 +1,7 @@
 //! One CHILD_SA: a pair of SAs in the packet engine. What is told to the engine about it is in
 //! `context::install`.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,6 +93,10 @@ pub(crate) struct Child {
     /// child.
     to_close: Vec<DeleteChild>,
 }
+
+/// Children by number. A node of the tree has room for eleven; most IKE_SAs have one, so each child
+/// is in a box of its own.
+pub(crate) type Children = BTreeMap<ChildId, Box<Child>>;
 
 /// The outbound SA of a child.
 enum Outbound {

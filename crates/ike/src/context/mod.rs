@@ -61,7 +61,7 @@ use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
 use ironswan_wire::sadb::{ReqId, Spi};
 
-use crate::child::Agreed;
+use crate::child::{Agreed, Children};
 use crate::counters::Counters;
 use crate::endpoint::handover::Older;
 use crate::endpoint::outbox::Pending;
@@ -71,7 +71,7 @@ use crate::event::{ChildId, Event, IkeId, IkeSaInfo, Level, Request, RequestId, 
 use crate::init::Init;
 use crate::options::Options;
 use crate::qcd::TokenMaker;
-use crate::sa::{Children, IkeSa};
+use crate::sa::IkeSa;
 use crate::task::{Agreement, NewChild, Task};
 use crate::timer::Timer;
 use ironswan_keying::choices::way::Addresses;

@@ -1,19 +1,13 @@
 //! The children of an IKE_SA.
 
-use std::collections::BTreeMap;
-
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::sadb::Spi;
 
 use super::IkeSa;
 use super::work::Active;
-use crate::child::Child;
+use crate::child::{Child, Children};
 use crate::event::ChildId;
 use crate::task::{NewChild, Task};
-
-/// Children by number. A node of the tree has room for eleven; most IKE_SAs have one, so each child
-/// is in a box of its own.
-pub(crate) type Children = BTreeMap<ChildId, Box<Child>>;
 
 impl IkeSa {
     /// Its children.

@@ -31,13 +31,13 @@ use ironswan_wire::id::Identity;
 use ironswan_wire::ike::Header;
 use ironswan_wire::proposal::IkeSuite;
 
+use crate::child::Children;
 use crate::event::{IkeId, IkeState, RequestId, Ticket};
 pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
 use crate::qcd::Token;
 use crate::task::{Exchange, FollowUps, Task};
 pub(crate) use begin::Half;
-pub(crate) use children::Children;
 pub(crate) use crypt::Crypt;
 use fragments::Fragments;
 pub(crate) use fragments::Inner;
