@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! out_frames + out_made + out_dummies = out_sent + out_absorbed + held + drops (DropReason::Out*)
-//! in_packets                          = in_writes + in_merged + in_dummies + drops (In*)
+//! in_packets                          = in_writes + in_merged + in_dummies + in_held + drops (In*)
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -78,7 +78,7 @@ drop_reasons! {
     InReservedSpi,
     /// The AH packet, or what a transport mode SA carried, or an ICMP error, is a fragment.
     InFragment,
-    /// No SA has the packet's SPI.
+    /// No SA has the packet's SPI, and the packet could not wait for one, or not long enough.
     InNoStates,
     /// The packet is ESP and its SA speaks AH, or the other way round.
     InStateProtocol,
@@ -177,6 +177,8 @@ pub struct Counters {
     drops: [u64; REASONS],
     /// Frames that wait inside the engine: for an SA, or for the other fragments of their packet.
     pub held: u64,
+    /// Packets received that wait for an SA which is being made.
+    pub in_held: u64,
     /// Acquires that were not queued: rate-limited, or the queue was full.
     pub acquires_suppressed: u64,
 }
@@ -207,7 +209,7 @@ impl Counters {
         let t = &self.traffic;
         t.out_frames + t.out_made + t.out_dummies
             == t.out_sent + t.out_absorbed + self.held + self.dropped_out()
-            && t.in_packets == t.in_writes + t.in_merged + t.in_dummies + self.dropped_in()
+            && t.in_packets == t.in_writes + t.in_merged + t.in_dummies + self.in_held + self.dropped_in()
     }
 }
 
@@ -216,6 +218,8 @@ pub(crate) struct Tally {
     pub(crate) traffic: Traffic,
     /// Frames taken in to be held, less those let go.
     pub(crate) held: i64,
+    /// Packets received that began to wait, less those that no longer do.
+    pub(crate) in_held: i64,
     /// Packets taken out of send batches again.
     unsent: u64,
     drops: [u64; REASONS],
@@ -224,7 +228,14 @@ pub(crate) struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { traffic: Traffic::default(), held: 0, unsent: 0, drops: [0; REASONS], dropped: false }
+        Self {
+            traffic: Traffic::default(),
+            held: 0,
+            in_held: 0,
+            unsent: 0,
+            drops: [0; REASONS],
+            dropped: false,
+        }
     }
 }
 
@@ -241,6 +252,7 @@ impl Tally {
     pub(crate) fn take(&mut self, other: &mut Self) {
         self.traffic.add(&std::mem::take(&mut other.traffic));
         self.held += std::mem::take(&mut other.held);
+        self.in_held += std::mem::take(&mut other.in_held);
         self.unsent += std::mem::take(&mut other.unsent);
         if std::mem::take(&mut other.dropped) {
             self.dropped = true;
@@ -264,6 +276,7 @@ const OUT_SENT: usize = 4;
 pub(crate) struct Totals {
     traffic: [AtomicU64; 11],
     held: AtomicU64,
+    in_held: AtomicU64,
     drops: [AtomicU64; REASONS],
     pub(crate) acquires_suppressed: AtomicU64,
 }
@@ -273,6 +286,7 @@ impl Default for Totals {
         Self {
             traffic: Default::default(),
             held: AtomicU64::new(0),
+            in_held: AtomicU64::new(0),
             drops: [const { AtomicU64::new(0) }; REASONS],
             acquires_suppressed: AtomicU64::new(0),
         }
@@ -305,6 +319,9 @@ impl Totals {
         if tally.held != 0 {
             // Two's complement: a negative difference wraps around to the right sum.
             self.held.fetch_add(std::mem::take(&mut tally.held) as u64, Relaxed);
+        }
+        if tally.in_held != 0 {
+            self.in_held.fetch_add(std::mem::take(&mut tally.in_held) as u64, Relaxed);
         }
         if tally.dropped {
             self.traffic[OUT_SENT].fetch_sub(std::mem::take(&mut tally.unsent), Relaxed);
@@ -345,6 +362,7 @@ impl Totals {
             },
             drops: self.drops.each_ref().map(|c| c.load(Relaxed)),
             held: self.held.load(Relaxed),
+            in_held: self.in_held.load(Relaxed),
             acquires_suppressed: self.acquires_suppressed.load(Relaxed),
         }
     }

@@ -22,7 +22,9 @@ use ironswan_wire::sadb::{
 };
 use ironswan_wire::selector::TrafficSelector;
 
-use crate::counters::{Counters, Totals};
+use crate::batch::Datagram;
+use crate::counters::{Counters, Tally, Totals};
+use crate::early::EarlyQueue;
 use crate::replay::Replay;
 use crate::sa::{
     InSa, InState, LimitsReached, OutSa, OutState, Path, ReportedSources, SaKey, SaParameters, Usage,
@@ -109,6 +111,7 @@ pub struct Engine {
     generation: AtomicU64,
     pub(crate) totals: Totals,
     pub(crate) up: UpQueue,
+    pub(crate) early: EarlyQueue,
 }
 
 /// One SA for people and for export.
@@ -166,6 +169,7 @@ impl Engine {
             generation: AtomicU64::new(0),
             totals: Totals::default(),
             up: UpQueue::new(config.acquire_interval.max(Duration::from_millis(1))),
+            early: EarlyQueue::default(),
         })
     }
 
@@ -192,7 +196,13 @@ impl Engine {
                 next.outbound_sa(sa).ok_or(ApplyError::NotFound)?.state.set_path_mtu(*mtu);
                 return Ok(());
             }
-            Command::SaDelete(sa) => delete(&mut control, &mut next, sa)?,
+            Command::SaDelete(sa) => {
+                if sa.direction == Direction::In {
+                    // The SPI stays reserved when the engine has refused its SA.
+                    self.count(|tally| self.early.free(sa.spi, tally));
+                }
+                delete(&mut control, &mut next, sa)?;
+            }
             Command::PolicyAdd(policy) => {
                 if policy.local.range.is_ipv6() != policy.remote.range.is_ipv6() {
                     return Err(ApplyError::Family);
@@ -205,12 +215,32 @@ impl Engine {
                     return Err(ApplyError::NotFound);
                 }
             }
+            Command::SpiReserve { spi, remote } => {
+                self.early.reserve(*spi, *remote);
+                return Ok(());
+            }
+            Command::SpiFree(spi) => {
+                self.count(|tally| self.early.free(*spi, tally));
+                return Ok(());
+            }
         }
         next.generation += 1;
         let generation = next.generation;
         self.snapshot.store(Arc::new(next));
         self.generation.store(generation, Release);
+        if let Command::SaAdd(sa) = command
+            && sa.direction == Direction::In
+        {
+            self.count(|tally| self.early.installed(sa.spi, now, tally));
+        }
         Ok(())
+    }
+
+    /// Adds to the totals.
+    fn count(&self, counting: impl FnOnce(&mut Tally)) {
+        let mut tally = Tally::default();
+        counting(&mut tally);
+        self.totals.add(&mut tally);
     }
 
     /// The number of commands that were applied.
@@ -269,6 +299,19 @@ impl Engine {
     /// Takes the messages for the key daemon out of the queue. Cheap when there are none.
     pub fn take_up(&self) -> Vec<Up> {
         self.up.take()
+    }
+
+    /// Whether packets that arrived before their SA can be opened now.
+    #[inline]
+    pub fn has_early(&self) -> bool {
+        self.early.is_ready()
+    }
+
+    /// Copies packets that arrived before their SA into a buffer, as many as fit, and appends a
+    /// datagram for each: for [`crate::RxBatch::open_early`]. Call it before newer packets are
+    /// received.
+    pub fn take_early(&self, buf: &mut [u8], datagrams: &mut Vec<Datagram>) {
+        self.early.take(buf, datagrams);
     }
 
     /// Calls `waker` from the worker's thread whenever [`Self::take_up`] will have something new.

@@ -34,6 +34,7 @@
 //! | `verdict` | the decision for a flow that leaves, and the cache of decisions |
 //! | `batch` | memory that a caller lends for one batch |
 //! | `held` | packets that wait for an SA |
+//! | `early` | packets that arrived before their SA |
 //! | `up` | messages for the key daemon |
 //! | `ah` | AH |
 //! | `ipcomp` | IPComp |
@@ -51,6 +52,7 @@ pub mod ah;
 mod audit;
 mod batch;
 mod counters;
+mod early;
 mod ecn;
 mod engine;
 mod flow;

@@ -242,6 +242,17 @@ pub struct PolicyAdd {
 /// From the key daemon to the engine. Applied in order; each is all or nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
+    /// An exchange has named this inbound SPI to the peer at `remote`, and its SA will come: packets
+    /// with it from that address wait for the SA, few and not long. Ends with the SA, or with
+    /// [`Self::SpiFree`].
+    SpiReserve {
+        /// Our SPI.
+        spi: Spi,
+        /// The peer's outer address.
+        remote: IpAddr,
+    },
+    /// No SA will come for this inbound SPI. Nothing happens when it is not reserved.
+    SpiFree(Spi),
     /// Install an SA. An outbound SA is used for its reqid from now on.
     SaAdd(Box<SaAdd>),
     /// Move the SA to other outer addresses (NAT mapping change, MOBIKE).

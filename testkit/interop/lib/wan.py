@@ -420,7 +420,7 @@ def balance(gateway):
         lost = {way: sum(n for name, n in c['drops'].items() if name.startswith(way)) for way in ('In', 'Out')}
         out = (p['out-frames'] + p['out-made'] + p['out-dummies'],
                p['out-sent'] + p['out-absorbed'] + p['held'] + lost['Out'])
-        into = p['in-packets'], p['in-writes'] + p['in-merged'] + p['in-dummies'] + lost['In']
+        into = p['in-packets'], p['in-writes'] + p['in-merged'] + p['in-dummies'] + p['in-held'] + lost['In']
         if out[0] == out[1] and into[0] == into[1] or time.monotonic() > end:
             break
         time.sleep(0.1)

@@ -208,6 +208,8 @@ pub(crate) fn refused(command: &Command, why: impl fmt::Display) -> DataPlaneFau
         Command::SaUpdate { sa, .. } | Command::SaPathMtu { sa, .. } => {
             format!("update SA {}", sa.spi)
         }
+        Command::SpiReserve { spi, .. } => format!("reserve SPI {spi}"),
+        Command::SpiFree(spi) => format!("free SPI {spi}"),
         Command::SaDelete(sa) => format!("remove {:?}bound SA {}", sa.direction, sa.spi),
         Command::PolicyAdd(p) => {
             format!("install policy {} ({} === {})", p.name, p.local, p.remote)

@@ -138,6 +138,7 @@ impl State {
             Command::SaPathMtu { sa, .. } => {
                 self.sa(sa)?;
             }
+            Command::SpiReserve { .. } | Command::SpiFree(_) => {}
             Command::SaDelete(sa) => {
                 let at = self.sa(sa)?;
                 self.sas.remove(at);
@@ -176,6 +177,8 @@ fn short(command: &Command) -> String {
     match command {
         Command::SaAdd(sa) => format!("add {:?} SA", sa.direction),
         Command::SaUpdate { sa, .. } => format!("update {:?} SA", sa.direction),
+        Command::SpiReserve { spi, .. } => format!("reserve SPI {spi}"),
+        Command::SpiFree(spi) => format!("free SPI {spi}"),
         Command::SaPathMtu { mtu, .. } => format!("path MTU {mtu}"),
         Command::SaDelete(sa) => format!("delete {:?} SA", sa.direction),
         Command::PolicyAdd(p) => format!("add policy {} === {}", p.local, p.remote),

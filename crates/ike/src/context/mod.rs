@@ -365,12 +365,12 @@ impl<'a> Context<'a> {
 
     /// Gives back the numbers that a child which will not be has reserved.
     pub(crate) fn abandon(&mut self, child: &NewChild) {
-        self.shared.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
+        self.shared.free_reserved(child.id, child.spi_in, child.cpi_in);
     }
 
     /// Gives back our numbers for what was agreed on and will not be.
     pub(crate) fn release(&mut self, agreement: &Agreement) {
-        self.shared.spis.release(agreement);
+        self.shared.release(agreement);
     }
 
     // ---- our own values under way ----

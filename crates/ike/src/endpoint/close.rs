@@ -93,7 +93,7 @@ impl Endpoint {
         }
         self.shared.spis.free_ike(sa.our_spi());
         for awaited in sa.follow_ups_mut().take_all() {
-            self.shared.spis.release(&awaited.agreement);
+            self.shared.release(&awaited.agreement);
         }
         remove_from(&mut self.by_conn, &sa.conn().name, sa.id());
         self.forget_identities(sa);

@@ -28,7 +28,7 @@ impl Endpoint {
 
     /// Gives back the numbers that a child which will not be has reserved.
     pub(super) fn abandon(&mut self, child: &NewChild) {
-        self.shared.spis.free_reserved(child.id, child.spi_in, child.cpi_in);
+        self.shared.free_reserved(child.id, child.spi_in, child.cpi_in);
     }
 
     /// The answer that an exchange of this IKE_SA waited for has come.

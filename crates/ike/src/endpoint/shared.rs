@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use ironswan_crypto::rng::Rng;
+use ironswan_wire::sadb::{Command, Spi};
 
 use super::handover::Handovers;
 use super::old_inbound::OldInbounds;
@@ -17,7 +18,9 @@ use super::tickets::Tickets;
 use super::todo::Todo;
 use super::tombs::Tombs;
 use crate::counters::Counters;
+use crate::event::{ChildId, Event};
 use crate::qcd::TokenMaker;
+use crate::task::Agreement;
 use crate::timer::Timers;
 
 /// State that all IKE_SAs share.
@@ -65,6 +68,24 @@ impl Shared {
             strangers: Strangers::default(),
             tombs: Tombs::default(),
             tokens: None,
+        }
+    }
+
+    /// Gives back what a child has reserved that will not be installed. The engine hears that no SA
+    /// will come.
+    pub(crate) fn free_reserved(&mut self, id: ChildId, spi_in: Spi, cpi_in: Option<u16>) {
+        if self.spis.free_reserved(id, spi_in, cpi_in) {
+            self.outbox.emit(Event::Sadb(Command::SpiFree(spi_in)));
+        }
+    }
+
+    /// Gives back the numbers of what the peer has not completed.
+    pub(crate) fn release(&mut self, agreement: &Agreement) {
+        match agreement {
+            Agreement::Ike(agreed) => self.spis.free_ike(agreed.spis.1),
+            Agreement::Child(agreed) => {
+                self.free_reserved(agreed.id, agreed.spi_in, agreed.agreed.cpi_in);
+            }
         }
     }
 }

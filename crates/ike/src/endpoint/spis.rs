@@ -9,7 +9,6 @@ use ironswan_wire::sadb::{SaRef, Spi};
 
 use crate::event::{ChildId, IkeId};
 use crate::ipcomp::NEGOTIATED;
-use crate::task::Agreement;
 use ironswan_keying::limits::CPI_DRAWS;
 
 /// The numbers in use.
@@ -99,22 +98,15 @@ impl Spis {
         self.inbound.remove(&spi);
     }
 
-    /// Gives back what a child has reserved that will not be installed.
-    pub(crate) fn free_reserved(&mut self, id: ChildId, spi_in: Spi, cpi_in: Option<u16>) {
-        if self.inbound(spi_in) == Some(id) {
+    /// Gives back what a child has reserved that will not be installed. False when it had not
+    /// reserved this SPI.
+    pub(super) fn free_reserved(&mut self, id: ChildId, spi_in: Spi, cpi_in: Option<u16>) -> bool {
+        let reserved = self.inbound(spi_in) == Some(id);
+        if reserved {
             self.free_inbound(spi_in);
         }
         self.free_cpi(id, cpi_in);
-    }
-
-    /// Gives back the numbers of what the peer has not completed.
-    pub(crate) fn release(&mut self, agreement: &Agreement) {
-        match agreement {
-            Agreement::Ike(agreed) => self.free_ike(agreed.spis.1),
-            Agreement::Child(agreed) => {
-                self.free_reserved(agreed.id, agreed.spi_in, agreed.agreed.cpi_in);
-            }
-        }
+        reserved
     }
 
     /// The child that sends with this SA.

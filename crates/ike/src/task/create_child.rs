@@ -14,7 +14,7 @@ use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
 use ironswan_wire::proposal::Proposal;
-use ironswan_wire::sadb::{Mode, Spi, Tfc};
+use ironswan_wire::sadb::{Command, Mode, Spi, Tfc};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -121,6 +121,8 @@ pub(crate) fn prepare(
         new.cpi_in = if new.config.ipcomp { cx.new_cpi(new.id) } else { None };
         new.proposals = proposals(sa, &new.config, new.spi_in, rule);
     }
+    // The peer may send by the new SA before we have computed its keys.
+    cx.sadb(Command::SpiReserve { spi: new.spi_in, remote: sa.remote().ip() });
     let wanted = match new.rekey.and_then(|id| sa.child(id)) {
         // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing
         // what is protected. The mode in use is asked for again.

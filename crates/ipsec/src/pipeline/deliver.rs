@@ -48,7 +48,7 @@ impl Worker {
     ///
     /// `datagrams` are ESP and AH only: see [`crate::demux`].
     pub fn inbound(&mut self, buf: &mut [u8], datagrams: &[Datagram], rx: &mut RxBatch) {
-        rx.open(&self.engine, buf, datagrams);
+        rx.open(&self.engine, self.now, buf, datagrams);
         self.deliver(buf, rx);
     }
 

@@ -7,12 +7,14 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use ironswan_crypto::batch::{self, Job};
 use ironswan_crypto::icv::{self, IcvJob};
 use ironswan_wire::esp::{self, MIN_SPI, TRAILER};
+use ironswan_wire::sadb::Spi;
 
-use super::audit::sample_of_unopened;
+use super::audit::{header, sample_of_unopened};
 use super::burst::prefetch_inbound;
 use super::decapsulate;
 use crate::ah::{self, Ah};
@@ -20,7 +22,7 @@ use crate::audit::count_refused;
 use crate::batch::{
     AhJobs, Carrier, Checksum, Datagram, InboundJobs, OtherSource, OuterHeader, RxBatch, recycle, strides,
 };
-use crate::counters::DropReason;
+use crate::counters::{DropReason, Tally};
 use crate::engine::Engine;
 use crate::replay::{Replay, ReplayError};
 use crate::sa::{InSa, InState, SaKey};
@@ -31,7 +33,8 @@ impl RxBatch {
     /// The first half of [`Worker::inbound`](crate::Worker::inbound), which threads may do at the
     /// same time, each with its own batch: finds the SAs, checks the windows without moving them,
     /// and opens. [`Worker::deliver`](crate::Worker::deliver) must follow, with the same buffer.
-    pub fn open(&mut self, engine: &Engine, buf: &mut [u8], datagrams: &[Datagram]) {
+    /// `now` is the driver's monotonic time.
+    pub fn open(&mut self, engine: &Engine, now: Duration, buf: &mut [u8], datagrams: &[Datagram]) {
         // A peer may use an SA as soon as it knows of it: after the SA was installed, and perhaps
         // within this round. So the packets are looked up in the present SAD, not in the worker's
         // snapshot.
@@ -40,9 +43,9 @@ impl RxBatch {
         let inbound = &mut self.inbound;
         inbound.clear();
         match inbound.timer.take() {
-            None => inbound.check(&snap, buf, datagrams, &mut NoTimer),
+            None => inbound.check(engine, now, &snap, buf, datagrams, &mut NoTimer),
             Some(mut timer) => {
-                inbound.check(&snap, buf, datagrams, &mut timer);
+                inbound.check(engine, now, &snap, buf, datagrams, &mut timer);
                 inbound.timer = Some(timer);
             }
         }
@@ -53,6 +56,15 @@ impl RxBatch {
             self.inbound.verify_checksums(buf);
             self.lap(Stage::Encapsulation);
         }
+    }
+
+    /// As [`Self::open`], for packets of [`Engine::take_early`]: they were counted when they
+    /// arrived.
+    pub fn open_early(&mut self, engine: &Engine, now: Duration, buf: &mut [u8], datagrams: &[Datagram]) {
+        self.open(engine, now, buf, datagrams);
+        let tally = &mut self.inbound.tally;
+        tally.traffic.in_packets -= datagrams.len() as u64;
+        tally.in_held -= datagrams.len() as i64;
     }
 
     /// Chooses who verifies inner checksums: [`Self::open`] (true), or
@@ -67,7 +79,15 @@ impl RxBatch {
 impl InboundJobs {
     /// Makes a job of each packet, and counts those that are refused.
     #[inline(always)]
-    fn check<T: StageTimer>(&mut self, snap: &Snapshot, buf: &[u8], datagrams: &[Datagram], timer: &mut T) {
+    fn check<T: StageTimer>(
+        &mut self,
+        engine: &Engine,
+        now: Duration,
+        snap: &Snapshot,
+        buf: &[u8],
+        datagrams: &[Datagram],
+        timer: &mut T,
+    ) {
         let Self { jobs, tos, sas, other_sources, outer, ah: ah_jobs, tally, refused, .. } = self;
         // From here on, offsets in `RxBatch::iov` mean the batch's own memory.
         let end = buf.len().min(RxBatch::EXTRA as usize);
@@ -110,6 +130,7 @@ impl InboundJobs {
                         jobs.push(Job { start, len, seq, key: (sas.len() - 1) as u16, ok: false });
                         tos.push(datagram.tos);
                     }
+                    Err(DropReason::InNoStates) if hold(engine, now, datagram, packet, tally) => {}
                     Err(reason) => {
                         tally.drop(reason);
                         count_refused(refused, reason, || sample_of_unopened(buf, datagram, start));
@@ -153,6 +174,22 @@ impl InboundJobs {
             _ => Checksum::Unknown,
         }));
     }
+}
+
+/// Keeps a packet that found no SA, if it may wait for one.
+#[cold]
+fn hold(
+    engine: &Engine,
+    now: Duration,
+    datagram: &Datagram,
+    packet: Option<&[u8]>,
+    tally: &mut Tally,
+) -> bool {
+    let named = packet.and_then(|packet| Some((packet, header(datagram.carrier, packet)?.0)));
+    named.is_some_and(|(packet, spi)| {
+        let installed = || engine.now().inbound.get(spi).is_some();
+        engine.early.hold(now, Spi(spi), datagram, packet, installed, tally)
+    })
 }
 
 #[cold]

@@ -50,6 +50,8 @@ pub(super) struct InBatch {
     others: Vec<(Datagram, UdpKind, Range<usize>)>,
     /// Raw packets without a header that makes sense, and datagrams that were cut.
     errors: u64,
+    /// The packets had arrived before their SA ([`Engine::take_early`]); none was received now.
+    early: bool,
     rx: RxBatch,
     now: Duration,
 }
@@ -70,6 +72,7 @@ impl InBatch {
             datagrams: Vec::with_capacity(SLOTS),
             others: Vec::new(),
             errors: 0,
+            early: false,
             rx: RxBatch::new(),
             now: Duration::ZERO,
         })
@@ -141,6 +144,20 @@ impl InLane {
             sampling: Sampling::default(),
             stats: WorkerStats::default(),
         }
+    }
+
+    /// Takes packets that arrived before their SA, which newer ones must not overtake. The ticket,
+    /// unless there are none.
+    fn take_early(&mut self, engine: &Engine, b: &mut InBatch) -> Option<u64> {
+        b.early = engine.has_early();
+        if !b.early {
+            return None;
+        }
+        b.datagrams.clear();
+        b.others.clear();
+        engine.take_early(&mut b.buf, &mut b.datagrams);
+        self.ticket += 1;
+        Some(self.ticket - 1)
     }
 
     /// Receives once. The ticket, unless there was nothing, and whether there is more.
@@ -293,6 +310,14 @@ impl<I: PacketIo> Lanes<I> {
         }
     }
 
+    /// The first worker's turn with packets that arrived before their SA, when it has been told of
+    /// an SA.
+    pub(super) fn turn_early(&self, now: Duration) {
+        if self.engine.has_early() {
+            self.turn_in(token::NATT, now);
+        }
+    }
+
     /// One batch of another worker's. False when there was none.
     pub(super) fn assist_in(&self, source: u64, now: Duration) -> bool {
         let Some(b) = self.in_pool.take_spare() else { return false };
@@ -315,7 +340,10 @@ impl<I: PacketIo> Lanes<I> {
             if measured {
                 b.rx.measure(self.stopwatch);
             }
-            let (ticket, more) = lane.receive(&self.io, &mut b, source);
+            let (ticket, more) = match lane.take_early(&self.engine, &mut b) {
+                Some(ticket) => (Some(ticket), true),
+                None => lane.receive(&self.io, &mut b, source),
+            };
             if ticket.is_some() && !ike {
                 lane.sampling.filled(now, measured);
             }
@@ -332,13 +360,18 @@ impl<I: PacketIo> Lanes<I> {
             self.crew.call();
         }
         b.rx.clear();
-        b.sort(&self.io);
+        if !b.early {
+            b.sort(&self.io);
+        }
         if !b.datagrams.is_empty() {
             b.rx.lap(Stage::Parse);
             b.rx.verify_checksums(self.crew.is_awake());
-            let InBatch { rx, buf, datagrams, .. } = &mut *b;
+            let InBatch { rx, buf, datagrams, early, .. } = &mut *b;
             self.io.pause();
-            rx.open(&self.engine, buf, datagrams);
+            match *early {
+                true => rx.open_early(&self.engine, now, buf, datagrams),
+                false => rx.open(&self.engine, now, buf, datagrams),
+            }
         }
         self.io.pause();
         self.in_order.complete(ticket, b, most, |b| self.leave_in(b));

@@ -170,7 +170,10 @@ impl Installer {
                 self.wake_due = true;
             }
             Command::SaAdd(_) | Command::SaDelete(_) => self.wake_due = true,
-            Command::SaUpdate { .. } | Command::SaPathMtu { .. } => {}
+            Command::SaUpdate { .. }
+            | Command::SaPathMtu { .. }
+            | Command::SpiReserve { .. }
+            | Command::SpiFree(_) => {}
         }
         Ok(())
     }

@@ -48,6 +48,7 @@ fn packets(engine: &Engine, report: &mut Report) {
         ("in-merged", t.in_merged),
         ("in-dummies", t.in_dummies),
         ("in-bytes", t.in_bytes),
+        ("in-held", c.in_held),
         ("held", c.held),
     ];
     report.drops = c.drops().map(|(reason, n)| (reason.name(), n)).collect();

@@ -308,6 +308,7 @@ fn run(poller: &Poller, lanes: &Lanes<Arc<Sockets>>, mut tun: Arc<Tun>, epoch: I
             match t {
                 token::STOP => {
                     stop.waker.clear();
+                    lanes.turn_early(now);
                     let device = stop.device.lock().unwrap_or_else(PoisonError::into_inner).take();
                     if let Some(new) = device.map(Arc::new) {
                         // The old descriptor may still be there, if its device is not known to be
