@@ -134,6 +134,8 @@ fn is(out: &SaAdd, name: &SaRef) -> bool {
 pub struct Engine {
     /// Inbound SAs by SPI.
     pub inbound: BTreeMap<Spi, SaAdd>,
+    /// Inbound SPIs whose SA will come, and the address from which packets may wait for it.
+    pub reserved: BTreeMap<Spi, IpAddr>,
     /// Outbound SAs, the newest last.
     pub outbound: Vec<SaAdd>,
     /// Installed policies.
@@ -167,6 +169,7 @@ impl Engine {
                         let cpi = sa.options.ipcomp;
                         let same = |o: &SaAdd| cpi.is_some() && o.options.ipcomp == cpi;
                         assert!(!self.inbound.values().any(same), "CPI {cpi:?} twice");
+                        self.reserved.remove(&sa.spi);
                         let old = self.inbound.insert(sa.spi, (**sa).clone());
                         assert!(old.is_none(), "inbound SPI {} twice", sa.spi);
                     }
@@ -178,6 +181,11 @@ impl Engine {
                     }
                 }
             }
+            Command::SpiReserve { spi, remote } => {
+                assert!(!self.inbound.contains_key(spi), "SPI {spi} is reserved and has an SA");
+                self.reserved.insert(*spi, *remote);
+            }
+            Command::SpiFree(spi) => _ = self.reserved.remove(spi),
             Command::SaUpdate { sa, local, remote, udp_encap } => {
                 let found = match sa.direction {
                     Direction::In => self.inbound.get_mut(&sa.spi),

@@ -81,6 +81,8 @@ pub struct World {
     pub policies: bool,
     next_traffic: Instant,
     esp: Vec<Esp>,
+    /// ESP packets that have arrived before their SA, and wait for it.
+    pub early: Vec<Esp>,
     /// The last ESP packet that each node has sent.
     pub last_esp: BTreeMap<usize, Esp>,
     seq: u64,
@@ -100,6 +102,7 @@ impl World {
             policies: true,
             next_traffic: clock.now(),
             esp: Vec::new(),
+            early: Vec::new(),
             last_esp: BTreeMap::new(),
             seq: 0,
             acquired: BTreeMap::new(),
@@ -303,7 +306,8 @@ impl World {
         let (due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.esp).into_iter().partition(|e| e.at <= now);
         self.esp = later;
-        for e in due {
+        // Packets that have waited are opened before newer ones.
+        for e in std::mem::take(&mut self.early).into_iter().chain(due) {
             self.open_esp(now, &e);
             self.settle_outputs();
         }
@@ -317,6 +321,10 @@ impl World {
         // Not a replay, and within the limits of the SA.
         let new = engine.newest.get(&e.spi).is_none_or(|newest| e.seq > *newest);
         let Some(sa) = taken.filter(|_| new).cloned() else {
+            if engine.reserved.get(&e.spi) == Some(&e.from.ip()) {
+                self.early.push(e.clone());
+                return;
+            }
             self.nodes[i].esp.1 += 1;
             return;
         };
@@ -497,6 +505,9 @@ impl World {
                 return Some(format!("node {i}: CHILD_SA is {}", child.state));
             }
             let e = &self.nodes[i].engine;
+            if !e.reserved.is_empty() {
+                return Some(format!("node {i}: SPIs are still reserved: {:?}", e.reserved));
+            }
             let wanted = usize::from(self.policies);
             if e.inbound.len() != 1 || e.outbound.len() != 1 || e.policies.len() != wanted {
                 return Some(format!(
@@ -552,7 +563,8 @@ impl World {
                 return Some(format!("node {i} has {} IKE_SAs", sas.len()));
             }
             let e = &node.engine;
-            if !e.inbound.is_empty() || !e.outbound.is_empty() || !e.policies.is_empty() {
+            let sas = !e.inbound.is_empty() || !e.outbound.is_empty() || !e.reserved.is_empty();
+            if sas || !e.policies.is_empty() {
                 return Some(format!("node {i}: the engine is not empty: {e:?}"));
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ironswan_ike::event::{Completion, Event, Request, RequestId};
 use ironswan_keying::{AddrSpec, ChildAction, Childless, Limits, Target, Unique};
 use ironswan_testkit::{WALL, World, config};
+use ironswan_wire::iana::KeId;
 
 use super::keyed::pair;
 
@@ -92,6 +93,71 @@ fn an_attempt_whose_connection_is_changed_or_unloaded_ends_as_the_new_configurat
             w.audit();
         }
     }
+}
+
+/// "the responder MAY begin sending on an SA as soon as it sends its response" (RFC 7296 section 2.8).
+/// `computation`: the one of the initiator that is held when the responder has the child.
+fn early_packets_wait(childless: Childless, computation: usize) {
+    let mut w = pair(1, |c| {
+        for conn in c {
+            conn.childless = childless;
+            conn.children[0].proposals = vec![config::esp_proposal(&[KeId::CURVE_25519])];
+        }
+    });
+    hold(&mut w, 0, computation, |w| _ = w.initiate(0));
+    assert!(w.nodes[0].engine.inbound.is_empty() && w.nodes[1].engine.inbound.len() == 1);
+    w.traffic = Some(20 * MS);
+    w.run(200 * MS);
+    assert!(w.early.len() >= 5, "{childless:?}: {} packets wait", w.early.len());
+    assert_eq!(w.nodes[0].esp, (0, 0), "{childless:?}");
+    let (early, now) = (w.early.len(), w.now());
+    w.nodes[0].release(now);
+    w.run(200 * MS);
+    assert!(w.early.is_empty() && w.nodes[0].esp.0 > early, "{childless:?}: {:?}", w.nodes[0].esp);
+    assert_eq!((w.nodes[0].esp.1, w.nodes[1].esp.1), (0, 0), "{childless:?}: none was lost");
+    w.assert_one();
+}
+
+#[test]
+fn packets_that_arrive_while_the_initiator_computes_wait_for_the_sa() {
+    // The verification of the responder's signature, and the key exchange of a CREATE_CHILD_SA.
+    early_packets_wait(Childless::Allow, 4);
+    early_packets_wait(Childless::Force, 6);
+}
+
+#[test]
+fn a_responder_names_no_spi_before_its_sa_stands() {
+    for childless in [Childless::Allow, Childless::Force] {
+        let mut w = pair(1, |c| {
+            for conn in c {
+                conn.childless = childless;
+                conn.children[0].proposals = vec![config::esp_proposal(&[KeId::CURVE_25519])];
+            }
+        });
+        w.traffic = Some(MS);
+        w.initiate(0);
+        // The initiator is told of the SPI by a datagram that leaves after the SA was installed: each of
+        // its packets finds the SA, the first one too.
+        while w.nodes[1].esp.0 == 0 {
+            assert!(w.nodes[1].engine.reserved.is_empty(), "{childless:?}");
+            w.run(MS);
+        }
+        w.run(S);
+        assert_eq!((w.nodes[0].esp.1, w.nodes[1].esp.1), (0, 0), "{childless:?}");
+        w.assert_one();
+    }
+}
+
+#[test]
+fn an_spi_is_free_again_when_the_exchange_that_named_it_fails() {
+    let mut w = pair(1, |c| c[1].children[0].proposals = vec![config::esp_proposal(&[KeId::SECP256R1])]);
+    w.initiate(0);
+    w.run(5 * S);
+    assert!(w.nodes[0].engine.reserved.is_empty(), "{:?}", w.nodes[0].engine.reserved);
+    w.net.mute.insert(1);
+    w.initiate(0);
+    w.run(400 * S);
+    assert!(w.nodes[0].engine.reserved.is_empty(), "{:?}", w.nodes[0].engine.reserved);
 }
 
 /// Node 0 knows its peer at two addresses, at each of which it is.

@@ -121,7 +121,8 @@ pub(crate) fn prepare(
         new.cpi_in = if new.config.ipcomp { cx.new_cpi(new.id) } else { None };
         new.proposals = proposals(sa, &new.config, new.spi_in, rule);
     }
-    // The peer may send by the new SA before we have computed its keys.
+    // "the responder MAY begin sending on an SA as soon as it sends its response" (RFC 7296 section
+    // 2.8), before we have computed the keys.
     cx.sadb(Command::SpiReserve { spi: new.spi_in, remote: sa.remote().ip() });
     let wanted = match new.rekey.and_then(|id| sa.child(id)) {
         // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing

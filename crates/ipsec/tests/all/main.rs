@@ -5,6 +5,7 @@ mod bad_input;
 mod common;
 mod in_ah;
 mod in_common;
+mod in_early;
 mod in_ipcomp;
 mod in_options;
 mod in_others;
