@@ -265,11 +265,14 @@ fn settled(sa: &IkeSa) -> bool {
 
 /// Each was begun by another side, before the other one was up, and both are with one peer: between
 /// the same addresses, or of a connection that is for one peer only, which may have several
-/// addresses.
+/// addresses. One that another takes over from ends by that: the peer may have rekeyed it
+/// meanwhile, so that it has another initiator.
 fn crossed(a: &IkeSa, b: &IkeSa) -> bool {
     let before = |x: &IkeSa, y: &IkeSa| y.established().is_none_or(|t| x.created() <= t);
     let same_addrs = a.remote().ip() == b.remote().ip() && a.local().ip() == b.local().ip();
+    let leaving = a.roam().leaving || b.roam().leaving;
     a.is_initiator() != b.is_initiator()
+        && !leaving
         && (same_addrs || (Arc::ptr_eq(a.conn(), b.conn()) && a.conn().is_for_one_peer()))
         && before(a, b)
         && before(b, a)
