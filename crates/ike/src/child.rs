@@ -64,6 +64,8 @@ pub(crate) struct NewPair {
     pub spi_out: Spi,
     pub udp_encap: bool,
     pub at: Instant,
+    /// See [`Child::begun_by_us`].
+    pub begun_by_us: Option<bool>,
 }
 
 /// One CHILD_SA.
@@ -82,6 +84,7 @@ pub(crate) struct Child {
     outbound: Outbound,
     /// ChildUp or ChildRekeyed has been told.
     announced: bool,
+    begun_by_us: Option<bool>,
     /// Policy counts it among those that carry the tunnel.
     counted: bool,
     /// The child that took over. Set by the responder of a rekeying, and by its initiator once the
@@ -125,6 +128,7 @@ impl Child {
             installed: pair.at,
             outbound: Outbound::Absent,
             announced: false,
+            begun_by_us: pair.begun_by_us,
             counted: false,
             replaced_by: None,
             redundant_to: None,
@@ -140,6 +144,11 @@ impl Child {
 
     pub(crate) fn config(&self) -> &Arc<ChildConfig> {
         &self.config
+    }
+
+    /// Who asked for this child. `None`: it took over from another one.
+    pub(crate) fn begun_by_us(&self) -> Option<bool> {
+        self.begun_by_us
     }
 
     pub(crate) fn reqid(&self) -> ReqId {

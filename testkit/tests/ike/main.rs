@@ -27,6 +27,7 @@ mod loss;
 mod many;
 mod misbehaving;
 mod mobike;
+mod months;
 mod names;
 mod nat;
 mod options;

@@ -152,6 +152,7 @@ impl Context<'_> {
             spi_out: new.spi_out,
             udp_encap,
             at: self.now,
+            begun_by_us: new.reqid.is_none().then_some(new.initiator),
         });
         let name = child.sa_ref(Direction::Out, sa.remote().ip());
         self.take_outbound(&name);

@@ -11,10 +11,10 @@ use super::close::remove_from;
 use super::{Close, Endpoint};
 use crate::child::Child;
 use crate::context::lifecycle::names_in_work;
-use crate::event::{IkeId, IkeState, Level};
+use crate::event::{ChildState, IkeId, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
-use crate::task::{DeleteIke, Task, liveness};
+use crate::task::{DeleteChild, DeleteIke, Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
 use ironswan_keying::choices::contact::{self, Leaving, Older, Present, Room};
@@ -163,6 +163,7 @@ impl Endpoint {
     /// agree without a word. A peer that knows nothing of this is given some time, then (`late`)
     /// its IKE_SA is deleted from here.
     pub(crate) fn collapse(&mut self, now: Instant, id: IkeId, late: bool) {
+        self.collapse_children(now, id);
         let Some(sa) = self.sas.get(&id) else { return };
         if !contact::counts_identities(sa.conn().unique) || !settled(sa) {
             return;
@@ -219,6 +220,30 @@ impl Endpoint {
 }
 
 impl Endpoint {
+    /// Both sides have asked for one child at once, on one IKE_SA, and both have got it: the one
+    /// whose initiator has the lower SPI goes, by its initiator. A peer that knows nothing of this
+    /// leaves its own, which does no harm.
+    fn collapse_children(&mut self, now: Instant, id: IkeId) {
+        let Some(sa) = self.sas.get(&id).filter(|sa| stands(sa)) else { return };
+        let stand = |c: &&Child| c.is_announced() && c.state() == ChildState::Installed;
+        let lower = |ours: &Child, theirs: &Child| {
+            ours.config().name == theirs.config().name
+                && ours.agreed().local_ts == theirs.agreed().local_ts
+                && ours.agreed().remote_ts == theirs.agreed().remote_ts
+                && ours.spi_in() < theirs.spi_out()
+        };
+        let begun = |by_us: bool| sa.children().filter(stand).filter(move |c| c.begun_by_us() == Some(by_us));
+        let Some(loser) = begun(true).find(|ours| begun(false).any(|theirs| lower(ours, theirs))) else {
+            return;
+        };
+        let line = format!("both sides have initiated, CHILD_SA {} goes", loser.name());
+        let task = Task::DeleteChild(DeleteChild::of(vec![loser.id()], None));
+        self.with_sa(now, id, |ep, sa| {
+            ep.log(Level::Info, sa, line);
+            sa.work_mut().push(task);
+        });
+    }
+
     /// An attempt of ours that the peer has not answered yet, while `up` has come up at the peer's
     /// initiative with all that the attempt is for. (Once it is answered, both sides may have it,
     /// and [`Endpoint::collapse`] decides.)
