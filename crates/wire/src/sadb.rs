@@ -242,9 +242,9 @@ pub struct PolicyAdd {
 /// From the key daemon to the engine. Applied in order; each is all or nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// An exchange has named this inbound SPI to the peer at `remote`, and its SA will come: packets
-    /// with it from that address wait for the SA, few and not long. Ends with the SA, or with
-    /// [`Self::SpiFree`].
+    /// An exchange has named this inbound SPI to the peer at `remote`, and its SA will come:
+    /// packets with it from that address wait for the SA, few and not long. Ends with the SA, or
+    /// with [`Self::SpiFree`].
     SpiReserve {
         /// Our SPI.
         spi: Spi,

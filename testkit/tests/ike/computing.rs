@@ -95,7 +95,8 @@ fn an_attempt_whose_connection_is_changed_or_unloaded_ends_as_the_new_configurat
     }
 }
 
-/// "the responder MAY begin sending on an SA as soon as it sends its response" (RFC 7296 section 2.8).
+/// "the responder MAY begin sending on an SA as soon as it sends its response" (RFC 7296 section
+/// 2.8).
 /// `computation`: the one of the initiator that is held when the responder has the child.
 fn early_packets_wait(childless: Childless, computation: usize) {
     let mut w = pair(1, |c| {
