@@ -107,18 +107,24 @@ fn thread_time() -> Duration {
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }
 
+/// Were each end to look at all the others, the end of each of eight times as many would cost eight
+/// times as much. Caches and a busy machine take a part: the bound is five times, and of three
+/// rounds the cheapest counts.
 #[test]
 fn the_end_of_each_of_many_on_one_connection_costs_the_same() {
     let [few, many] = [150, 1_200].map(|n| {
-        let mut w = road_warriors(n);
-        assert_eq!(w.up(1).len(), n as usize);
-        let (now, start) = (w.now(), thread_time());
-        w.nodes[1].endpoint.shutdown(now);
-        let each = (thread_time() - start) / n;
+        let one_round = || {
+            let mut w = road_warriors(n);
+            assert_eq!(w.up(1).len(), n as usize);
+            let (now, start) = (w.now(), thread_time());
+            w.nodes[1].endpoint.shutdown(now);
+            (thread_time() - start) / n
+        };
+        let each = (0..3).map(|_| one_round()).min().unwrap();
         println!("{n} on one connection: {each:?} for the end of each");
         each
     });
-    assert!(many < 3 * few, "{many:?} is more than three times {few:?}");
+    assert!(many < 5 * few, "{many:?} is more than five times {few:?}");
 }
 
 /// A measurement, for whoever looks: `cargo test --release -- --ignored --nocapture`. With the
