@@ -1,4 +1,14 @@
-//! Nodes, network and clock together, and what must hold when everything is quiet.
+//! Nodes, network and clock together.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `esp` | packets between the engines of the nodes |
+//! | `rest` | the world at rest: exactly one IKE_SA and one CHILD_SA, or nothing |
+
+mod esp;
+mod rest;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -6,16 +16,15 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Seeded;
 use ironswan_ike::Options;
-use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
+use ironswan_ike::event::{ChildSaInfo, IkeSaInfo, Ticket};
 use ironswan_keying::diagnosis::{Path, SendFault};
 use ironswan_keying::{Connection, Limits, Target};
-use ironswan_wire::sadb::{Action, ReqId, SaAdd, Spi, Up};
-use ironswan_wire::selector::PacketSelector;
+use ironswan_wire::sadb::ReqId;
 
 use crate::config;
-use crate::engine::Sealed;
 use crate::net::{Net, Packet};
 use crate::node::Node;
+pub use esp::Esp;
 
 /// A clock that stands until it is moved.
 #[derive(Clone, Copy, Debug)]
@@ -45,23 +54,6 @@ impl Clock {
     pub fn elapsed(&self) -> Duration {
         self.now - self.start
     }
-}
-
-/// An ESP or AH packet of the simulation.
-#[derive(Clone, Debug)]
-pub struct Esp {
-    /// When it arrives.
-    pub at: Instant,
-    /// From where, as the receiver will see it.
-    pub from: SocketAddr,
-    /// To where.
-    pub to: SocketAddr,
-    /// SPI.
-    pub spi: Spi,
-    /// What the receiver can judge.
-    pub sealed: Sealed,
-    /// Sequence number.
-    pub seq: u64,
 }
 
 /// Everything.
@@ -276,106 +268,6 @@ impl World {
         node.endpoint.call(now, |e| e.handle_datagram(now, packet.to, packet.from, message));
     }
 
-    /// ESP and AH in the model: it leaves through the newest outbound SA, and must meet an inbound
-    /// SA with the same SPI and key.
-    fn carry_esp(&mut self, now: Instant) {
-        if let Some(every) = self.traffic
-            && self.next_traffic <= now
-        {
-            self.next_traffic = now + every;
-            let quiet = self.quiet.clone();
-            for i in (0..self.nodes.len()).filter(|i| !quiet.contains(i)) {
-                let Some(sa) = self.nodes[i].engine.sending() else {
-                    self.acquire(now, i);
-                    continue;
-                };
-                let sa = sa.clone();
-                self.seq += 1;
-                let (spi, sealed, seq) = (sa.spi, Sealed::by(&sa), self.seq);
-                let (from, to) = (sa.local, sa.remote);
-                if !self.count(now, i, &sa) {
-                    continue;
-                }
-                let there = self.nodes[i].addrs.contains(&from.ip()) && !self.net.mute.contains(&i);
-                let Some((from, to)) = self.net.translate(from, to).filter(|_| there) else { continue };
-                let esp = Esp { at: now + self.net.delay, from, to, spi, sealed, seq };
-                self.last_esp.insert(i, esp.clone());
-                self.esp.push(esp);
-            }
-        }
-        let (due, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.esp).into_iter().partition(|e| e.at <= now);
-        self.esp = later;
-        // Packets that have waited are opened before newer ones.
-        for e in std::mem::take(&mut self.early).into_iter().chain(due) {
-            self.open_esp(now, &e);
-            self.settle_outputs();
-        }
-    }
-
-    fn open_esp(&mut self, now: Instant, e: &Esp) {
-        let Some(i) = self.nodes.iter().position(|n| n.addrs.contains(&e.to.ip())) else { return };
-        let engine = &self.nodes[i].engine;
-        let taken =
-            engine.inbound.get(&e.spi).filter(|sa| e.sealed.opens(sa, e.from.ip(), e.to.ip()).is_ok());
-        // Not a replay, and within the limits of the SA.
-        let new = engine.newest.get(&e.spi).is_none_or(|newest| e.seq > *newest);
-        let Some(sa) = taken.filter(|_| new).cloned() else {
-            if engine.reserved.get(&e.spi) == Some(&e.from.ip()) {
-                self.early.push(e.clone());
-                return;
-            }
-            self.nodes[i].esp.1 += 1;
-            return;
-        };
-        if !self.count(now, i, &sa) {
-            return;
-        }
-        let node = &mut self.nodes[i];
-        node.engine.newest.insert(e.spi, e.seq);
-        node.esp.0 += 1;
-        node.last_esp = Some(now);
-        if sa.udp_encap && sa.remote != e.from && node.engine.told.insert((e.spi, e.from)) {
-            node.endpoint.call(now, |ep| ep.handle_engine(now, Up::Moved { spi: e.spi, remote: e.from }));
-        }
-        if sa.notify_first_use && !node.engine.used.contains(&e.spi) {
-            node.engine.used.push(e.spi);
-            node.endpoint.call(now, |ep| ep.handle_engine(now, Up::FirstUse { spi: e.spi }));
-        }
-    }
-
-    /// Counts a packet, and tells the endpoint when a limit is reached. Whether the packet is
-    /// carried.
-    fn count(&mut self, now: Instant, node: usize, sa: &SaAdd) -> bool {
-        let (told, carried) = self.nodes[node].engine.count(sa);
-        if let Some(up) = told {
-            self.nodes[node].endpoint.call(now, |e| e.handle_engine(now, up));
-            self.settle_outputs();
-        }
-        carried
-    }
-
-    /// A packet has met a policy without an SA.
-    fn acquire(&mut self, now: Instant, node: usize) {
-        let protect = self.nodes[node].engine.policies.iter().find_map(|p| match p.action {
-            Action::Protect(r) => Some((r, p.local.range.start(), p.remote.range.start())),
-            _ => None,
-        });
-        let Some((reqid, src, dst)) = protect else { return };
-        let due = self.acquired.get(&(node, reqid)).is_none_or(|t| now - *t >= Duration::from_secs(1));
-        if due {
-            self.acquired.insert((node, reqid), now);
-            let packet = PacketSelector { src, dst, protocol: 1, src_port: None, dst_port: None };
-            self.nodes[node].calls += 1;
-            self.nodes[node].endpoint.call(now, |e| e.handle_engine(now, Up::Acquire { reqid, packet }));
-        }
-    }
-
-    /// Sends an ESP packet that no engine has sent now.
-    pub fn inject_esp(&mut self, esp: Esp) {
-        self.esp.push(esp);
-    }
-
     /// Tells a node that its addresses, links or routes have changed.
     pub fn network_changed(&mut self, node: usize) {
         let (now, addrs) = (self.now(), self.nodes[node].addrs.clone());
@@ -478,126 +370,6 @@ impl World {
         let mut children: Vec<_> = self.up(node).into_iter().flat_map(|sa| sa.children).collect();
         assert_eq!(children.len(), 1, "node {node} has {} children", children.len());
         children.remove(0)
-    }
-
-    /// Why the world is not at rest with exactly one IKE_SA and one CHILD_SA, the same on both
-    /// sides.
-    pub fn fault(&self) -> Option<String> {
-        let all: Vec<_> = (0..2).map(|i| self.nodes[i].sas(self.now())).collect();
-        for (i, sas) in all.iter().enumerate() {
-            let [sa] = sas.as_slice() else {
-                let list: Vec<_> = sas
-                    .iter()
-                    .map(|s| format!("{:016x} {} {:?}", s.spi_i, s.state, s.tasks_active))
-                    .collect();
-                return Some(format!("node {i} has {} IKE_SAs: {list:?}", sas.len()));
-            };
-            if sa.state != IkeState::Established || !sa.tasks_active.is_empty() || !sa.tasks_queued.is_empty()
-            {
-                return Some(format!("node {i}: IKE_SA is {} with {:?}", sa.state, sa.tasks_active));
-            }
-            let [child] = sa.children.as_slice() else {
-                let list: Vec<_> =
-                    sa.children.iter().map(|c| format!("{} {}/{}", c.state, c.spi_in, c.spi_out)).collect();
-                return Some(format!("node {i} has {} CHILD_SAs: {list:?}", sa.children.len()));
-            };
-            if child.state != ChildState::Installed {
-                return Some(format!("node {i}: CHILD_SA is {}", child.state));
-            }
-            let e = &self.nodes[i].engine;
-            if !e.reserved.is_empty() {
-                return Some(format!("node {i}: SPIs are still reserved: {:?}", e.reserved));
-            }
-            let wanted = usize::from(self.policies);
-            if e.inbound.len() != 1 || e.outbound.len() != 1 || e.policies.len() != wanted {
-                return Some(format!(
-                    "node {i}: engine has {} in, {} out, {} policies",
-                    e.inbound.len(),
-                    e.outbound.len(),
-                    e.policies.len()
-                ));
-            }
-            if !e.inbound.contains_key(&child.spi_in) || e.outbound[0].spi != child.spi_out {
-                return Some(format!("node {i}: the engine has other SPIs"));
-            }
-        }
-        let (a, b) = (&all[0][0], &all[1][0]);
-        if (a.spi_i, a.spi_r) != (b.spi_i, b.spi_r) || a.initiator == b.initiator {
-            return Some("two different IKE_SAs".to_owned());
-        }
-        let (ca, cb) = (&a.children[0], &b.children[0]);
-        if (ca.spi_in, ca.spi_out) != (cb.spi_out, cb.spi_in)
-            || (self.net.whole() && (&ca.local_ts, &ca.remote_ts) != (&cb.remote_ts, &cb.local_ts))
-            || ca.suite != cb.suite
-            || (ca.protocol, ca.mode) != (cb.protocol, cb.mode)
-            || (ca.cpi_in, ca.cpi_out) != (cb.cpi_out, cb.cpi_in)
-            || ca.cpi_in.is_some() != ca.cpi_out.is_some()
-        {
-            return Some("two different CHILD_SAs".to_owned());
-        }
-        let (ea, eb) = (&self.nodes[0].engine, &self.nodes[1].engine);
-        let keys = |out: &crate::Engine, inb: &crate::Engine| {
-            let sent = &out.outbound[0];
-            let opened = &inb.inbound[&sent.spi];
-            sent.encr_key == opened.encr_key && sent.integ_key == opened.integ_key
-        };
-        if !keys(ea, eb) || !keys(eb, ea) {
-            return Some("the keys differ".to_owned());
-        }
-        None
-    }
-
-    /// Asserts that there is exactly one IKE_SA and one CHILD_SA.
-    pub fn assert_one(&self) {
-        if let Some(fault) = self.fault() {
-            self.dump();
-            panic!("{fault}");
-        }
-    }
-
-    /// Why the world is not empty: no SA anywhere, no policy but those of traps.
-    pub fn remains(&self) -> Option<String> {
-        for (i, node) in self.nodes.iter().enumerate() {
-            let sas = node.sas(self.now());
-            if !sas.is_empty() {
-                return Some(format!("node {i} has {} IKE_SAs", sas.len()));
-            }
-            let e = &node.engine;
-            let sas = !e.inbound.is_empty() || !e.outbound.is_empty() || !e.reserved.is_empty();
-            if sas || !e.policies.is_empty() {
-                return Some(format!("node {i}: the engine is not empty: {e:?}"));
-            }
-        }
-        None
-    }
-
-    /// Asserts that nothing is left.
-    pub fn assert_empty(&self) {
-        if let Some(fault) = self.remains() {
-            self.dump();
-            panic!("{fault}");
-        }
-    }
-
-    /// Prints what was sent and logged.
-    pub fn dump(&self) {
-        for (seen, packet) in self.net.log.iter().rev().take(40).rev() {
-            eprintln!(
-                "#{} node {} {}->{} {} {} mid {}",
-                seen.index,
-                seen.node,
-                packet.from,
-                packet.to,
-                seen.exchange,
-                if seen.response { "rsp" } else { "req" },
-                seen.mid
-            );
-        }
-        for (i, node) in self.nodes.iter().enumerate() {
-            for (level, line) in node.log.iter().rev().take(60).rev() {
-                eprintln!("node {i} {level:?} {line}");
-            }
-        }
     }
 
     /// Loses everything that a node knows: it starts again with the connection and key of its side.
