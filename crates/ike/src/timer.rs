@@ -32,6 +32,12 @@ pub(crate) enum Timer {
     /// Both sides have begun at once, and the peer should have deleted this IKE_SA of its own by
     /// now.
     Twin(IkeId),
+    /// Another IKE_SA has taken over, and the packets that were under way have arrived: this one is
+    /// deleted.
+    Retire(IkeId),
+    /// The peer has deleted this IKE_SA, and the packets that were under way have arrived: it is
+    /// answered.
+    AnswerDelete(IkeId),
     /// A replaced or redundant IKE_SA that the peer should have deleted by now is dropped.
     Linger(IkeId),
     /// `rekey_time` less its random part: the CHILD_SA is rekeyed.
@@ -56,7 +62,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 12] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 14] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
@@ -67,6 +73,8 @@ impl Timer {
             Self::Fragments(id),
             Self::FollowUp(id),
             Self::Keepalive(id),
+            Self::Retire(id),
+            Self::AnswerDelete(id),
             Self::Linger(id),
             Self::Twin(id),
             Self::Rival(id),

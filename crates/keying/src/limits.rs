@@ -254,6 +254,14 @@ pub const AUTH_LIFETIME_MIN: Duration = Duration::from_secs(10);
 /// Longest time for which the responder sends on the CHILD_SA of the old IKE_SA, when it does not
 /// see that the initiator has the one of the new IKE_SA.
 pub const HANDOVER: Duration = Duration::from_secs(1);
+/// An IKE_SA from which another one has taken over is deleted after this time: after [`HANDOVER`],
+/// and one second more for packets that are under way on its CHILD_SAs. A peer may drop these with
+/// the DELETE.
+pub const RETIRED_DELETE: Duration = Duration::from_secs(2);
+/// When the peer deletes an IKE_SA, the answer comes no sooner than this time after we have begun
+/// to send on the CHILD_SA that takes over: the peer may drop its SAs with the answer, and packets
+/// are under way. Shorter than the first retransmission of any peer.
+pub const HANDED_OVER_ANSWER: Duration = Duration::from_millis(200);
 /// With a block of 64 bits, an SA is rekeyed after this many bytes when no limit in bytes is
 /// configured, and closed after twice as many. Two equal ciphertext blocks, which give plaintext
 /// away, are expected after 2^32 blocks of 8 bytes, 32 GiB (Sweet32; the reason why 3DES is SHOULD

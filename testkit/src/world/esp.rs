@@ -47,9 +47,10 @@ impl World {
                 if !self.count(now, i, &sa) {
                     continue;
                 }
+                self.nodes[i].last_esp_out = Some(now);
                 let there = self.nodes[i].addrs.contains(&from.ip()) && !self.net.mute.contains(&i);
                 let Some((from, to)) = self.net.translate(from, to).filter(|_| there) else { continue };
-                let at = now + self.net.delay;
+                let at = now + self.net.delay + self.esp_late;
                 let esp = Esp { at, from, to, spi, sealed, seq };
                 self.last_esp.insert(i, esp.clone());
                 self.esp.push(esp);

@@ -71,6 +71,8 @@ pub struct World {
     pub quiet: BTreeSet<usize>,
     /// Children have policies, so that one at rest has one.
     pub policies: bool,
+    /// ESP packets travel this much longer than IKE messages.
+    pub esp_late: Duration,
     next_traffic: Instant,
     esp: Vec<Esp>,
     /// ESP packets that have arrived before their SA, and wait for it.
@@ -92,6 +94,7 @@ impl World {
             traffic: None,
             quiet: BTreeSet::new(),
             policies: true,
+            esp_late: Duration::ZERO,
             next_traffic: clock.now(),
             esp: Vec::new(),
             early: Vec::new(),

@@ -38,6 +38,7 @@ mod ppk_int;
 mod race;
 mod reauth;
 mod reload;
+mod retire;
 mod revocation;
 mod rfc7296_auth;
 mod rfc7296_exchanges;

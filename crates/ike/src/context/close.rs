@@ -1,6 +1,7 @@
 //! The end of an IKE_SA: its tasks, its children, and reports of both to policy.
 
 use super::Context;
+use crate::child::Child;
 use crate::event::ChildId;
 use crate::sa::IkeSa;
 use crate::task::{NewChild, Task};
@@ -33,11 +34,18 @@ impl Context<'_> {
     /// Takes the children of an IKE_SA that ends out. Returns those that stood and have no
     /// successor.
     pub(crate) fn drop_children(&mut self, sa: &mut IkeSa) -> Vec<Arc<ChildConfig>> {
-        let ids: Vec<ChildId> = sa.children().map(|c| c.id()).collect();
-        let gone = ids.into_iter().filter_map(|id| self.remove_child(sa, id));
-        gone.filter(|child| child.replaced_by().is_none() && child.is_announced())
-            .map(|child| child.config().clone())
-            .collect()
+        let children = sa.children().map(|c| (c.id(), c.is_announced() && !self.has_heir(c)));
+        let children: Vec<(ChildId, bool)> = children.collect();
+        let gone = children.into_iter().filter_map(|(id, lost)| {
+            let child = self.remove_child(sa, id)?;
+            lost.then(|| child.config().clone())
+        });
+        gone.collect()
+    }
+
+    /// True when another child has taken over from this one, on this IKE_SA or another.
+    pub(crate) fn has_heir(&self, child: &Child) -> bool {
+        child.replaced_by().is_some() || self.shared.handovers.heir(child.id()).is_some()
     }
 
     /// The attempt that made this IKE_SA has come up or ended: the next one may begin.

@@ -8,6 +8,7 @@
 use ironswan_keying::diagnosis::NotDone;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::ProtocolId;
@@ -29,7 +30,7 @@ use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::{narrow, transport};
-use ironswan_keying::limits::{HANDOVER, SMALL_BLOCK_BYTES};
+use ironswan_keying::limits::{HANDED_OVER_ANSWER, HANDOVER, SMALL_BLOCK_BYTES};
 use ironswan_keying::{ChildConfig, Report, jitter};
 
 /// Everything about a pair of SAs to install.
@@ -284,6 +285,7 @@ impl Context<'_> {
         let Some(child) = sa.child_mut(id).filter(|c| c.redundant_to().is_none()) else { return };
         let Some(mut out) = child.release_outbound() else { return };
         self.shared.timers.cancel(Timer::TakeUp(id));
+        self.shared.handovers.begin(id, self.now);
         // The peer may have moved since.
         (out.local, out.remote, out.udp_encap) = (local, remote, udp_encap);
         if out.mode == Mode::Transport {
@@ -295,6 +297,25 @@ impl Context<'_> {
         to_close.into_iter().for_each(|close| sa.work_mut().push(Task::DeleteChild(close)));
         self.sadb(Command::SaAdd(out));
         self.log(Level::Info, sa, line);
+    }
+
+    /// The peer deletes this IKE_SA: has the children on other IKE_SAs send that take over from its
+    /// children. Returns the time at which all packets that left before have arrived; `None`: they
+    /// have.
+    pub(crate) fn take_up_heirs(&mut self, sa: &IkeSa) -> Option<Instant> {
+        let mut begun = None;
+        for child in sa.children() {
+            let heir = self.shared.handovers.heir(child.id());
+            let at = match heir.filter(|heir| self.has_timer(Timer::TakeUp(*heir))) {
+                Some(heir) => {
+                    self.put_off(Todo::TakeUp(heir));
+                    Some(self.now)
+                }
+                None => self.shared.handovers.begun(child.id()),
+            };
+            begun = begun.max(at);
+        }
+        begun.map(|at| at + HANDED_OVER_ANSWER).filter(|at| *at > self.now)
     }
 
     /// Tells that a child is up.

@@ -164,7 +164,7 @@ pub(crate) fn rekeys_ike(sa: &IkeSa) -> bool {
 
 /// Queues a rekeying of the IKE_SA, unless one is under way.
 pub(crate) fn queue_rekey_ike(sa: &mut IkeSa, ticket: Option<Ticket>) -> bool {
-    if rekeys_ike(sa) || sa.state() != IkeState::Established {
+    if rekeys_ike(sa) || sa.state() != IkeState::Established || sa.roam().retired {
         return false;
     }
     sa.work_mut().push(Task::RekeyIke(Box::new(RekeyIke::new(ticket))));

@@ -139,7 +139,7 @@ impl Context<'_> {
     /// 7296 section 2.23). A peer that is not behind one stays where it is. That we are behind a
     /// NAT as well, where the RFC says SHOULD NOT, does not keep the peer's NAT from forgetting it.
     pub(crate) fn peer_at(&mut self, sa: &mut IkeSa, remote: SocketAddr) {
-        let alive = matches!(sa.state(), IkeState::Established | IkeState::Rekeying);
+        let alive = sa.stands();
         if !sa.nat().remote
             || !alive
             || sa.remote() == remote

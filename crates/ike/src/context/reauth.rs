@@ -2,7 +2,7 @@
 //! comes from `reauth_time`, or from the responder (AUTH_LIFETIME, RFC 4478).
 //!
 //! ```text
-//! initiator: soft time -> a new IKE_SA with all children -> DELETE of the old one
+//! initiator: soft time -> a new IKE_SA with all children -> 2 s later: DELETE of the old one
 //! responder: AUTH_LIFETIME in the last IKE_AUTH response -> hard time: DELETE
 //! ```
 

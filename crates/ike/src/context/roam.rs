@@ -5,12 +5,12 @@ use super::lifecycle::names_in_work;
 use crate::endpoint::todo::Todo;
 use crate::event::{ChildState, IkeState, Level};
 use crate::sa::IkeSa;
-use crate::task::liveness;
+use crate::task::{DeleteIke, Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::Close;
 use ironswan_keying::choices::way::{self, Way};
 use ironswan_keying::diagnosis::{NotDone, Path};
-use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROUTE_POLL};
+use ironswan_keying::limits::{RETIRED_DELETE, ROAM_PROBE_SPREAD, ROUTE_POLL};
 use ironswan_keying::{Report, jitter};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -148,12 +148,34 @@ impl Context<'_> {
             && sa.is_idle()
             && let Some(old) = sa.roam_mut().replaces.take()
         {
-            self.shared.todo.push_back(Todo::Retire {
-                old,
-                local: sa.local().ip(),
-                remote: sa.remote().ip(),
-            });
+            self.shared.todo.push_back(Todo::Retire { old, new: sa.id() });
         }
+    }
+
+    /// Another IKE_SA has taken over from this one, which is to be deleted. While packets may be
+    /// under way on its CHILD_SAs (`carries`), the DELETE waits for them.
+    pub(crate) fn retire(&mut self, sa: &mut IkeSa, carries: bool) {
+        if !carries || !sa.stands() {
+            return self.delete_retired(sa);
+        }
+        if !sa.roam_mut().leave() {
+            let (name, seconds) = (sa.name(), RETIRED_DELETE.as_secs());
+            let line = format!("another IKE_SA has taken over from {name}, which is deleted in {seconds}s");
+            self.log(Level::Info, sa, line);
+            self.shared.timers.set(Timer::Retire(sa.id()), self.now + RETIRED_DELETE);
+        }
+    }
+
+    /// Deletes an IKE_SA from which another one has taken over, unless its end is under way.
+    pub(crate) fn delete_retired(&mut self, sa: &mut IkeSa) {
+        if !sa.stands() {
+            return;
+        }
+        if !self.is_ours(sa.local().ip()) {
+            // Our address has gone while the DELETE waited. The peer has the new IKE_SA.
+            return self.last_delete(sa);
+        }
+        sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
     }
 
     /// Sends the request in flight once more, and counts its retransmissions from the beginning.

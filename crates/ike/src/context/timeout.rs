@@ -60,7 +60,7 @@ impl Context<'_> {
 
     /// The hard end of an IKE_SA that could not be rekeyed.
     pub(crate) fn over_time(&mut self, sa: &mut IkeSa) {
-        if !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
+        if !sa.stands() {
             return;
         }
         let why = KeyExchange::LifetimeOver { child: false };
@@ -68,7 +68,7 @@ impl Context<'_> {
         sa.set_over_time();
         let again: Vec<(String, ChildAction)> = sa
             .children()
-            .filter(|c| c.is_announced() && c.replaced_by().is_none())
+            .filter(|c| c.is_announced() && !self.has_heir(c))
             .map(|c| c.config())
             .chain(&unborn(sa))
             .map(|c| (c.name.clone(), c.start_action))
@@ -88,7 +88,7 @@ impl Context<'_> {
     pub(crate) fn rekey_child(&mut self, sa: &mut IkeSa, id: ChildId) {
         let Some(child) = sa.child(id) else { return };
         let queued = sa.work().queued().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
-        if child.may_be_rekeyed() && !queued {
+        if child.may_be_rekeyed() && !queued && !sa.roam().retired {
             let new = NewChild::new(child.config().clone(), Some(id), None);
             sa.work_mut().push(Task::Child(Box::new(new)));
         }

@@ -75,7 +75,7 @@ impl Endpoint {
         if reauth {
             return self.reauthenticate_matching(now, target);
         }
-        let found = self.find(target);
+        let found = self.find_lasting(target);
         let count: usize = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
         if count == 0 {
             return Err(NotDone::NoMatch { to: "rekey" }.into());
@@ -115,7 +115,7 @@ impl Endpoint {
         now: Instant,
         target: &Target,
     ) -> Result<(usize, Ticket), Diagnosis> {
-        let found = self.find(target);
+        let found = self.find_lasting(target);
         if found.is_empty() {
             return Err(NotDone::NoMatch { to: "reauthenticate" }.into());
         }
@@ -137,6 +137,13 @@ impl Endpoint {
         }
         self.run_todo(now);
         Ok((found.len(), ticket))
+    }
+
+    /// The same as [`Self::find`], without IKE_SAs from which others have taken over.
+    fn find_lasting(&self, target: &Target) -> Vec<(IkeId, Option<Vec<ChildId>>)> {
+        let mut found = self.find(target);
+        found.retain(|(id, _)| self.sas.get(id).is_some_and(|sa| !sa.roam().retired));
+        found
     }
 
     /// The IKE_SAs that match, with the children that do when the target is about children.

@@ -126,10 +126,10 @@ impl Endpoint {
             }
         }
         sa.take_over_from(old.id());
-        let old_roam = old.roam_mut();
-        let (leaving, elsewhere, ticket) = (old_roam.leaving, old_roam.elsewhere, old_roam.ticket.take());
-        let roam = sa.roam_mut();
-        (roam.leaving, roam.elsewhere, roam.ticket) = (leaving, elsewhere, ticket);
+        *sa.roam_mut() = std::mem::take(old.roam_mut());
+        if let Some(at) = self.shared.timers.get(Timer::Retire(old.id())) {
+            self.shared.timers.set(Timer::Retire(heir), at);
+        }
         self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
         self.shared.timers.cancel(Timer::Linger(heir));
         self.on(now, &mut sa, |cx, sa| {

@@ -128,7 +128,7 @@ impl Endpoint {
     pub(crate) fn run_todo(&mut self, now: Instant) {
         while let Some(todo) = self.shared.todo.pop_front() {
             match todo {
-                Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
+                Todo::Retire { old, new } => self.retire(now, old, new),
                 Todo::Stay(old) => self.stay(now, old),
                 Todo::Collapse(id) => self.collapse(now, id, false),
                 Todo::TakeUp(child) => self.with_child(now, child, |cx, sa| cx.activate(sa, child)),

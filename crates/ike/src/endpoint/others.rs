@@ -97,7 +97,6 @@ impl Others for Neighbours<'_> {
 
     fn older(&self, sa: &IkeSa, reqid: ReqId, agreed: &Agreed) -> Option<Older> {
         let ids = self.by_ids.get(&identities(sa)?)?;
-        let stands = |o: &IkeSa| matches!(o.state(), IkeState::Established | IkeState::Rekeying);
         let same = |c: &&Child| {
             c.reqid() == reqid
                 && c.replaced_by().is_none()
@@ -106,10 +105,9 @@ impl Others for Neighbours<'_> {
                 && c.agreed().remote_ts == agreed.remote_ts
         };
         let others = ids.iter().filter(|id| **id != sa.id()).filter_map(|id| self.sas.get(id));
-        others.filter(|o| stands(o)).find_map(|o| {
+        others.filter(|o| o.stands()).find_map(|o| {
             let child = o.children().find(same)?;
-            let path = (o.local(), o.remote()) == (sa.local(), sa.remote());
-            let carries = path && child.sends() && !o.is_blocked();
+            let carries = o.shares_path(sa) && child.sends();
             Some(Older { child: child.id(), spi_out: child.spi_out(), carries })
         })
     }

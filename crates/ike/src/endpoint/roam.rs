@@ -23,9 +23,9 @@ use std::time::Instant;
 use super::todo::Todo;
 use super::{Close, Endpoint, Pending};
 use crate::context::roam::concerned;
-use crate::event::{IkeId, IkeState, Request};
+use crate::event::{IkeId, Request};
 use crate::sa::IkeSa;
-use crate::task::{DeleteIke, Task};
+use crate::task::Task;
 use crate::timer::Timer;
 use ironswan_keying::choices::way::Addresses;
 use ironswan_keying::limits::ROUTE_POLL;
@@ -61,12 +61,14 @@ impl Endpoint {
 
     /// The successor stands: deletes the old IKE_SA, from where we are now ("respond to the address
     /// and port from which the request was received", RFC 7296 section 2.11).
-    pub(super) fn retire(&mut self, now: Instant, old: IkeId, local: IpAddr, remote: IpAddr) {
-        let Some(old) = self.heir(old) else { return };
+    pub(super) fn retire(&mut self, now: Instant, old: IkeId, new: IkeId) {
+        let (Some(old), Some(successor)) = (self.heir(old), self.sas.get(&new)) else { return };
+        let (local, remote) = (successor.local().ip(), successor.remote().ip());
+        let carries = self.sas.get(&old).is_some_and(|old| old.shares_path(successor));
         self.work_on(now, old, |cx, sa| {
             // One that it has not come to take over from goes with it.
             if let Some(older) = sa.roam_mut().replaces.take() {
-                cx.put_off(Todo::Retire { old: older, local, remote });
+                cx.put_off(Todo::Retire { old: older, new });
             }
             let there = sa.remote().ip();
             if sa.is_blocked() && there != remote && !cx.move_clashes(sa, remote) {
@@ -82,9 +84,7 @@ impl Endpoint {
             }
             let ticket = sa.roam_mut().ticket.take();
             cx.done(ticket, Ok(()));
-            if !matches!(sa.state(), IkeState::Deleting | IkeState::Rekeyed) {
-                sa.work_mut().push_first(Task::DeleteIke(DeleteIke::default()));
-            }
+            cx.retire(sa, carries);
         });
     }
 
@@ -92,13 +92,14 @@ impl Endpoint {
     pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
         let Some(old) = self.heir(old) else { return };
         self.work_on(now, old, |cx, sa| {
+            if sa.roam().retired {
+                return;
+            }
             sa.roam_mut().leaving = false;
             let ticket = sa.roam_mut().ticket.take();
             cx.done(ticket, Err(NotDone::NotReplaced.into()));
             cx.reauthenticate_later(sa);
-            if matches!(sa.state(), IkeState::Established | IkeState::Rekeying)
-                && !cx.is_ours(sa.local().ip())
-            {
+            if sa.stands() && !cx.is_ours(sa.local().ip()) {
                 if sa.work().queued().any(|t| matches!(t, Task::DeleteIke(_))) {
                     return cx.close(sa, Close::ByUs);
                 }

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::context::lifecycle::queue_rekey_ike;
 use crate::event::{ChildId, IkeId, Level};
 use crate::sa::IkeSa;
-use crate::task::{DeleteChild, Task, follow_up, liveness};
+use crate::task::{DeleteChild, Task, delete, follow_up, liveness};
 use crate::timer::Timer;
 use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit};
 use ironswan_keying::{Diagnosis, Report};
@@ -28,6 +28,8 @@ impl Endpoint {
             Timer::Fragments(id) => self.work_on(now, id, |_, sa| sa.drop_fragments()),
             Timer::FollowUp(id) => self.work_on(now, id, follow_up::forget),
             Timer::Keepalive(id) => self.work_on(now, id, |cx, sa| liveness::keepalive(cx, sa)),
+            Timer::Retire(id) => self.work_on(now, id, |cx, sa| cx.delete_retired(sa)),
+            Timer::AnswerDelete(id) => self.work_on(now, id, delete::answer_ike),
             Timer::Linger(id) => self.work_on(now, id, |cx, sa| cx.close(sa, Close::Replaced)),
             Timer::Rival(id) => self.with_sa(now, id, |ep, sa| ep.rival_due(now, sa)),
             Timer::Twin(id) => {

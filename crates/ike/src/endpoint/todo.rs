@@ -2,7 +2,6 @@
 //! that race.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use crate::event::{ChildId, IkeId};
 
@@ -12,10 +11,8 @@ pub(crate) enum Todo {
     Retire {
         /// The old one.
         old: IkeId,
-        /// Our address, by the successor.
-        local: IpAddr,
-        /// The peer's address, by the successor.
-        remote: IpAddr,
+        /// The successor.
+        new: IkeId,
     },
     /// Nothing will take over from this IKE_SA.
     Stay(IkeId),

@@ -106,7 +106,9 @@ impl Endpoint {
         }
         let present = self.shared.peers.sas(&peer).filter_map(|id| self.sas.get(&id)).map(|sa| Present {
             id: sa.id(),
-            stays: stands(sa) && !sa.work().queued().any(|t| matches!(t, Task::DeleteIke(_))),
+            stays: sa.stands()
+                && !sa.roam().retired
+                && !sa.work().queued().any(|t| matches!(t, Task::DeleteIke(_))),
             silent: now.saturating_duration_since(sa.signs().last_in),
             same_address: sa.remote().ip() == new.remote().ip(),
             same_port: sa.remote() == new.remote(),
@@ -123,7 +125,7 @@ impl Endpoint {
         let asked = |other: &IkeSa| other.asked().zip(sa.asked()).map(|(other, new)| other.at.cmp(&new.at));
         let others = ids.filter(|id| **id != sa.id()).filter_map(|id| self.sas.get(id)).map(|other| Older {
             id: other.id(),
-            stands: stands(other),
+            stands: other.stands(),
             before: other.established().is_some_and(|at| at <= sa.created())
                 || asked(other) == Some(Ordering::Less),
             later: asked(other) == Some(Ordering::Greater),
@@ -150,11 +152,7 @@ impl Endpoint {
         for id in leaving.replaced {
             let line = format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
             self.log(Level::Info, sa, line);
-            self.with_sa(now, id, |_, old| {
-                if stands(old) {
-                    old.work_mut().push(Task::DeleteIke(DeleteIke::default()));
-                }
-            });
+            self.work_on(now, id, |cx, old| cx.retire(old, old.shares_path(sa)));
         }
     }
 
@@ -224,7 +222,7 @@ impl Endpoint {
     /// whose initiator has the lower SPI goes, by its initiator. A peer that knows nothing of this
     /// leaves its own, which does no harm.
     fn collapse_children(&mut self, now: Instant, id: IkeId) {
-        let Some(sa) = self.sas.get(&id).filter(|sa| stands(sa)) else { return };
+        let Some(sa) = self.sas.get(&id).filter(|sa| sa.stands()) else { return };
         let stand = |c: &&Child| c.is_announced() && c.state() == ChildState::Installed;
         let lower = |ours: &Child, theirs: &Child| {
             ours.config().name == theirs.config().name
@@ -276,11 +274,6 @@ impl Endpoint {
         let same = self.by_conn.get(&up.conn().name).into_iter().flatten();
         same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id())
     }
-}
-
-/// Established, and not on its way out.
-fn stands(sa: &IkeSa) -> bool {
-    matches!(sa.state(), IkeState::Established | IkeState::Rekeying)
 }
 
 /// Established, and with nothing on its way.

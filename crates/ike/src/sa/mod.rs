@@ -66,11 +66,22 @@ pub(crate) struct Roam {
     pub leaving: bool,
     /// That one is to another address of the peer, because there was no way to this one's.
     pub elsewhere: bool,
+    /// Another one has taken over from this one, which is about to be deleted: nothing new begins
+    /// on it.
+    pub retired: bool,
     /// The command that waits for the one that takes over.
     pub ticket: Option<Ticket>,
     /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an
     /// address that is not ours.
     pub misplaced: bool,
+}
+
+impl Roam {
+    /// Another one has taken over. True when that was known before.
+    pub(crate) fn leave(&mut self) -> bool {
+        self.leaving = true;
+        std::mem::replace(&mut self.retired, true)
+    }
 }
 
 /// An attempt of policy, as far as it has come with this IKE_SA.
@@ -419,6 +430,12 @@ impl IkeSa {
         self.path.is_blocked()
     }
 
+    /// True when there is a way to the peer, between the same addresses and ports as that of
+    /// another IKE_SA.
+    pub(crate) fn shares_path(&self, other: &Self) -> bool {
+        !self.is_blocked() && (self.local(), self.remote()) == (other.local(), other.remote())
+    }
+
     /// Addresses, to be changed.
     pub(crate) fn path(&mut self) -> &mut Path {
         &mut self.path
@@ -603,6 +620,11 @@ impl IkeSa {
     /// is in flight.
     pub(crate) fn may_be_up_there(&self) -> bool {
         matches!(self.work.active(), Some(Active { task: Task::Auth(_), .. }))
+    }
+
+    /// Established, and not on its way out.
+    pub(crate) fn stands(&self) -> bool {
+        matches!(self.state, IkeState::Established | IkeState::Rekeying)
     }
 
     /// May carry new CHILD_SAs, now or once it is up.

@@ -482,7 +482,7 @@ fn say_why(cx: &mut Context<'_>, sa: &mut IkeSa, why: &Diagnosis) {
 pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     // "If a peer receives a request to [create or rekey a Child SA] when it is currently rekeying
     // [or closing] the IKE SA, it SHOULD reply with TEMPORARY_FAILURE" (RFC 7296 section 2.25.2).
-    if sa.state() != IkeState::Established {
+    if sa.state() != IkeState::Established || sa.roam().retired {
         return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     if payloads.iter().any(|p| matches!(p, Payload::Ke(_))) && cx.computes_enough(sa) {

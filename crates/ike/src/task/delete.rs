@@ -136,7 +136,11 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
 }
 
 /// The peer closes the IKE_SA.
-fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
+pub(crate) fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
+    if let Some(at) = cx.take_up_heirs(sa) {
+        sa.roam_mut().leave();
+        return cx.set_timer(Timer::AnswerDelete(sa.id()), at);
+    }
     cx.respond(sa, &[]);
     cx.bury(sa);
     // "If a peer receives a request to close an IKE SA that it is currently rekeying, it SHOULD

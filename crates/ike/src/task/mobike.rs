@@ -21,7 +21,7 @@ use ironswan_wire::ike::payload::{Notify, find_notify, notifies};
 
 use super::state::{Mobike, Task};
 use crate::context::Context;
-use crate::event::{IkeState, Level};
+use crate::event::Level;
 use crate::natd;
 use crate::sa::{Answering, Datagram, IkeSa, NatState};
 
@@ -108,7 +108,7 @@ pub(crate) fn agree(sa: &mut IkeSa, payloads: &[Payload]) {
 // ---- our requests ----
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, task: Mobike) {
-    if !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) || !sa.mobility().agreed {
+    if !sa.stands() || !sa.mobility().agreed {
         return;
     }
     let further = cx.further_addresses(sa);

@@ -39,7 +39,7 @@ pub(crate) fn announce(cx: &Context<'_>, sa: &mut IkeSa) {
 
 /// Our INFORMATIONAL request with the token.
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    if !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
+    if !sa.stands() {
         return;
     }
     if let Some(token) = token(cx, sa) {

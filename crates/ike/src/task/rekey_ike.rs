@@ -471,7 +471,7 @@ fn is_in_the_way(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
         || sa.following_up().is_some()
         || sa.follow_ups().children().next().is_some()
         || sa.children().any(|c| c.state() == ChildState::Deleting);
-    if busy || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
+    if busy || !sa.stands() || sa.roam().retired {
         return true;
     }
     if cx.computes_enough(sa) {
