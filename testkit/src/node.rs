@@ -13,6 +13,7 @@ use ironswan_ike::{Endpoint, Options};
 use ironswan_keying::{Connection, Diagnosis, Fetched, Joined, Limits};
 use ironswan_pki::fetch::Fetch;
 use ironswan_wire::fetched::FetchFault;
+use ironswan_wire::sadb::Direction;
 use ironswan_wire::secret::Secret;
 
 use crate::engine::Engine;
@@ -77,6 +78,8 @@ pub struct Node {
     pub keepalives: usize,
     /// When ESP last arrived.
     pub last_esp: Option<Instant>,
+    /// When ESP last left.
+    pub last_esp_out: Option<Instant>,
     /// ESP packets that were opened, and such that met no SA.
     pub esp: (usize, usize),
 }
@@ -119,6 +122,7 @@ impl Node {
             calls: 0,
             keepalives: 0,
             last_esp: None,
+            last_esp_out: None,
             esp: (0, 0),
         }
     }
@@ -217,7 +221,13 @@ impl Node {
                 self.signatures += 1;
                 request.compute(self.wall).expect("a computation")
             }
-            Request::Usage { .. } => Completion::Usage { last_use: self.last_esp },
+            Request::Usage { sas } => {
+                let of = |direction, at: Option<Instant>| {
+                    at.filter(|_| sas.iter().any(|sa| sa.direction == direction))
+                };
+                let times = [of(Direction::In, self.last_esp), of(Direction::Out, self.last_esp_out)];
+                Completion::Usage { last_use: times.into_iter().flatten().max() }
+            }
             Request::Route { .. } if self.routes_unknown => {
                 let (request, why) = ("the route".to_owned(), "no table today".to_owned());
                 Completion::Failed { why: Machine::KernelRefused { request, why, write: "" }.into() }

@@ -98,7 +98,8 @@ pub enum Request {
     },
     /// Judge a peer that proves itself by certificates. Completed by [`Completion::Certified`].
     Certify(Box<CertificateClaim>),
-    /// When SAs have been used (liveness: ESP that arrives counts as a sign of life; inactivity).
+    /// When SAs have been used (liveness: ESP that arrives counts as a sign of life; inactivity;
+    /// NAT-keepalives, which ESP that leaves replaces).
     /// Completed by [`Completion::Usage`].
     Usage {
         /// The SAs.

@@ -57,8 +57,6 @@ pub const ROUTE_POLL: Duration = Duration::from_secs(30);
 /// ESP that arrived within this time answers a liveness check which a change of addresses or routes
 /// has caused.
 pub const PROBE_ANSWER: Duration = Duration::from_secs(2);
-/// Time between two NAT-keepalives (charon's `keep_alive`).
-pub const NAT_KEEPALIVE: Duration = Duration::from_secs(20);
 
 // ---- Choice of the connection for a stranger's proposals ----
 
@@ -298,6 +296,9 @@ pub struct Limits {
     /// NAT). From the fourth on, each must have brought a cookie back, so that no address can be
     /// made to use up its share by others.
     pub half_open_per_addr: usize,
+    /// A NAT-keepalive is sent through a NAT in front of us when no other packet has gone to the
+    /// peer for this long (20 s, RFC 3948 section 4); 0: none is sent.
+    pub keep_alive: Duration,
     /// The old inbound CHILD_SA is kept this long after a rekey (5 s).
     pub delete_rekeyed_delay: Duration,
     /// Bytes of the largest IP packet with a fragment of an IKE message that we send (1,280);
@@ -332,6 +333,7 @@ impl Default for Limits {
             half_open_max: 1_000,
             half_open_per_net: 0,
             half_open_per_addr: 200,
+            keep_alive: Duration::from_secs(20),
             delete_rekeyed_delay: Duration::from_secs(5),
             fragment_size: 1_280,
             retry_initial: Duration::from_secs(5),

@@ -119,6 +119,40 @@ def keepalives_keep_the_mapping(lab, full):
     watch.check('u1', 'g2')
 
 
+def keepalives_give_way_to_traffic(lab, full):
+    """`keep_alive = 2s`, a NAT that forgets after 5 s, and charon outside: keepalives at this pace while nothing is sent, none while
+    packets are, and the mapping stays (RFC 3948 section 4)."""
+    if BACKGROUND:
+        say('  (it has run beside the others)')
+        return check(BACKGROUND.wait(200) == 0, 'the keepalives')
+    watch, (us,), them = start(lab, (IronSwan, Charon), timeout=5, settings='keep_alive = 2s\n')
+
+    def keepalives(seconds):
+        before = watch.one('u1')['keepalives']
+        time.sleep(seconds)
+        return watch.one('u1')['keepalives'] - before
+    port = outside_port(lab, 'n1', '10.9.0.2')
+    check(port is not None, f'the mapping has port {port}')
+    for what in ('after the set-up', 'after traffic'):
+        # The first one is due 2 s after the last packet.
+        time.sleep(0.5)
+        seen = keepalives(8.5)
+        check(4 <= seen <= 5, f'{what}: {seen} keepalives in 8.5 s idle')
+        flow = Flow(lab, 'g1', 'g2', rate=20)
+        time.sleep(0.5)
+        seen = keepalives(5)
+        check(seen == 0, f'{seen} keepalives in 5 s with packets')
+        check_flow(flow.end(), what, MOVE, lost=0, rate=20)
+    for gateway in (us, them):
+        gateway.swanctl('--rekey', '--child', 'net' if gateway is us else 'netg1')
+        seen = keepalives(1)
+        check(seen == 0, f'{gateway.kind} rekeys: {seen} keepalives in the second after it')
+    check(outside_port(lab, 'n1', '10.9.0.2') == port, 'the mapping is the same')
+    check(keepalives(7) >= 3 and outside_port(lab, 'n1', '10.9.0.2') == port, 'and so it is after 7 s more without a packet')
+    check(pings(lab, 'g2', 'g1'), 'a packet from outside gets in')
+    pair_at_rest(us, them, their_conn='netg1')
+
+
 def moves(lab, watch, us, them, rounds, ranges, nats=('n1',)):
     """The NAT forgets everything in mid-traffic, again and again; each time the mapping is followed."""
     conn = f'net{us.box}'
@@ -402,11 +436,12 @@ def two_nats_in_a_row(lab, full):
 # All of keepalive is waiting: in a run of everything it waits beside the others.
 BACKGROUND = None
 if all(a == '--full' or a.startswith('--seed=') for a in sys.argv[1:]):
-    BACKGROUND = subprocess.Popen([sys.executable, __file__, 'keepalives_keep_the_mapping', *sys.argv[1:]], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True)
+    BACKGROUND = subprocess.Popen([sys.executable, __file__, 'keepalives_keep_the_mapping', 'keepalives_give_way_to_traffic', *sys.argv[1:]],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 TESTS = (
     mapping_moves_under_traffic, attacker_moves_nothing, two_initiators_behind_one_nat, two_nats_in_a_row, mapping_of_strongswan_moves,
-    mapping_moves_before_strongswan, nat_that_appears_is_followed, mapping_of_a_linux_kernel_moves, keepalives_keep_the_mapping)
+    mapping_moves_before_strongswan, nat_that_appears_is_followed, mapping_of_a_linux_kernel_moves, keepalives_keep_the_mapping,
+    keepalives_give_way_to_traffic)
 if {'--full', '--list', 'mapping_moves_before_a_linux_kernel'} & set(sys.argv):
-    TESTS = (*TESTS[:-1], mapping_moves_before_a_linux_kernel, TESTS[-1])
+    TESTS = (*TESTS[:-2], mapping_moves_before_a_linux_kernel, *TESTS[-2:])
 main({f.__name__: f for f in TESTS}, 'nat')

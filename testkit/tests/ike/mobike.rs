@@ -188,14 +188,17 @@ fn a_nat_appears_and_disappears() {
     let got = (w.nodes[0].esp.0, w.nodes[1].esp.0);
     w.run(S);
     assert!(w.nodes[0].esp.0 > got.0 + 15 && w.nodes[1].esp.0 > got.1 + 15);
+    w.traffic = None;
     w.run(60 * S);
     assert!(w.nodes[0].keepalives > 1, "the mapping is kept");
+    w.traffic = Some(50 * MS);
     w.net.nat = None;
     w.readdress(0, vec![ip(HOME)]);
     w.run(5 * S);
     assert_at(&w, HOME);
     assert_eq!(spis(&w), before);
     assert!(!w.child(0).udp_encap && !w.child(1).udp_encap);
+    w.traffic = None;
     let sent = w.nodes[0].keepalives;
     w.run(100 * S);
     assert!(w.nodes[0].keepalives <= sent + 1, "nothing is kept any more");

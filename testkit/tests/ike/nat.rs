@@ -332,3 +332,72 @@ fn many_peers_behind_one_nat_are_told_apart_and_moved_apart() {
     assert_eq!(w.up(0).len(), N);
     w.audit();
 }
+
+/// Node 0 behind a NAT, its tunnel up; with this `keep_alive` there.
+fn keeping_alive(seed: u64, keep_alive: Duration) -> World {
+    let limits = Limits { keep_alive, ..Limits::default() };
+    let mut w = World::pair_at(seed, config::ip("10.9.0.2"), config::ip("192.0.2.2"), limits, |c| {
+        c[1].remote_addrs = vec![AddrSpec::Any];
+        c.iter_mut().for_each(|c| c.dpd_delay = Duration::ZERO);
+    });
+    w.net.nat = Some(Nat::new(config::ip("10.9.0.2"), config::ip("203.0.113.1")));
+    w.establish(0).unwrap();
+    w
+}
+
+#[test]
+fn keepalives_go_only_when_nothing_else_has_gone_for_the_configured_time() {
+    let keepalives = |w: &mut World, time: Duration| {
+        let before = w.nodes[0].keepalives;
+        w.run(time);
+        assert_eq!(w.nodes[1].keepalives, 0, "node 1 is not behind a NAT");
+        w.nodes[0].keepalives - before
+    };
+    for every in [2 * S, 20 * S] {
+        let mut w = keeping_alive(40, every);
+        assert_eq!(keepalives(&mut w, 10 * every), 10, "an idle link");
+        // ESP of ours keeps the mapping, ESP of the peer does not.
+        w.traffic = Some(every / 4);
+        w.quiet = [1].into();
+        assert_eq!(keepalives(&mut w, 10 * every), 0, "ESP goes out");
+        w.quiet = [0].into();
+        let sent = keepalives(&mut w, 10 * every);
+        assert!((9..=10).contains(&sent), "{sent}: ESP comes in alone");
+        w.traffic = None;
+        // So do IKE messages, requests and responses.
+        for node in [0, 1, 0, 1, 0, 1, 0, 1] {
+            w.rekey_child(node);
+            assert_eq!(keepalives(&mut w, every / 2), 0, "IKE messages go out");
+        }
+        // ESP that goes out more rarely leaves gaps: each has the keepalive that falls into it.
+        w.traffic = Some(every + every / 2);
+        w.quiet = [1].into();
+        let sent = keepalives(&mut w, 15 * every);
+        assert!((9..=11).contains(&sent), "{sent}: ESP every {:?}", every + every / 2);
+        w.traffic = None;
+        w.run(20 * S);
+        w.audit();
+    }
+    let mut w = keeping_alive(41, Duration::ZERO);
+    assert_eq!(keepalives(&mut w, 300 * S), 0, "switched off");
+    w.audit();
+}
+
+#[test]
+fn keepalives_go_on_after_rekeyings_and_without_children() {
+    let mut w = keeping_alive(42, 2 * S);
+    for _ in 0..3 {
+        w.rekey_ike(0);
+        w.rekey_ike(1);
+        w.run(20 * S);
+    }
+    let before = w.nodes[0].keepalives;
+    w.run(20 * S);
+    assert_eq!(w.nodes[0].keepalives - before, 10);
+    w.terminate(0, true);
+    w.run(S);
+    let before = w.nodes[0].keepalives;
+    w.run(20 * S);
+    assert_eq!(w.nodes[0].keepalives - before, 10, "the IKE_SA alone");
+    w.audit();
+}

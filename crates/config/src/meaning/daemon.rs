@@ -145,6 +145,7 @@ fn limits(r: &mut Reader<'_>) -> Limits {
         half_open_max: r.read(&k::HALF_OPEN_MAX) as usize,
         half_open_per_net: r.read(&k::HALF_OPEN_PER_NET) as usize,
         half_open_per_addr: r.read(&k::HALF_OPEN_PER_ADDR) as usize,
+        keep_alive: r.read(&k::KEEP_ALIVE),
         delete_rekeyed_delay: r.read(&k::DELETE_REKEYED_DELAY),
         fragment_size: r.read(&k::FRAGMENT_SIZE) as usize,
         retry_initial: r.read(&k::RETRY_INITIAL),

@@ -4,7 +4,7 @@ use super::Context;
 use crate::endpoint::outbox::Pending;
 use crate::event::{Level, Request, Transmit};
 use crate::sa::{Active, IkeSa, Wait};
-use crate::task::{Exchange, Task};
+use crate::task::{Exchange, Task, liveness};
 use crate::timer::Timer;
 use crate::window::Sealed;
 use ironswan_crypto::kex;
@@ -28,6 +28,10 @@ impl Context<'_> {
             self.settings.options.ports.natt,
             message,
         );
+        // Whatever goes to the peer keeps the mapping of a NAT in front of us.
+        if self.has_timer(Timer::Keepalive(sa.id())) && (local, remote) == (sa.local(), sa.remote()) {
+            liveness::rearm_keepalive(self, sa);
+        }
     }
 
     /// Queues a message of an IKE_SA, whole or in fragments.

@@ -19,6 +19,11 @@ impl Endpoint {
                     self.work_on(now, ike, |cx, sa| liveness::judge(cx, sa, last_use));
                 }
             }
+            Some(Pending::Keepalive(ike)) => {
+                if let Completion::Usage { last_use } = completion {
+                    self.work_on(now, ike, |cx, sa| liveness::keepalive(cx, sa, last_use));
+                }
+            }
             Some(Pending::Inactivity(child)) => {
                 if let Completion::Usage { last_use } = completion {
                     self.with_child(now, child, |cx, sa| cx.close_inactive(sa, child, last_use));

@@ -14,6 +14,8 @@ pub(crate) enum Pending {
     Sa(IkeId),
     /// A liveness check. Its IKE_SA goes on meanwhile.
     Usage(IkeId),
+    /// When ESP of an IKE_SA went to the peer last.
+    Keepalive(IkeId),
     /// When a child was used last.
     Inactivity(ChildId),
     /// The route to a peer, for these IKE_SAs.

@@ -27,7 +27,7 @@ impl Endpoint {
             Timer::Liveness(id) => self.work_on(now, id, liveness::check),
             Timer::Fragments(id) => self.work_on(now, id, |_, sa| sa.drop_fragments()),
             Timer::FollowUp(id) => self.work_on(now, id, follow_up::forget),
-            Timer::Keepalive(id) => self.work_on(now, id, |cx, sa| liveness::keepalive(cx, sa)),
+            Timer::Keepalive(id) => self.work_on(now, id, |cx, sa| liveness::ask_keepalive(cx, sa)),
             Timer::Retire(id) => self.work_on(now, id, |cx, sa| cx.delete_retired(sa)),
             Timer::AnswerDelete(id) => self.work_on(now, id, delete::answer_ike),
             Timer::Linger(id) => self.work_on(now, id, |cx, sa| cx.close(sa, Close::Replaced)),

@@ -1,6 +1,6 @@
 //! Liveness (RFC 7296 section 2.4): an empty INFORMATIONAL after `dpd_delay` without a sign of
 //! life. ESP counts as one: "Receipt of a fresh cryptographically protected message on an IKE SA or
-//! any of its Child SAs ensures liveness".
+//! any of its Child SAs ensures liveness". And NAT-keepalives (RFC 3948 section 4).
 
 use std::time::{Duration, Instant};
 
@@ -11,26 +11,42 @@ use super::mobike;
 use super::state::Task;
 use crate::context::Context;
 use crate::endpoint::Pending;
-use crate::event::{IkeState, Level, Request};
+use crate::event::{Level, Request};
 use crate::sa::IkeSa;
 use crate::timer::Timer;
-use ironswan_keying::limits::{NAT_KEEPALIVE, PROBE_ANSWER};
+use ironswan_keying::limits::PROBE_ANSWER;
 
-/// Sets the timer for the next NAT-keepalive, if there is a NAT in front of us.
+/// Sets the timer for the next NAT-keepalive, if there is a NAT in front of us. A packet has just
+/// gone to the peer.
 pub(crate) fn rearm_keepalive(cx: &mut Context<'_>, sa: &IkeSa) {
-    if sa.nat().local && !sa.is_blocked() {
-        cx.set_timer(Timer::Keepalive(sa.id()), cx.now() + NAT_KEEPALIVE);
+    let after = cx.limits().keep_alive;
+    if sa.nat().local && !sa.is_blocked() && !after.is_zero() {
+        cx.set_timer(Timer::Keepalive(sa.id()), cx.now() + after);
     }
 }
 
-/// Keeps the mapping in the NAT in front of us. ESP that was sent meanwhile would do as well; that
-/// one octet more costs less than to ask for it.
-pub(crate) fn keepalive(cx: &mut Context<'_>, sa: &IkeSa) {
-    if matches!(sa.state(), IkeState::Established | IkeState::Rekeying)
-        && sa.local().port() == cx.ports().natt
-    {
-        cx.transmit_keepalive(sa);
-        rearm_keepalive(cx, sa);
+/// No IKE message has gone to the peer for a while: asks the engine when ESP went there last.
+pub(crate) fn ask_keepalive(cx: &mut Context<'_>, sa: &IkeSa) {
+    let remote = sa.remote().ip();
+    let sas: Vec<SaRef> =
+        sa.children().filter(|c| c.sends()).map(|c| c.sa_ref(Direction::Out, remote)).collect();
+    match sas.is_empty() {
+        true => keepalive(cx, sa, None),
+        false => _ = cx.ask(Pending::Keepalive(sa.id()), Request::Usage { sas }),
+    }
+}
+
+/// Keeps the mapping in the NAT in front of us, "if no other packet to the peer has been sent in M
+/// seconds" (RFC 3948 section 4). M is `keep_alive`.
+pub(crate) fn keepalive(cx: &mut Context<'_>, sa: &IkeSa, last_outbound: Option<Instant>) {
+    let next = last_outbound.map(|at| at + cx.limits().keep_alive).filter(|next| *next > cx.now());
+    match next {
+        Some(next) => cx.set_timer(Timer::Keepalive(sa.id()), next),
+        None if sa.stands() && !sa.is_blocked() && sa.local().port() == cx.ports().natt => {
+            cx.transmit_keepalive(sa);
+            rearm_keepalive(cx, sa);
+        }
+        None => {}
     }
 }
 
@@ -53,7 +69,7 @@ pub(crate) fn rearm(cx: &mut Context<'_>, sa: &IkeSa) {
 /// The timer has fired.
 pub(crate) fn check(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let delay = sa.conn().dpd_delay;
-    if sa.is_blocked() || !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
+    if sa.is_blocked() || !sa.stands() {
         return;
     }
     if !sa.roam().probe {
@@ -106,7 +122,7 @@ pub(crate) fn queue(sa: &mut IkeSa) {
 }
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
-    if !matches!(sa.state(), IkeState::Established | IkeState::Rekeying) {
+    if !sa.stands() {
         return;
     }
     cx.log(Level::Debug, sa, "sending DPD request");

@@ -63,6 +63,8 @@ keys! {
         "no more half-open IKE_SAs than this from one network, an IPv4 /24 or IPv6 /64; 0: a quarter of `half_open_max`, at least `half_open_per_addr`. A site (/16, /48) may have half of `half_open_max`");
     HALF_OPEN_PER_ADDR: u64 = text("half_open_per_addr", Kind::Number, Is("200"), |t| count(t, 1, 1_000_000),
         "no more half-open IKE_SAs than this from one address. Many peers may be behind one NAT; from the fourth on each must return a cookie, so that nobody else can use an address's share up");
+    KEEP_ALIVE: Duration = text("keep_alive", Kind::Duration, Is("20s"), value::fine_time,
+        "behind a NAT, one octet goes to the peer when nothing else has for this long, so that the NAT does not forget the mapping; shorter than the NAT's own time for UDP. 0: never");
     DELETE_REKEYED_DELAY: Duration = text("delete_rekeyed_delay", Kind::Duration, Is("5s"), value::fine_time,
         "how long an old inbound CHILD_SA is kept after a rekey, for packets still on their way");
     FRAGMENT_SIZE: u64 = text("fragment_size", Kind::Number, Is("1280"), fragment_size,
