@@ -1,5 +1,7 @@
 //! `connections.<conn>.children.<child>`.
 
+use std::time::Duration;
+
 use ironswan_keying::diagnosis::{Configuration, Conflict, Unwise, ValueFault};
 use ironswan_keying::{ChildAction, ChildConfig, ChildKind, TsSpec};
 use ironswan_wire::iana::{EncrId, ProtocolId};
@@ -79,6 +81,7 @@ pub(super) fn child(
     let start_action = r.read(&k::START_ACTION);
     let close_action = r.read(&k::CLOSE_ACTION);
     let dpd_action = r.read(&k::DPD_ACTION);
+    doubt_inactivity(&mut r, inactivity, (rekey_time, life_time), options.dummies, start_action);
     if !policies {
         if [start_action, close_action, dpd_action].into_iter().any(ChildAction::traps) {
             r.conflict(&k::POLICIES, Conflict::TrapWithoutPolicies);
@@ -116,6 +119,27 @@ pub(super) fn child(
         priority,
         guard,
     })
+}
+
+/// Warns of an `inactivity` that closes no child, or closes one for good that is to be up.
+fn doubt_inactivity(
+    r: &mut Reader<'_>,
+    inactivity: Duration,
+    (rekey_time, life_time): (Duration, Duration),
+    dummies: Option<Duration>,
+    start_action: ChildAction,
+) {
+    let renewed = [(rekey_time, k::REKEY_TIME.name()), (life_time, k::LIFE_TIME.name())];
+    let renewed = renewed.into_iter().find(|(time, _)| !time.is_zero());
+    if inactivity.is_zero() {
+        return;
+    } else if let Some((_, key)) = renewed.filter(|(time, _)| inactivity >= *time) {
+        r.doubt(&k::INACTIVITY, Unwise::NeverInactive { key });
+    } else if dummies.is_some_and(|every| every <= inactivity) {
+        r.doubt(&k::INACTIVITY, Unwise::InactivityOfDummies);
+    } else if start_action == ChildAction::Start {
+        r.doubt(&k::INACTIVITY, Unwise::InactiveForGood);
+    }
 }
 
 /// Reads ESP and AH proposals. The proposals of the key that was written first come first, as in

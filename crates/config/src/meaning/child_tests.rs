@@ -417,3 +417,30 @@ fn inactivity_is_a_time_and_is_off_by_default() {
     assert_eq!(good("inactivity = 45").inactivity, Duration::from_secs(45));
     assert!(bad("inactivity = soon").starts_with("children.n.inactivity: "));
 }
+
+#[test]
+fn an_inactivity_that_closes_nothing_or_for_good_is_doubtful() {
+    let address = "remote_addrs = 192.0.2.2";
+    for (keys, said) in [
+        ("inactivity = 1h", Some("is not shorter than rekey_time")),
+        ("inactivity = 59m", None),
+        ("inactivity = 10m\nrekey_time = 10m", Some("is not shorter than rekey_time")),
+        ("inactivity = 10m\nrekey_time = 0\nlife_time = 9m", Some("is not shorter than life_time")),
+        ("inactivity = 30h\nrekey_time = 0\nlife_time = 0", None),
+        ("inactivity = 2s\ntfc_padding = mtu\ntfc_dummies = 1s", Some("dummies are packets")),
+        ("inactivity = 2s\ntfc_padding = mtu\ntfc_dummies = 5s", None),
+        ("inactivity = 10m\nstart_action = start", Some("closes the child for good")),
+        ("inactivity = 10m\nstart_action = start\nclose_action = trap", Some("closes the child for good")),
+        ("inactivity = 10m\nstart_action = trap|start", None),
+        ("inactivity = 10m\nstart_action = trap\nclose_action = start", None),
+        ("inactivity = 0\nstart_action = start", None),
+    ] {
+        let (c, warnings) = child(address, keys);
+        assert!(c.is_some(), "{keys}: {warnings:?}");
+        let found = |said: &str| warnings[0].contains(&format!("children.n.inactivity: {said}"));
+        match said {
+            Some(said) => assert!(warnings.len() == 1 && found(said), "{keys}: {warnings:?}"),
+            None => assert_eq!(warnings, [""; 0], "{keys}"),
+        }
+    }
+}

@@ -460,6 +460,15 @@ pub enum Unwise {
         /// Name of the key of the soft limit.
         soft: &'static str,
     },
+    /// A child is never inactive for so long, because its time begins anew before.
+    NeverInactive {
+        /// Name of the key after whose time it does.
+        key: &'static str,
+    },
+    /// A child that sends dummies is never inactive.
+    InactivityOfDummies,
+    /// A child that is closed for inactivity stays closed, though it is to be up.
+    InactiveForGood,
     /// 3DES encrypts too much with one key (Sweet32).
     SmallBlocks,
     /// The replay check is off.
@@ -540,6 +549,20 @@ impl Unwise {
             Self::HardBelowSoft { soft } => {
                 say(format!("is not more than {soft}: the CHILD_SA is closed before it is rekeyed"), "")
             }
+            Self::NeverInactive { key } => say(
+                format!(
+                    "is not shorter than {key}, with which the time begins anew: no child is closed for it"
+                ),
+                "write a shorter time",
+            ),
+            Self::InactivityOfDummies => say(
+                "dummies are packets, and pass more often than this: no child is closed for it",
+                "remove inactivity or tfc_dummies",
+            ),
+            Self::InactiveForGood => say(
+                "closes the child for good: start_action starts it when the configuration is loaded, and no packet does",
+                "set start_action = trap|start",
+            ),
             Self::SmallBlocks => say(
                 "is more than 3des should encrypt with one key, since equal blocks of 8 bytes show text (Sweet32)",
                 "set rekey_bytes = 1g, which is also what leaving it out means",
