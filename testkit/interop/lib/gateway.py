@@ -19,10 +19,14 @@ SECRET = 'correct horse battery staple'
 
 
 def tunnel(box, ike=IKE, esp=ESP, encap=True, secret=SECRET, conn='', child='', v6_outer=False, v6_inner=False,
-           remote_id=None, my_id=None, local_ts=None, remote_ts=None, local_auth='auth = psk', remote_auth='auth = psk'):
-    """swanctl.conf of one end of the line: connection `net` with the child `net`."""
+           remote_id=None, my_id=None, local_ts=None, remote_ts=None, local_auth='auth = psk', remote_auth='auth = psk',
+           children=None):
+    """swanctl.conf of one end of the line: connection `net` with the child `net`, or with `children`: name to the arguments of `section`."""
     peer, address = OTHER[box], ADDRESS6 if v6_outer else ADDRESS
     net = NET6 if v6_inner else NET
+    default = {'local_ts': local_ts or net[box], 'remote_ts': remote_ts or net[peer], 'esp': esp, 'child': child}
+    children = {'net': {}} if children is None else children
+    sections = ''.join(section(name, **{**default, **keys}) for name, keys in children.items())
     return f"""
 connections {{
   net {{
@@ -41,13 +45,7 @@ connections {{
       {remote_auth}
       id = {remote_id or peer + '.example'}
     }}
-    children {{
-      net {{
-        local_ts = {local_ts or net[box]}
-        remote_ts = {remote_ts or net[peer]}
-        esp_proposals = {esp}
-        {child}
-      }}
+    children {{{sections}
     }}
   }}
 }}
@@ -57,6 +55,17 @@ secrets {{
   }}
 }}
 """
+
+
+def section(name, local_ts, remote_ts, esp, child):
+    """A child of a connection in swanctl.conf."""
+    return f"""
+      {name} {{
+        local_ts = {local_ts}
+        remote_ts = {remote_ts}
+        esp_proposals = {esp}
+        {child}
+      }}"""
 
 
 class Gateway:
@@ -131,6 +140,16 @@ class Gateway:
         """(in, out) SPIs of the installed CHILD_SAs."""
         return {(c['spi-in'], c['spi-out']) for sa in self.sas() for c in sa.get('child-sas', {}).values()
                 if c['state'] == 'INSTALLED'}
+
+    def children(self):
+        """The installed CHILD_SAs by name."""
+        return {c['name']: c for sa in self.sas() for c in sa.get('child-sas', {}).values() if c['state'] == 'INSTALLED'}
+
+    def traps(self):
+        """Names of the children whose traps stand."""
+        with self.vici() as v:
+            found = v.stream('list-policies', 'list-policy', {'trap': 'yes'})
+        return {policy['child'] for item in found for policy in item.values()}
 
     def esp_spis(self):
         """The SPIs of the installed CHILD_SAs, of both directions."""
