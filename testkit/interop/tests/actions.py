@@ -122,8 +122,10 @@ def close_action(lab, full):
 def dpd_action(lab, full):
     """The peer falls silent, and comes back: each child does as its value says, in the words that strongSwan has for them."""
     times = 'retransmit_timeout = 0.5\nretransmit_tries = 2\nretransmit_base = 1.0\n'
+    # charon takes one word here.
+    both, traps = ('restart', {'trap'}) if REFERENCE else ('trap|restart', TRAPS)
     us, them = pair(lab, 'dpd_action', 'dpd_delay = 1s\n    keyingtries = 0', times + 'retry_initial = 0.5s\n', times,
-                    {'none': 'clear', 'trap': 'trap', 'start': 'restart', 'both': 'trap|restart'})
+                    {'none': 'clear', 'trap': 'trap', 'start': 'restart', 'both': both})
     all_up(us, us)
     before = spis(us)
     lab.run('g2', 'nft', 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; '
@@ -131,11 +133,13 @@ def dpd_action(lab, full):
     until('the peer is found dead', lambda: not us.children(), 15)
     check(True, 'the peer is silent: all children are gone')
     time.sleep(SETTLED)
-    check(us.traps() == TRAPS, f'traps stand for {sorted(TRAPS)}')
+    check(us.traps() == traps, f'traps stand for {sorted(traps)}')
     check(not us.established(), 'an attempt is under way')
     lab.run('g2', 'nft', 'delete table inet cut')
     check_up(us, them, STARTS, 'the peer is there again', before)
-    check_packets(lab, us, STARTS, TRAPS)
+    # With charon at both ends not all of these packets pass: the policies of before stand in the way of its ESP in user space.
+    if not REFERENCE:
+        check_packets(lab, us, STARTS, traps)
 
 
 main({f.__name__: f for f in (start_action, close_action, dpd_action)}, 'actions')
