@@ -93,7 +93,8 @@ impl State {
     /// Drops the packets of an SPI that have waited too long.
     fn expire(&mut self, spi: Spi, now: Duration, tally: &mut Tally) {
         while let Some(reserved) = self.reserved.get_mut(&spi)
-            && let Some(packet) = reserved.packets.pop_front_if(|packet| packet.is_stale(now))
+            && reserved.packets.front().is_some_and(|packet| packet.is_stale(now))
+            && let Some(packet) = reserved.packets.pop_front()
         {
             reserved.bytes -= packet.bytes.len();
             self.give_up(&packet, tally);
@@ -204,7 +205,8 @@ impl EarlyQueue {
         let mut state = self.lock();
         let mut at = 0;
         while let Some(room) = buf.get_mut(at..)
-            && let Some(packet) = state.ready.pop_front_if(|packet| packet.bytes.len() <= room.len())
+            && state.ready.front().is_some_and(|packet| packet.bytes.len() <= room.len())
+            && let Some(packet) = state.ready.pop_front()
         {
             state.remove(&packet);
             let len = packet.bytes.len();

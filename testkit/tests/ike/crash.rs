@@ -414,7 +414,7 @@ fn an_answer_is_never_longer_than_its_request() {
     }
     let c = w.nodes[1].endpoint.protocol().counters();
     assert_eq!((c.qcd_sent, c.invalid_spi), (68, 88));
-    assert!(SHORTEST >= 52, "each request of an IKE_SA is long enough");
+    const { assert!(SHORTEST >= 52, "each request of an IKE_SA is long enough") };
 }
 
 #[test]

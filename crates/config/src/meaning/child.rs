@@ -132,7 +132,7 @@ fn doubt_inactivity(
     let renewed = [(rekey_time, k::REKEY_TIME.name()), (life_time, k::LIFE_TIME.name())];
     let renewed = renewed.into_iter().find(|(time, _)| !time.is_zero());
     if inactivity.is_zero() {
-        return;
+        // Closes nothing, and is not to.
     } else if let Some((_, key)) = renewed.filter(|(time, _)| inactivity >= *time) {
         r.doubt(&k::INACTIVITY, Unwise::NeverInactive { key });
     } else if dummies.is_some_and(|every| every <= inactivity) {
