@@ -9,14 +9,15 @@
 
 use std::collections::HashMap;
 
-use ironswan_pki::revocation::{self, Evidence, Policy};
+use ironswan_pki::Oid;
 use ironswan_pki::rules::Policies;
-use ironswan_pki::{Certificate, Crl, Oid, Purpose, Rules, Time};
+
+use crate::judges::{Question, Usage, here};
 
 /// Length of `files.deflate` when it is unpacked, in bytes.
 const UNPACKED: usize = 486590;
 /// A time at which the files are valid: 2020-01-01.
-const NOW: Time = Time(1_577_836_800);
+const NOW: i64 = 1_577_836_800;
 
 /// Cases in which we disagree with the suite. `docs/rfc/pkits.md` says why.
 const DISAGREE: [&str; 3] = ["4.1.4", "4.1.5", "4.14.30"];
@@ -49,51 +50,63 @@ fn policies(setting: &str) -> Policies {
     }
 }
 
-/// Validates the chain of a case, with the status of each certificate.
-fn judge(
-    files: &HashMap<String, Vec<u8>>,
-    anchors: &[Certificate],
-    certificates: &str,
-    lists: &str,
-    rules: &Rules,
-) -> Result<(), String> {
-    let mut read = Vec::new();
-    for name in certificates.split(',') {
-        read.push(Certificate::from_der(&files[name]).map_err(|fault| fault.to_string())?);
+/// A setting of a case.
+pub struct Setting {
+    /// Number of the case, such as `4.1.1`.
+    pub number: &'static str,
+    /// Name of the case.
+    pub name: &'static str,
+    /// Setting of the policies, such as `12E`.
+    pub setting: &'static str,
+    pub question: Question,
+    /// The suite accepts the chain.
+    pub expected: bool,
+}
+
+/// All settings of all cases, in the order of the suite.
+pub fn settings() -> Vec<Setting> {
+    let files = files();
+    let read = |names: &str| names.split(',').map(|name| files[name].clone()).collect::<Vec<_>>();
+    let mut all = Vec::new();
+    for line in include_str!("pkits/cases.txt").lines() {
+        let [number, name, settings, certificates, lists] =
+            line.split(' ').collect::<Vec<_>>().try_into().expect("five fields");
+        let mut sent = read(certificates);
+        let own = sent.remove(0);
+        let question = Question {
+            own,
+            sent,
+            trusted: read("TrustAnchorRootCertificate"),
+            lists: Some(read(lists)),
+            now: NOW,
+            policies: Policies::default(),
+            usage: Usage::Any,
+        };
+        for setting in settings.split(',') {
+            let (setting, expected) = setting.split_at(setting.len() - 1);
+            let question = Question { policies: policies(setting), ..question.clone() };
+            all.push(Setting { number, name, setting, question, expected: expected == "+" });
+        }
     }
-    let chain = ironswan_pki::validate(&read[0], &read[1..], anchors, NOW, rules)
-        .map_err(|fault| fault.to_string())?;
-    // A list that cannot be read is as good as none.
-    let lists: Vec<Crl> = lists.split(',').filter_map(|name| Crl::from_der(&files[name]).ok()).collect();
-    let evidence = Evidence { lists: &lists, responses: &[], certificates: &read[1..], anchors };
-    revocation::check(&chain, &evidence, Policy::Strict, NOW, rules)
-        .map(drop)
-        .map_err(|fault| fault.to_string())
+    all
 }
 
 #[test]
 fn every_case_has_the_result_of_the_suite_or_a_known_disagreement() {
-    let files = files();
-    let anchors = [Certificate::from_der(&files["TrustAnchorRootCertificate"]).expect("a certificate")];
-    let (mut cases, mut settings_tried, mut disagree) = (0, 0, Vec::new());
-    for line in include_str!("pkits/cases.txt").lines() {
-        let [number, name, settings, certificates, lists] =
-            line.split(' ').collect::<Vec<_>>().try_into().expect("five fields");
-        cases += 1;
-        for setting in settings.split(',') {
-            settings_tried += 1;
-            let (setting, expected) = setting.split_at(setting.len() - 1);
-            let rules = Rules { purpose: Purpose::Any, policies: policies(setting), ..Rules::default() };
-            let result = judge(&files, &anchors, certificates, lists, &rules);
-            if let Err(why) = &result {
-                println!("{number} {name} {setting}: {why}");
-            }
-            if result.is_ok() != (expected == "+") {
-                disagree.push(number);
-            }
+    let settings = settings();
+    let (mut cases, mut disagree) = (Vec::new(), Vec::new());
+    for Setting { number, name, setting, question, expected } in &settings {
+        let result = here(question);
+        if let Err(why) = &result {
+            println!("{number} {name} {setting}: {why}");
         }
+        if result.is_ok() != *expected {
+            disagree.push(*number);
+        }
+        cases.push(*number);
     }
-    println!("{cases} cases in {settings_tried} settings, {} disagreements", disagree.len());
-    assert_eq!((cases, settings_tried), (224, 247));
+    cases.dedup();
+    println!("{} cases in {} settings, {} disagreements", cases.len(), settings.len(), disagree.len());
+    assert_eq!((cases.len(), settings.len()), (224, 247));
     assert_eq!(disagree, DISAGREE);
 }
