@@ -204,7 +204,7 @@ fn target(message: &Section) -> Result<Target, Configuration> {
 /// about several.
 fn say(conns: &HashSet<String>, text: &str) {
     let only = conns.iter().next().filter(|_| conns.len() == 1);
-    log::line(Level::Info, only.map(String::as_str), text);
+    log::line(Level::Info, only.map(String::as_str), text, None);
 }
 
 fn show(t: &Target) -> String {

@@ -190,7 +190,7 @@ impl Driver {
     /// Logs the guard's new lines, and wakes the task that runs its passes when a change is wanted.
     fn steered(&self) {
         let (lines, wanted) = self.0.guard.change(|guard, _| (guard.take_log(), guard.progress().0));
-        lines.iter().for_each(|line| log::diagnosis(Level::Warn, None, line));
+        lines.iter().for_each(|line| log::line(Level::Warn, None, &line.to_string(), line.why()));
         self.0.passes.wanted(wanted);
     }
 
@@ -284,12 +284,14 @@ impl Driver {
     /// Carries out an event that is no command.
     fn apply(&self, event: &Event) {
         match event {
-            Event::Log { level, conn, text, .. } => log::line(*level, conn.as_deref(), text),
+            Event::Log { level, conn, text, why, .. } => {
+                log::line(*level, conn.as_deref(), text, why.as_deref());
+            }
             Event::KeyLog(entry) => {
                 let keylog = &mut self.0.state.borrow_mut().keylog;
                 if let Some(Err(e)) = keylog.as_mut().map(|k| k.write(entry)) {
                     let text = format!("the key log cannot be written ({e}) and is off from now on");
-                    log::line(Level::Error, None, &text);
+                    log::line(Level::Error, None, &text, None);
                     *keylog = None;
                 }
             }

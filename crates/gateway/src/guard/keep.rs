@@ -14,7 +14,6 @@
 //! as many comparisons.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -210,7 +209,7 @@ impl Watcher {
             };
             let parts =
                 format!("somebody removed or changed: the program at the ingress of {at}{more}; restored");
-            self.say("ingress", &Guard::Disturbed { parts });
+            self.say("ingress", Guard::Disturbed { parts });
         }
     }
 
@@ -218,7 +217,7 @@ impl Watcher {
     fn restored(&mut self) {
         for why in std::mem::take(&mut self.lost) {
             let parts = format!("the nft table inet {} was {why}; restored", crate::guard::NAME);
-            self.say("nft", &Guard::Disturbed { parts });
+            self.say("nft", Guard::Disturbed { parts });
         }
     }
 
@@ -231,10 +230,10 @@ impl Watcher {
         match restored {
             Ok(missing) if missing.is_empty() => {}
             Ok(missing) => {
-                self.say("routes", &disturbed("", &missing));
+                self.say("routes", disturbed("", &missing));
             }
             Err(e) => {
-                self.say("look", &unseen(&e));
+                self.say("look", unseen(&e));
                 self.compare_at = Some(now + RETRY);
             }
         }
@@ -250,7 +249,7 @@ impl Watcher {
                 line
             }
         };
-        self.say("device", &line);
+        self.say("device", line);
         self.compare_at = Some(now);
     }
 
@@ -260,7 +259,7 @@ impl Watcher {
     }
 
     /// Logs, unless the same kind of thing has just been said.
-    fn say(&mut self, kind: &str, what: &impl fmt::Display) {
+    fn say(&mut self, kind: &str, what: impl Into<Diagnosis>) {
         let now = clock::now();
         let (at, n) = self.said.get(kind).copied().unwrap_or((now, 0));
         if n > 0 && now.saturating_duration_since(at) < SAY && n >= 5 {
@@ -272,7 +271,8 @@ impl Watcher {
         let more =
             if n == 0 && held > 0 { format!(" (and {held} times more before)") } else { String::new() };
         self.said.insert(kind.to_owned(), (at, n + 1));
-        log::line(Level::Warn, None, &format!("{what}{more}"));
+        let what = what.into();
+        log::line(Level::Warn, None, &format!("{what}{more}"), Some(&what));
     }
 }
 

@@ -1,5 +1,5 @@
 //! The log on standard error: one event, one line, `<time> <level> <conn> text`, or one JSON object
-//! a line.
+//! a line. The object of a failure has the failure's name and remedy as well.
 //!
 //! Whoever logs never waits: lines go through a bounded `queue`, and one thread writes them.
 //! Events below the level are not even formatted. [`Repeated`] is for lines that something outside
@@ -14,7 +14,7 @@
 mod queue;
 mod repeated;
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn lost(json: bool, n: u64) -> Vec<u8> {
     let text = format!("{n} lines were lost here: standard error did not take them");
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = compose(&mut Writer::new(&mut out), json, "warn", "", &text);
+    let _ = compose(&mut Writer::new(&mut out), json, "warn", &Fields { text, ..Fields::default() });
     out.into_bytes()
 }
 
@@ -159,18 +159,21 @@ fn filter(level: Level) -> LevelFilter {
 }
 
 /// Logs a failure: sentence and remedy of the entry.
-pub fn diagnosis(level: Level, conn: Option<&str>, entry: &impl fmt::Display) {
-    line(level, conn, &entry.to_string());
+pub fn diagnosis(level: Level, conn: Option<&str>, entry: &(impl Clone + Into<Diagnosis>)) {
+    let why = entry.clone().into();
+    line(level, conn, &why.to_string(), Some(&why));
 }
 
-/// A line of the endpoint's.
-pub fn line(level: Level, conn: Option<&str>, text: &str) {
+/// Logs a line, and in JSON name and remedy of the failure that it is about.
+pub fn line(level: Level, conn: Option<&str>, text: &str, why: Option<&Diagnosis>) {
     let conn = conn.unwrap_or("");
+    let (diagnosis, remedy) = why.map(|why| (why.entry().name(), why.remedy())).unwrap_or_default();
+    let remedy = remedy.as_str();
     match level {
-        Level::Error => tracing::error!(conn, "{text}"),
-        Level::Warn => tracing::warn!(conn, "{text}"),
-        Level::Info => tracing::info!(conn, "{text}"),
-        Level::Debug => tracing::debug!(conn, "{text}"),
+        Level::Error => tracing::error!(conn, diagnosis, remedy, "{text}"),
+        Level::Warn => tracing::warn!(conn, diagnosis, remedy, "{text}"),
+        Level::Info => tracing::info!(conn, diagnosis, remedy, "{text}"),
+        Level::Debug => tracing::debug!(conn, diagnosis, remedy, "{text}"),
     }
 }
 
@@ -178,10 +181,15 @@ struct Line {
     json: bool,
 }
 
+/// Parts of a line. An empty one is not there.
 #[derive(Default)]
 struct Fields {
     conn: String,
     text: String,
+    /// Name of the failure that the line is about.
+    diagnosis: String,
+    /// Remedy for it. The text ends with it as well.
+    remedy: String,
 }
 
 impl Visit for Fields {
@@ -189,6 +197,8 @@ impl Visit for Fields {
         match field.name() {
             "conn" => self.conn.push_str(value),
             "message" => self.text.push_str(value),
+            "diagnosis" => self.diagnosis.push_str(value),
+            "remedy" => self.remedy.push_str(value),
             name => self.other(name, &value),
         }
     }
@@ -228,27 +238,32 @@ where
             tracing::Level::INFO => "info",
             _ => "debug",
         };
-        compose(&mut w, self.json, level, &fields.conn, &fields.text)
+        compose(&mut w, self.json, level, &fields)
     }
 }
 
 /// Writes one line, with the time of now.
-fn compose(w: &mut Writer<'_>, json: bool, level: &str, conn: &str, text: &str) -> std::fmt::Result {
+fn compose(w: &mut Writer<'_>, json: bool, level: &str, fields: &Fields) -> std::fmt::Result {
     let mut time = String::new();
     SystemTime.format_time(&mut Writer::new(&mut time))?;
     // Whatever got into the text, it stays one line.
-    let text = text.replace(|c: char| c.is_control(), " ");
+    let text = fields.text.replace(|c: char| c.is_control(), " ");
     if json {
         let mut object = serde_json::Map::new();
-        object.insert("time".into(), time.into());
-        object.insert("level".into(), level.into());
-        if !conn.is_empty() {
-            object.insert("conn".into(), conn.into());
-        }
-        object.insert("text".into(), text.into());
+        let mut add = |key: &str, value: &str| {
+            if !value.is_empty() {
+                object.insert(key.into(), value.into());
+            }
+        };
+        add("time", &time);
+        add("level", level);
+        add("conn", &fields.conn);
+        add("text", &text);
+        add("diagnosis", &fields.diagnosis);
+        add("remedy", &fields.remedy);
         return writeln!(w, "{}", serde_json::Value::Object(object));
     }
-    let conn = if conn.is_empty() { "-" } else { conn };
+    let conn = if fields.conn.is_empty() { "-" } else { &fields.conn };
     writeln!(w, "{time} {level} {conn} {text}")
 }
 
@@ -256,6 +271,8 @@ fn compose(w: &mut Writer<'_>, json: bool, level: &str, conn: &str, text: &str) 
 mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
+
+    use ironswan_keying::diagnosis::Configuration;
 
     use super::*;
 
@@ -273,6 +290,15 @@ mod tests {
     }
 
     fn written(json: bool) -> String {
+        written_by(json, || {
+            line(Level::Error, Some("net"), "bad \"peer\"\nforged line", None);
+            line(Level::Debug, None, "not shown", None);
+            tracing::info!(count = 3, "plain");
+        })
+    }
+
+    /// The lines that are written while this runs.
+    fn written_by(json: bool, log: impl FnOnce()) -> String {
         let page = Page::default();
         let to = page.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -280,11 +306,7 @@ mod tests {
             .with_writer(move || to.clone())
             .event_format(Line { json })
             .finish();
-        tracing::subscriber::with_default(subscriber, || {
-            line(Level::Error, Some("net"), "bad \"peer\"\nforged line");
-            line(Level::Debug, None, "not shown");
-            tracing::info!(count = 3, "plain");
-        });
+        tracing::subscriber::with_default(subscriber, log);
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -300,6 +322,27 @@ mod tests {
         assert_eq!((&json[0]["level"], &json[0]["conn"]), (&"error".into(), &"net".into()));
         assert_eq!(json[0]["text"], "bad \"peer\" forged line");
         assert!(json[1].get("conn").is_none() && json[1]["time"].is_string());
+        assert!(json.iter().all(|line| line.get("diagnosis").is_none() && line.get("remedy").is_none()));
+    }
+
+    #[test]
+    fn a_line_about_a_failure_has_its_name_and_remedy_in_json() {
+        let why = Diagnosis::from(Configuration::NoLiveness);
+        let log = || {
+            line(Level::Warn, Some("net"), &format!("connection net: {why}"), Some(&why));
+            diagnosis(Level::Error, None, &Configuration::NoLiveness);
+        };
+        let text = written_by(false, log);
+        assert!(text.lines().all(|line| line.ends_with(&why.to_string())), "{text}");
+        assert!(!text.contains("no-liveness"), "{text}");
+        let json = written_by(true, log);
+        for line in json.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["diagnosis"], "no-liveness");
+            assert_eq!(line["remedy"], "set dpd_delay = 30s in the connection");
+            assert!(line["text"].as_str().unwrap().ends_with(&why.to_string()), "{line}");
+        }
+        assert_eq!(json.lines().count(), 2);
     }
 
     #[test]

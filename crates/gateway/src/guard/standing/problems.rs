@@ -16,6 +16,16 @@ pub enum LogLine {
     Text(String),
 }
 
+impl LogLine {
+    /// The failure, when the line is about one.
+    pub fn why(&self) -> Option<&Diagnosis> {
+        match self {
+            Self::Failure(why) => Some(why),
+            Self::Text(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -59,7 +59,7 @@ impl Repeated {
     pub fn line(&self, level: Level, text: impl FnOnce() -> String) {
         let due = self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(clock::now());
         if let Some(n) = due {
-            super::line(level, None, &numbered(text(), n));
+            super::line(level, None, &numbered(text(), n), None);
         }
     }
 }
