@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use base64::engine::{Engine as _, general_purpose::STANDARD};
 use ironswan_keying::{Auth, Signatures, Trust};
 use ironswan_pki::{Oid, revocation};
-use ironswan_testkit::certificates::{LINK, end, key, link, list, root};
+use ironswan_testkit::certificates::{LINK, Make, ROOT, end, key, link, list, root};
 use ironswan_testkit::clock::now;
 use ironswan_testkit::scratch::Scratch;
 use ironswan_wire::id::{IdPattern, Identity};
@@ -113,8 +113,61 @@ fn certificates_are_named_by_sections_too_and_found_by_our_identity() {
     dir.write("swanctl.conf", &CONF.replace("certs = g1.pem\n", "").replace("g1.example", "g9.example"));
     finding(
         &dir,
+        "no private key found for 'g9.example', the certificate whose key is loaded is for \"CN=g1.example\" \
+         (other names: g1.example); let local.id be one of its names",
+    );
+}
+
+#[test]
+fn a_connection_that_names_neither_certificate_nor_identity_has_the_reason_that_the_daemon_gives() {
+    let bare = CONF.replace("certs = g1.pem\n", "").replace(" id = g1.example", " auth = pubkey");
+    // No certificate has our address among its names, which is our identity then.
+    let dir = good();
+    dir.write("swanctl.conf", &bare);
+    let place = "swanctl.conf:2: connections.c.local.pubkeys: ";
+    finding(&dir, &format!("{place}no private key found for '%any', the certificate whose key is loaded"));
+    // With an address that is in no certificate.
+    dir.write("swanctl.conf", &bare.replace("remote_addrs", "local_addrs = 192.0.2.1\n remote_addrs"));
+    finding(&dir, "no private key found for '192.0.2.1', the certificate whose key is loaded is for");
+    // With a certificate for that address, or for any other one when ours is not known yet.
+    let address = Make::end("CN=g1", 1, "CN=root", ROOT).with(17, &[0x30, 6, 0x87, 4, 192, 0, 2, 1]);
+    put(&dir, "x509/address.der", address.make().der());
+    assert_eq!(read_and_check(&dir).1, [""; 0]);
+    dir.write("swanctl.conf", &bare);
+    assert_eq!(read_and_check(&dir).1, [""; 0]);
+    // Without its key.
+    fs::remove_file(dir.path().join("private/g1.der")).unwrap();
+    dir.write("swanctl.conf", &CONF.replace("certs = g1.pem\n", ""));
+    finding(
+        &dir,
+        "the key of the certificate of \"CN=g1.example\" is not loaded; put it into the folder private",
+    );
+    // Without any certificate of ours.
+    for file in ["x509/g1.pem", "x509/address.der"] {
+        fs::remove_file(dir.path().join(file)).unwrap();
+    }
+    finding(
+        &dir,
         "needs a certificate or public key of ours, with its private key; write local { certs = FILE }",
     );
+}
+
+#[test]
+fn a_ca_in_the_middle_is_no_end_of_a_chain() {
+    let dir = good();
+    put(&dir, "x509ca/root.pem", pem(link().der()).as_bytes());
+    let place = "swanctl.conf:3: connections.c.remote: ";
+    let lack = "the CA \"CN=link\" was issued by \"CN=root\", whose certificate is not loaded";
+    finding(&dir, &format!("{place}{lack}"));
+    // The same without `cacerts`; and a root of somebody else does not help a CA that is named.
+    dir.write("swanctl.conf", &CONF.replace("cacerts = root.pem\n", ""));
+    finding(&dir, lack);
+    dir.write("swanctl.conf", CONF);
+    let other = Make::ca("CN=other", 9, "CN=other", 9).make();
+    put(&dir, "x509ca/other.pem", pem(other.der()).as_bytes());
+    finding(&dir, lack);
+    put(&dir, "x509ca/top.pem", pem(root().der()).as_bytes());
+    assert_eq!(read_and_check(&dir).1, [""; 0]);
 }
 
 #[test]

@@ -5,12 +5,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use ironswan_keying::diagnosis::{Configuration, Diagnosis};
+use ironswan_keying::diagnosis::{Configuration, Diagnosis, KeyLack};
 use ironswan_keying::{
-    AddrSpec, Auth, Certificates, ChildAction, ChildConfig, ChildKind, Connection, PPK_BYTES, Ports, Ppks,
-    PrivateKeys, SharedKeys, TsSpec,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, PPK_BYTES, Ports, Ppks, SharedKeys,
+    TsSpec,
 };
-use ironswan_pki::Certificate;
 use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -276,60 +275,55 @@ fn ppks(config: &Config, diags: &mut Diagnostics) {
 
 /// Our private keys: one for each connection on which we sign, by the daemon's own choice.
 fn private_keys(config: &Config, diags: &mut Diagnostics) {
-    let mut ring = PrivateKeys::default();
-    config.private_keys.iter().for_each(|key| ring.insert(key.clone()));
-    let mut loaded = Certificates::default();
-    config.certificates.iter().for_each(|(c, trusted)| loaded.insert(c.clone(), *trusted));
+    let (ring, loaded) = (config.key_ring(), config.loaded());
     for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
-        if let Auth::Certificate { trust, .. } = &conn.local_auth {
-            let us =
-                conn.local_id.clone().or_else(|| hosts(&conn.local_addrs).map(Identity::from_addr).next());
-            if let Some(us) = us
-                && loaded.ours(trust, &us, &ring, &[]).is_none()
-            {
-                let named = !trust.certificates.is_empty();
-                let local = us.to_string();
-                let none = match named {
-                    true => Configuration::NoPrivateKey { local, named },
-                    false => Configuration::NoPublicKey { ours: true },
+        let key = format!("connections.{}.local.pubkeys", conn.name);
+        let us = conn.local_id.clone().or_else(|| hosts(&conn.local_addrs).map(Identity::from_addr).next());
+        // A side that only a running daemon knows.
+        let unknown = || Identity::from_addr(Ipv4Addr::UNSPECIFIED.into());
+        match &conn.local_auth {
+            Auth::Certificate { trust, .. } => {
+                let by_address = us.is_none() && loaded.has_own_address(&ring);
+                let local = us.clone().unwrap_or_else(unknown);
+                let lack = match loaded.ours(trust, &local, &ring, &[]) {
+                    Err(Configuration::NoPrivateKey { why, .. }) if us.is_none() => {
+                        Configuration::NoPrivateKey { local: "%any".into(), why }
+                    }
+                    Err(why) => why,
+                    Ok(_) => continue,
                 };
-                warn(
-                    config,
-                    diags,
-                    Severity::Error,
-                    &format!("connections.{}.local.pubkeys", conn.name),
-                    none,
-                );
+                if !by_address {
+                    warn(config, diags, Severity::Error, &key, lack);
+                }
             }
-        }
-        let Auth::Pubkey { keys: public, .. } = &conn.local_auth else { continue };
-        let by_name = conn.local_id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
-        // That the file of our public key is at fault has been said.
-        if public.is_empty() && !by_name {
-            continue;
-        }
-        // Without an identity there are public keys, and the identity is not asked.
-        let address = || hosts(&conn.local_addrs).map(Identity::from_addr).next();
-        let us = conn.local_id.clone().or_else(address);
-        let local = us.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);
-        if ring
-            .find(public, &us.unwrap_or_else(|| Identity::from_addr(Ipv4Addr::UNSPECIFIED.into())))
-            .is_none()
-        {
-            let none = Configuration::NoPrivateKey { local, named: !public.is_empty() };
-            let key = format!("connections.{}.local.pubkeys", conn.name);
-            warn(config, diags, Severity::Error, &key, none);
+            Auth::Pubkey { keys: public, .. } => {
+                let by_name = conn.local_id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
+                // That the file of our public key is at fault has been said.
+                if public.is_empty() && !by_name {
+                    continue;
+                }
+                // Without an identity there are public keys, and the identity is not asked.
+                let local = us.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);
+                if ring.find(public, &us.unwrap_or_else(unknown)).is_none() {
+                    let why = if public.is_empty() { KeyLack::Fingerprint } else { KeyLack::Named };
+                    warn(config, diags, Severity::Error, &key, Configuration::NoPrivateKey { local, why });
+                }
+            }
+            Auth::Psk => {}
         }
     }
 }
 
 /// CAs, or keys and certificates of the peer: something that its proof is compared with.
 fn trust(config: &Config, diags: &mut Diagnostics) {
-    let has_root = config.certificates.iter().any(|(c, trusted)| *trusted && c.is_self_issued());
-    for conn in config.connections.iter().filter(|c| !c.only_shunts() && !has_root) {
+    let loaded = config.loaded();
+    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
         let Some(trust) = conn.remote_auth.trust() else { continue };
-        if trust.certificates.is_empty() && !trust.authorities.iter().any(Certificate::is_self_issued) {
-            let none = Configuration::NoPublicKey { ours: false };
+        if !trust.certificates.is_empty() && !trust.asks_for_chain() {
+            continue;
+        }
+        if let Err(of) = loaded.has_root(trust) {
+            let none = Configuration::NoPublicKey { of };
             warn(config, diags, Severity::Error, &format!("connections.{}.remote", conn.name), none);
         }
     }

@@ -5,6 +5,7 @@ use std::fs;
 use ironswan_testkit::certificates::{LINK, Make, ROOT, end, key, link, list, root};
 use ironswan_testkit::clock;
 use ironswan_testkit::scratch::Scratch;
+use ironswan_wire::der::{SEQUENCE, emit, explicit};
 
 use super::*;
 use crate::load_dir;
@@ -117,5 +118,111 @@ fn a_certificate_that_does_not_fit_the_identity_is_named_with_its_names() {
     assert!(found.len() == 1 && found[0].contains("connections.c.local.id: no certificate"), "{found:?}");
     // Any identity of the peer, and none of ours, fit what the certificates say.
     dir.write("swanctl.conf", &CONF.replace("id = g1.example", "").replace("id = g2.example", ""));
+    assert_eq!(found_in(&dir, 2030), [""; 0]);
+}
+
+#[test]
+fn a_certificate_that_ike_cannot_use_is_named() {
+    let dir = good();
+    // keyUsage: keyCertSign alone.
+    let ours = Make::end("CN=g1", 1, "CN=root", ROOT).names(&["g1.example"]).with(15, &[3, 2, 2, 4]);
+    put(&dir, "x509/g1.der", ours.make().der());
+    let found = found_in(&dir, 2030);
+    let line = "connections.c.local.certs: the certificate of \"CN=g1\" may not be used for signatures of IKE (keyUsage)";
+    assert!(
+        found.len() == 1 && found[0].starts_with("swanctl.conf:2: ") && found[0].contains(line),
+        "{found:?}"
+    );
+    // Dates are said once, with the file.
+    put(&dir, "x509/g1.der", end(1).years(2020, 2025).make().der());
+    let found = found_in(&dir, 2030);
+    assert!(found.len() == 1 && found[0].starts_with("x509/g1.der: "), "{found:?}");
+}
+
+#[test]
+fn an_identity_that_no_ca_may_certify_is_named() {
+    let dir = good();
+    // permittedSubtrees: dNSName example.org.
+    let base = [&[0x30, 17, 0xa0, 15, 0x30, 13, 0x82, 11][..], b"example.org"].concat();
+    let root = |key| Make::ca("CN=root", key, "CN=root", key).with(30, &base).make();
+    put(&dir, "x509ca/root.der", root(ROOT).der());
+    dir.write("swanctl.conf", &CONF.replace("certs = g2.der\n", ""));
+    let found = found_in(&dir, 2030);
+    let line =
+        "connections.c.remote.id: g2.example is no name that \"CN=root\" may certify (nameConstraints)";
+    assert!(
+        found.len() == 1 && found[0].starts_with("swanctl.conf:3: ") && found[0].contains(line),
+        "{found:?}"
+    );
+    // A certificate that the connection names needs no CA; and another CA may certify the name.
+    dir.write("swanctl.conf", CONF);
+    assert_eq!(found_in(&dir, 2030), [""; 0]);
+    dir.write("swanctl.conf", &CONF.replace("certs = g2.der\n", ""));
+    put(&dir, "x509ca/other.der", Make::ca("CN=other", 9, "CN=other", 9).make().der());
+    assert_eq!(found_in(&dir, 2030), [""; 0]);
+}
+
+#[test]
+fn a_status_that_nobody_can_learn_is_named_where_it_is_required() {
+    let dir = good();
+    let conf = |policy: &str| CONF.replace("certs = g2.der\n", &format!("revocation = {policy}\n"));
+    dir.write("swanctl.conf", &conf("strict"));
+    let found = found_in(&dir, 2030);
+    let line = "warning: connections.c.remote.revocation: revocation = strict, and neither a list nor a place of one is \
+                loaded for certificates by \"CN=root\"";
+    assert!(
+        found.len() == 1 && found[0].starts_with("swanctl.conf:3: ") && found[0].contains(line),
+        "{found:?}"
+    );
+    for policy in ["ifuri", "relaxed"] {
+        dir.write("swanctl.conf", &conf(policy));
+        assert_eq!(found_in(&dir, 2030), [""; 0], "{policy}");
+    }
+    // A list of the CA, or a place of the configuration.
+    let authority = "authorities { a { cacert = root.der\n ocsp_uris = http://ocsp.example/ } }\n";
+    dir.write("swanctl.conf", &format!("{}{authority}", conf("strict")));
+    assert_eq!(found_in(&dir, 2030), [""; 0]);
+    dir.write("swanctl.conf", &conf("strict"));
+    put(&dir, "x509crl/root.crl", list("CN=root", ROOT, &[3]).der());
+    assert_eq!(found_in(&dir, 2030), [""; 0]);
+}
+
+#[test]
+fn places_of_a_certificate_that_are_never_asked_are_named_with_its_file() {
+    // cRLDistributionPoints: one with this URI.
+    let with = |uri: &str| {
+        let place = emit(0x86, &[uri.as_bytes()]);
+        let point = emit(explicit(0), &[&emit(explicit(0), &[&place])]);
+        let points = emit(SEQUENCE, &[&emit(SEQUENCE, &[&point])]);
+        let dir = good();
+        let theirs = Make::end("CN=g2.example", 2, "CN=root", ROOT).names(&["g2.example"]).with(31, &points);
+        put(&dir, "x509/g2.der", theirs.make().der());
+        dir.write("swanctl.conf", &CONF.replace("certs = g2.der\n", "revocation = ifuri\n"));
+        dir
+    };
+    for (uri, why) in [
+        ("https://ocsp.example/", "does not begin with http://"),
+        ("ldap://ca.example/cn=crl", "does not begin with http://"),
+        ("http://localhost/a.crl", "names this machine, or no single machine"),
+        ("http://", "names this machine, or no single machine"),
+        ("http://ca.example:0/", "has a user or a malformed port"),
+    ] {
+        let found = found_in(&with(uri), 2030);
+        let line = format!(
+            "warning: no place that the certificate of \"CN=g2.example\" names for its status is asked: {uri} {why}"
+        );
+        assert!(
+            found.len() == 1 && found[0].starts_with(&format!("x509/g2.der: {line}")),
+            "{uri}: {found:?}"
+        );
+    }
+    assert_eq!(found_in(&with("http://ca.example/a.crl"), 2030), [""; 0]);
+    // Nobody asks for the status.
+    let dir = with("https://ocsp.example/");
+    dir.write("swanctl.conf", &CONF.replace("certs = g2.der\n", ""));
+    assert_eq!(found_in(&dir, 2030), [""; 0]);
+    // The list of the CA says it.
+    let dir = with("https://ocsp.example/");
+    put(&dir, "x509crl/root.crl", list("CN=root", ROOT, &[3]).der());
     assert_eq!(found_in(&dir, 2030), [""; 0]);
 }

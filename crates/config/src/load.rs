@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ironswan_keying::diagnosis::Configuration;
-use ironswan_keying::{Connection, Ppk, PrivateKey, SharedKey};
+use ironswan_keying::{Certificates, Connection, Ppk, PrivateKey, PrivateKeys, SharedKey};
 use ironswan_pki::fetch::Places;
 use ironswan_pki::{Certificate, Crl};
 
@@ -66,6 +66,22 @@ impl Config {
     /// Understands a tree of sections that did not come from files, such as that of [`parse_text`].
     pub fn from_tree(root: &Section, diags: &mut Diagnostics) -> Self {
         understand(root, &HashSet::new(), &Named::default(), diags)
+    }
+
+    /// Our private keys, as the daemon holds them.
+    pub(super) fn key_ring(&self) -> PrivateKeys {
+        let mut ring = PrivateKeys::default();
+        self.private_keys.iter().for_each(|key| ring.insert(key.clone()));
+        ring
+    }
+
+    /// The certificates and lists, as the daemon holds them.
+    pub(super) fn loaded(&self) -> Certificates {
+        let mut loaded = Certificates::default();
+        self.certificates.iter().for_each(|(c, trusted)| loaded.insert(c.clone(), *trusted));
+        self.lists.iter().for_each(|list| loaded.insert_list(list.clone()));
+        self.status_places.iter().for_each(|(ca, places)| loaded.insert_places(ca, places.clone()));
+        loaded
     }
 
     /// Place of a key, or of the nearest section above it.
@@ -346,10 +362,17 @@ fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>)
         let at = named.map_or(&side.origin, |v| &v.origin);
         places.insert(format!("{path}.local.pubkeys"), at.clone());
         places.insert(format!("{path}.{name}.pubkeys"), at.clone());
+        let certs = side.value("certs").map_or(&side.origin, |v| &v.origin);
+        places.insert(format!("{path}.local.certs"), certs.clone());
     }
     for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("remote")) {
         let at = side.value("auth").map_or(&side.origin, |v| &v.origin);
         places.insert(format!("{path}.remote"), at.clone());
+        for key in ["certs", "revocation"] {
+            if let Some(v) = side.value(key) {
+                places.insert(format!("{path}.remote.{key}"), v.origin.clone());
+            }
+        }
         if let Some(v) = side.value("id") {
             places.insert(format!("{path}.{name}.id"), v.origin.clone());
             places.insert(format!("{path}.remote.id"), v.origin.clone());

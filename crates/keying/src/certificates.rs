@@ -22,11 +22,12 @@ use ironswan_pki::fetch::Places;
 use ironswan_pki::revocation;
 use ironswan_pki::rules::{Limits, Policies};
 use ironswan_pki::{
-    Certificate, Chain, ChainFault, Crl, Oid, Rule, Rules, Time, identity, validate_alone, validate_each,
+    Certificate, Chain, ChainFault, Crl, Name, Oid, Rule, Rules, Time, identity, validate_alone,
+    validate_each,
 };
 use ironswan_wire::id::{IdPattern, Identity};
 
-use crate::diagnosis::{Authentication, Untrusted};
+use crate::diagnosis::{Authentication, Configuration, KeyLack, ProofLack, Untrusted};
 use crate::keys::{Fingerprint, PrivateKey, PrivateKeys};
 use crate::limits::{CHAIN_LENGTH, CHAIN_SIGNATURES};
 use crate::standing::{Chained, Link};
@@ -149,13 +150,16 @@ impl Certificates {
 
     /// Our certificate with those above it, and its private key. `asked`: keys of CAs that the peer
     /// asks for; a certificate below one of them goes first.
+    ///
+    /// # Errors
+    /// There is no certificate, or no key of one: the part that is missing.
     pub fn ours(
         &self,
         trust: &Trust,
         local: &Identity,
         keys: &PrivateKeys,
         asked: &[Fingerprint],
-    ) -> Option<(Vec<Certificate>, PrivateKey)> {
+    ) -> Result<(Vec<Certificate>, PrivateKey), Configuration> {
         let mut first = None;
         let named = trust.certificates.iter().filter_map(|own| Some((own, keys.of(own)?)));
         let by_key = keys.iter().filter(|_| trust.certificates.is_empty()).flat_map(|key| {
@@ -169,11 +173,75 @@ impl Certificates {
             let fits = asked.is_empty() || infos.any(|info| asked.contains(&info));
             let found = (chain, key.clone());
             if fits {
-                return Some(found);
+                return Ok(found);
             }
             first.get_or_insert(found);
         }
-        first
+        first.ok_or_else(|| self.lack(trust, local, keys))
+    }
+
+    /// The reason why we have no certificate with its key for this identity.
+    fn lack(&self, trust: &Trust, local: &Identity, keys: &PrivateKeys) -> Configuration {
+        let subject = |own: &Certificate| own.subject().to_string();
+        let why = if !trust.certificates.is_empty() {
+            KeyLack::Named
+        } else if let Some(own) = self.ends.values().find(|own| identity::speaks_for(own, local)) {
+            KeyLack::OfCertificate { subject: subject(own) }
+        } else if let Some(own) = self.ends.values().find(|own| keys.of(own).is_some()) {
+            KeyLack::OtherNames { subject: subject(own), names: names_shown(own) }
+        } else {
+            return Configuration::NoPublicKey { of: ProofLack::Ours };
+        };
+        Configuration::NoPrivateKey { local: local.to_string(), why }
+    }
+
+    /// True when a certificate of ours, with its key, has an address among its names. Without an
+    /// identity in the configuration our address is our identity.
+    pub fn has_own_address(&self, keys: &PrivateKeys) -> bool {
+        let mut ours = self.ends.values().filter(|own| keys.of(own).is_some());
+        ours.any(|own| own.alt_names().any(|name| name.ip().is_some()))
+    }
+
+    /// Judges whether a chain that ends at a CA which has issued its own certificate is possible.
+    ///
+    /// # Errors
+    /// There is no such CA above those that the connection names, or above any.
+    pub fn has_root(&self, trust: &Trust) -> Result<(), ProofLack> {
+        let named: Vec<&Certificate> = trust.authorities.iter().collect();
+        let start =
+            if named.is_empty() { self.all().filter(|(_, ca)| *ca).map(|(c, _)| c).collect() } else { named };
+        let mut lack = ProofLack::Peers;
+        for ca in start {
+            let mut top = ca;
+            for _ in 0..CHAIN_LENGTH {
+                let above = |by: &&Certificate| by.subject() == top.issuer();
+                if top.is_self_issued() || self.roots.values().any(|root| above(&root)) {
+                    return Ok(());
+                }
+                let mut links = trust.authorities.iter().chain(self.links.values());
+                let Some(link) = links.find(above) else { break };
+                top = link;
+            }
+            lack = ProofLack::Root { subject: top.subject().to_string(), issuer: top.issuer().to_string() };
+        }
+        Err(lack)
+    }
+
+    /// CAs of which the peer's chain has one: those that the connection names, or all roots.
+    pub fn authorities<'a>(&'a self, trust: &'a Trust) -> Vec<&'a Certificate> {
+        match &trust.authorities[..] {
+            [] => self.roots.values().collect(),
+            named => named.iter().collect(),
+        }
+    }
+
+    /// True when a list or a place of the configuration says the status of certificates that this
+    /// CA has issued.
+    pub fn knows_status_of(&self, issuer: &Name<'_>) -> bool {
+        let issued = |by: &Certificate| by.subject() == *issuer;
+        let cas = self.roots.values().chain(self.links.values()).filter(|ca| issued(ca));
+        self.lists.iter().any(|list| list.issuer() == *issuer)
+            || cas.into_iter().any(|ca| self.places_of(ca) != Places::default())
     }
 
     /// A certificate of ours and the links above it, and the key of the root above them.
@@ -254,7 +322,7 @@ pub(crate) fn subjects(chain: &Chain) -> String {
 
 impl Trust {
     /// True when a certificate needs a chain although the connection names it.
-    fn asks_for_chain(&self) -> bool {
+    pub fn asks_for_chain(&self) -> bool {
         !self.authorities.is_empty() || self.ca_id != IdPattern::Any || !self.policies.is_empty()
     }
 
@@ -264,6 +332,11 @@ impl Trust {
         let named = self.authorities.is_empty() || above.iter().any(|ca| self.authorities.contains(ca));
         named && (self.ca_id == IdPattern::Any || above.iter().any(|ca| identity::fits(ca, &self.ca_id)))
     }
+}
+
+/// Other names of a certificate, as a message shows them.
+pub fn names_shown(certificate: &Certificate) -> Vec<String> {
+    certificate.alt_names().take(NAMES_SHOWN).map(|name| name.to_string()).collect()
 }
 
 /// The certificate by which a peer claims its identity, and the others that it sent.
@@ -290,7 +363,7 @@ fn claimed(
     };
     let subject = || own.subject().to_string();
     if peer.has_wildcard() || !identity::speaks_for(&own, peer) {
-        let names = own.alt_names().take(NAMES_SHOWN).map(|name| name.to_string()).collect();
+        let names = names_shown(&own);
         return Err(Authentication::CertificateOfOther { peer: peer.clone(), subject: subject(), names });
     }
     if !trust.certificates.is_empty() && !trust.certificates.contains(&own) {

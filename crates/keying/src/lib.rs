@@ -48,7 +48,7 @@ mod statuses;
 mod timers;
 pub mod tunnels;
 
-pub use certificates::{Certificates, Trust};
+pub use certificates::{Certificates, Trust, names_shown};
 pub use connection::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, MAX_REQID,
     SendCert, TsSpec, Unique,

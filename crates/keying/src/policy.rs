@@ -10,6 +10,7 @@ use ironswan_pki::Certificate;
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::Proposal;
 
+use crate::diagnosis::Configuration;
 use crate::{
     AddrSpec, Certificates, Claim, Connection, Connections, Fingerprint, Fit, Ppk, Ppks, PrivateKey,
     PrivateKeys, PublicKey, SharedKey, SharedKeys, Statuses, Trust,
@@ -59,12 +60,15 @@ pub trait Policy: Send + Sync {
 
     /// Our certificate with those above it, and its private key. `asked`: keys of CAs that the peer
     /// asks for.
+    ///
+    /// # Errors
+    /// The certificate or key that is missing.
     fn our_certificate(
         &self,
         trust: &Trust,
         local: &Identity,
         asked: &[Fingerprint],
-    ) -> Option<(Vec<Certificate>, PrivateKey)>;
+    ) -> Result<(Vec<Certificate>, PrivateKey), Configuration>;
 
     /// The loaded certificates, as they are now.
     fn certificates(&self) -> Arc<Certificates>;
@@ -215,7 +219,7 @@ impl Policy for Shared {
         trust: &Trust,
         local: &Identity,
         asked: &[Fingerprint],
-    ) -> Option<(Vec<Certificate>, PrivateKey)> {
+    ) -> Result<(Vec<Certificate>, PrivateKey), Configuration> {
         let loaded = self.read();
         loaded.certificates.ours(trust, local, &loaded.private_keys, asked)
     }

@@ -6,6 +6,7 @@ use crate::extensions::subtree;
 use crate::fault::{Limit, Rule};
 use crate::general_name::GeneralName;
 use crate::name;
+use crate::rules::Limits;
 
 /// Constraints of the CAs above a certificate, and the work that remains for comparing names.
 pub(crate) struct Constraints<'a> {
@@ -88,6 +89,14 @@ impl<'a> Constraints<'a> {
             self.left.checked_sub(cost).ok_or(Rule::Limit { of: Limit::Comparisons, max: self.max })?;
         Ok(())
     }
+}
+
+/// True when the constraints of a CA allow a name below it. A comparison that would take too much
+/// work counts as allowed: the CA is judged with the chain.
+pub(crate) fn allows(ca: &Certificate, name: &GeneralName<'_>) -> bool {
+    let mut constraints = Constraints::new(Limits::default().comparisons);
+    constraints.add(ca);
+    !matches!(constraints.check_name(name), Err(Rule::NameNotPermitted { .. } | Rule::NameExcluded { .. }))
 }
 
 fn subtrees(list: &[u8]) -> impl Iterator<Item = GeneralName<'_>> {

@@ -17,6 +17,7 @@ use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
 
 use crate::certificate::Certificate;
+use crate::constraints;
 use crate::general_name::GeneralName;
 use crate::name::Name;
 
@@ -73,6 +74,19 @@ pub fn fits(certificate: &Certificate, pattern: &IdPattern) -> bool {
             of == *kind && start.is_some_and(|start| name[start..].eq_ignore_ascii_case(suffix))
         }),
     }
+}
+
+/// True when a CA may issue a certificate for this identity: its name constraints allow the name.
+/// Constraints do not limit identities of type ID_KEY_ID.
+pub fn may_certify(ca: &Certificate, id: &Identity) -> bool {
+    let name = match id.kind {
+        IdType::DER_ASN1_DN => Name::from_der(&id.data).map(GeneralName::Directory),
+        IdType::FQDN => Some(GeneralName::Dns(&id.data)),
+        IdType::RFC822_ADDR => Some(GeneralName::Email(&id.data)),
+        IdType::IPV4_ADDR | IdType::IPV6_ADDR => Some(GeneralName::Ip(&id.data)),
+        _ => None,
+    };
+    name.is_none_or(|name| constraints::allows(ca, &name))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use ironswan_config::files::Task;
 use ironswan_config::{check, credentials, load_dir};
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{Configuration, ConfigurationEntry as E};
-use ironswan_testkit::certificates::{Make, ROOT, end};
+use ironswan_testkit::certificates::{Make, ROOT, end, root};
 use ironswan_testkit::clock;
 use ironswan_testkit::scratch::Scratch;
 
@@ -188,6 +188,27 @@ fn case(entry: E) -> Case {
             dir.write("pubkey/g1.pem", PUBLIC);
             let ours = "local { auth = pubkey\n pubkeys = g1.pem";
             dir.write("swanctl.conf", &GOOD.replace("local { auth = psk", ours));
+        }),
+        E::UnfitCertificate => Case::Folder(|dir| {
+            fs::create_dir_all(dir.path().join("x509")).unwrap();
+            // keyCertSign alone.
+            let unfit = Make::end("CN=b", 2, "CN=root", ROOT).names(&["b"]).with(15, &[3, 2, 2, 4]);
+            fs::write(dir.path().join("x509/b.der"), unfit.make().der()).unwrap();
+            dir.write("swanctl.conf", &GOOD.replace("remote { auth = psk", "remote { certs = b.der"));
+        }),
+        E::IdNotPermitted => Case::Folder(|dir| {
+            fs::create_dir_all(dir.path().join("x509ca")).unwrap();
+            // permittedSubtrees: dNSName c.
+            let root = Make::ca("CN=root", ROOT, "CN=root", ROOT);
+            let root = root.with(30, &[0x30, 7, 0xa0, 5, 0x30, 3, 0x82, 1, b'c']).make();
+            fs::write(dir.path().join("x509ca/root.der"), root.der()).unwrap();
+            dir.write("swanctl.conf", &GOOD.replace("remote { auth = psk", "remote { auth = pubkey"));
+        }),
+        E::NoStatusSource => Case::Folder(|dir| {
+            fs::create_dir_all(dir.path().join("x509ca")).unwrap();
+            fs::write(dir.path().join("x509ca/root.der"), root().der()).unwrap();
+            let strict = "remote { auth = pubkey\n revocation = strict";
+            dir.write("swanctl.conf", &GOOD.replace("remote { auth = psk", strict));
         }),
         E::OwnIdentity => replaced("id = b", "id = a"),
         E::BothSides => replaced("10.2.0.0/24", "10.1.0.0/24"),

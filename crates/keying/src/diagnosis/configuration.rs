@@ -2,10 +2,12 @@
 //! not fit each other. The finding that holds an entry names file, line and key.
 
 use ironswan_crypto::sign::{KeyFault, KeyKind};
+use ironswan_pki::Rule;
 use ironswan_pki::key_file::FileFault as CredentialFault;
 use ironswan_wire::id::Identity;
 
 use super::entry::entries;
+use super::proof::{KeyLack, ProofLack, StatusLack};
 use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 use super::value::{Conflict, DateFault, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
@@ -338,16 +340,35 @@ entries! {
     } = "two-shared-keys" by Configuration;
     /// A side authenticates by public key, and neither key nor certificate nor CA of it is known.
     NoPublicKey {
-        /// It is our side.
-        ours: bool,
+        /// The part that is missing.
+        of: ProofLack,
     } = "no-public-key" by Configuration;
-    /// None of our private keys belongs to the public keys that a connection names for our side.
+    /// No private key of ours fits a connection: its public keys, certificates or identity.
     NoPrivateKey {
         /// Our identity.
         local: String,
-        /// Public keys are named; else our identity names the key.
-        named: bool,
+        /// Reason.
+        why: KeyLack,
     } = "no-private-key" by Configuration;
+    /// A certificate cannot be used for IKE, whoever has issued it.
+    UnfitCertificate {
+        /// Subject.
+        subject: String,
+        /// The rule that it breaks.
+        why: Rule,
+    } = "unfit-certificate" by Configuration;
+    /// No CA of a connection may issue a certificate for the peer's identity (nameConstraints).
+    IdNotPermitted {
+        /// Identity of the peer.
+        id: String,
+        /// Subject of a CA.
+        ca: String,
+    } = "id-not-permitted" by Configuration;
+    /// The status of certificates is required, and nothing says where it can be learned.
+    NoStatusSource {
+        /// The part that is missing.
+        of: StatusLack,
+    } = "no-status-source" by Configuration;
     /// Both sides have one identity.
     OwnIdentity {
         /// The identity.

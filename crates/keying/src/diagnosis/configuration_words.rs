@@ -17,7 +17,8 @@ impl Configuration {
     /// A missing key answers a peer as an authentication that failed. The other entries answer
     /// nobody.
     pub(super) fn notify(&self) -> Option<Notify> {
-        let answers = matches!(self, Self::NoKey { .. } | Self::NoPrivateKey { .. });
+        let answers =
+            matches!(self, Self::NoKey { .. } | Self::NoPrivateKey { .. } | Self::NoPublicKey { .. });
         answers.then(|| Notify::new(NotifyType::AUTHENTICATION_FAILED, []))
     }
 
@@ -237,26 +238,19 @@ impl Configuration {
                 ),
                 "give each its own id",
             ),
-            Self::NoPublicKey { ours: true } => say(
-                "auth = pubkey, which is also the default, needs a certificate or public key of ours, with its \
-                 private key",
-                "write local { certs = FILE } or local { pubkeys = FILE }, or auth = psk",
+            Self::NoPublicKey { of } => of.words(),
+            Self::NoPrivateKey { local, why } => why.words(local),
+            Self::UnfitCertificate { subject, why } => say(
+                format!("the certificate of \"{subject}\" {why}"),
+                "`ironswan pki issue` makes one that IKE can use",
             ),
-            Self::NoPublicKey { ours: false } => say(
-                "auth = pubkey, which is also the default, needs a CA, or the peer's certificate or public key",
-                "put the CA's certificate into the folder x509ca, write remote { certs = FILE } or \
-                 remote { pubkeys = FILE }, or auth = psk",
-            ),
-            Self::NoPrivateKey { local, named: true } => say(
+            Self::IdNotPermitted { id, ca } => say(
                 format!(
-                    "no private key found for '{local}', none belongs to a key of local.pubkeys or local.certs"
+                    "{id} is no name that \"{ca}\" may certify (nameConstraints): every certificate with it is refused"
                 ),
-                "put it into the folder private",
+                "let id be a name within the constraints of the CA, or trust another CA for this peer",
             ),
-            Self::NoPrivateKey { local, named: false } => say(
-                format!("no private key found for '{local}', no key has this fingerprint"),
-                "put it into the folder private, or name its public key in local.pubkeys",
-            ),
+            Self::NoStatusSource { of } => of.words(),
             Self::OwnIdentity { id } => {
                 say(format!("is our own identity, too, {id}: give each side its own"), "")
             }

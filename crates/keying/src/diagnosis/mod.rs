@@ -29,6 +29,7 @@
 //! | `guard` | entries of the guard: nft, rules, table 220, ingress |
 //! | `machine` | entries of this machine: kernel, capabilities, threads, sockets |
 //! | `ppk` | sentences about post-quantum preshared keys |
+//! | `proof` | details of proofs by public key: keys, CAs and statuses that are missing |
 //! | `reading` | details of files, syntax and inheritance |
 //! | `selectors` | entries of traffic selectors |
 //! | `value` | details of values, secrets and proposals |
@@ -47,6 +48,7 @@ mod machine;
 mod negotiation;
 mod path;
 mod ppk;
+mod proof;
 mod reading;
 mod selectors;
 mod value;
@@ -65,6 +67,7 @@ pub use machine::{Machine, MachineEntry, QcdSecretFault, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
 pub use ppk::PpkLack;
+pub use proof::{KeyLack, ProofLack, StatusLack};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
 pub use value::{Conflict, DateFault, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};

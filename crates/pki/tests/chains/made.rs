@@ -204,8 +204,7 @@ impl Made {
                 emit(SEQUENCE, &[name, &critical, &emit(OCTET_STRING, &[value])])
             })
             .collect();
-        let extensions =
-            if list.is_empty() { Vec::new() } else { emit(explicit(3), &[&sequence(&list)]) };
+        let extensions = if list.is_empty() { Vec::new() } else { emit(explicit(3), &[&sequence(&list)]) };
         let version = self.version.map(|n| emit(explicit(0), &[&emit(INTEGER, &[&[n]])]));
         let algorithm = self.scheme.to_der().expect("an algorithm of certificates");
         let body = emit(
@@ -289,4 +288,3 @@ impl Chain {
 
 /// A case: its name, and the change that it makes in a good chain.
 pub type Case = (&'static str, fn(&mut Chain));
-

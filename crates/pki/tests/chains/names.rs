@@ -1,6 +1,8 @@
 //! Chains with one peculiarity: names that do or do not chain, and name constraints of each form.
 
-use ironswan_wire::der::{BMP_STRING, IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, emit, explicit};
+use ironswan_wire::der::{
+    BMP_STRING, IA5_STRING, PRINTABLE_STRING, SEQUENCE, SET, UTF8_STRING, emit, explicit,
+};
 
 use crate::made::{Case, Chain, Made, in_test, name, oid, sequence};
 
@@ -54,13 +56,17 @@ pub const DNS: &[Case] = &[
     ("dns: beside what is permitted", |c| permitted(c, &[dns("example")], &dns("gw.example.org"))),
     ("dns: ends like what is permitted", |c| permitted(c, &[dns("example")], &dns("notexample"))),
     ("dns: above what is permitted", |c| permitted(c, &[dns("gw.example")], &dns("example"))),
-    ("dns: one of two is permitted", |c| permitted(c, &[dns("a.example"), dns("b.example")], &dns("x.b.example"))),
+    ("dns: one of two is permitted", |c| {
+        permitted(c, &[dns("a.example"), dns("b.example")], &dns("x.b.example"))
+    }),
     ("dns: two names, one of them not permitted", |c| {
         c.own.alt_names(&[dns("gw.example"), dns("gw.other")]);
         constrain(c.low(), 0, &[dns("example")]);
     }),
     ("dns: permitted from a dot on, and below", |c| permitted(c, &[dns(".example")], &dns("gw.example"))),
-    ("dns: permitted from a dot on, and the name itself", |c| permitted(c, &[dns(".example")], &dns("example"))),
+    ("dns: permitted from a dot on, and the name itself", |c| {
+        permitted(c, &[dns(".example")], &dns("example"))
+    }),
     ("dns: everything is permitted", |c| permitted(c, &[dns("")], &dns("gw.example"))),
     ("dns: a wild card below what is permitted", |c| permitted(c, &[dns("example")], &dns("*.example"))),
     ("dns: a dot at the end of the name", |c| permitted(c, &[dns("example")], &dns("gw.example."))),
@@ -81,7 +87,9 @@ pub const DNS: &[Case] = &[
     ("dns: below what is excluded", |c| excluded(c, &[dns("example")], &dns("gw.example"))),
     ("dns: beside what is excluded", |c| excluded(c, &[dns("other")], &dns("gw.example"))),
     ("dns: everything is excluded", |c| excluded(c, &[dns("")], &dns("gw.example"))),
-    ("dns: excluded from a dot on, and the name itself", |c| excluded(c, &[dns(".example")], &dns("example"))),
+    ("dns: excluded from a dot on, and the name itself", |c| {
+        excluded(c, &[dns(".example")], &dns("example"))
+    }),
     ("dns: permitted and excluded", |c| {
         c.own.alt_names(&[dns("gw.example")]);
         let both = [list(0, &[dns("example")]), list(1, &[dns("gw.example")])].concat();
@@ -115,10 +123,18 @@ pub const DNS: &[Case] = &[
 
 /// Constraints on addresses of mail, and on URIs.
 pub const MAIL_AND_URI: &[Case] = &[
-    ("mail: the mailbox is permitted", |c| permitted(c, &[email("joe@gw.example")], &email("joe@gw.example"))),
-    ("mail: another mailbox is permitted", |c| permitted(c, &[email("ann@gw.example")], &email("joe@gw.example"))),
-    ("mail: a mailbox in other letters", |c| permitted(c, &[email("Joe@gw.example")], &email("joe@gw.example"))),
-    ("mail: its host in other letters", |c| permitted(c, &[email("joe@GW.example")], &email("joe@gw.example"))),
+    ("mail: the mailbox is permitted", |c| {
+        permitted(c, &[email("joe@gw.example")], &email("joe@gw.example"))
+    }),
+    ("mail: another mailbox is permitted", |c| {
+        permitted(c, &[email("ann@gw.example")], &email("joe@gw.example"))
+    }),
+    ("mail: a mailbox in other letters", |c| {
+        permitted(c, &[email("Joe@gw.example")], &email("joe@gw.example"))
+    }),
+    ("mail: its host in other letters", |c| {
+        permitted(c, &[email("joe@GW.example")], &email("joe@gw.example"))
+    }),
     ("mail: the host is permitted", |c| permitted(c, &[email("gw.example")], &email("joe@gw.example"))),
     ("mail: a host above is permitted", |c| permitted(c, &[email("example")], &email("joe@gw.example"))),
     ("mail: a domain is permitted", |c| permitted(c, &[email(".example")], &email("joe@gw.example"))),
@@ -146,7 +162,9 @@ pub const MAIL_AND_URI: &[Case] = &[
     ("uri: a domain is permitted, and the host is the domain", |c| {
         permitted(c, &[uri(".example")], &uri("http://example/"));
     }),
-    ("uri: a user in front of the host", |c| permitted(c, &[uri("gw.example")], &uri("ftp://me:pw@gw.example/"))),
+    ("uri: a user in front of the host", |c| {
+        permitted(c, &[uri("gw.example")], &uri("ftp://me:pw@gw.example/"))
+    }),
     ("uri: the host behind a user who looks like it", |c| {
         permitted(c, &[uri("gw.example")], &uri("http://gw.example@other.example/"));
     }),
@@ -188,11 +206,15 @@ pub const OTHER_FORMS: &[Case] = &[
     }),
     ("address: in the network of IPv6", |c| permitted(c, &[ip(&network_v6())], &ip(&[0x20; 16]))),
     ("address: in another network of IPv6", |c| permitted(c, &[ip(&network_v6())], &ip(&[0x30; 16]))),
-    ("address: a mask with a hole", |c| permitted(c, &[ip(&[192, 0, 0, 9, 255, 255, 0, 255])], &ip(&[192, 0, 7, 9]))),
+    ("address: a mask with a hole", |c| {
+        permitted(c, &[ip(&[192, 0, 0, 9, 255, 255, 0, 255])], &ip(&[192, 0, 7, 9]))
+    }),
     ("address: a network with bits behind its mask", |c| {
         permitted(c, &[ip(&[192, 0, 2, 9, 255, 255, 255, 0])], &ip(&[192, 0, 2, 7]));
     }),
-    ("address: a constraint of seven bytes, permitted", |c| permitted(c, &[ip(&[1; 7])], &ip(&[192, 0, 2, 9]))),
+    ("address: a constraint of seven bytes, permitted", |c| {
+        permitted(c, &[ip(&[1; 7])], &ip(&[192, 0, 2, 9]))
+    }),
     ("address: a constraint of seven bytes, excluded", |c| excluded(c, &[ip(&[1; 7])], &ip(&[192, 0, 2, 9]))),
     ("address: an address of five bytes", |c| permitted(c, &[ip(&[0; 8])], &ip(&[1; 5]))),
     ("name: below what is permitted", |c| constrain(c.low(), 0, &[directory("O=Test")])),

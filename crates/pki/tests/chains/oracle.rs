@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use ironswan_pki::{ChainFault, Rule};
@@ -104,8 +104,11 @@ fn compare(questions: &[(String, Question)]) -> Vec<Compared> {
             scope.spawn(|| {
                 let folder = Folder::new();
                 while let Some((place, (name, question))) = take(&next, questions) {
-                    let compared =
-                        Compared { name: name.clone(), here: here(question), openssl: openssl(question, &folder.0) };
+                    let compared = Compared {
+                        name: name.clone(),
+                        here: here(question),
+                        openssl: openssl(question, &folder.0),
+                    };
                     done.lock().expect("no other thread panicked").push((place, compared));
                 }
             });
@@ -172,9 +175,9 @@ fn chain(cases: &[Case]) -> Question {
 
 #[test]
 fn openssl_says_the_same_of_each_chain_or_the_disagreement_is_listed() {
-    let suite = suite::settings().into_iter().map(|setting| {
-        (format!("PKITS {} {}", setting.number, setting.setting), setting.question)
-    });
+    let suite = suite::settings()
+        .into_iter()
+        .map(|setting| (format!("PKITS {} {}", setting.number, setting.setting), setting.question));
     let made = cases().into_iter().map(|case| (case.0.to_owned(), chain(&[case])));
     let questions: Vec<_> = suite.chain(made).collect();
     let compared = compare(&questions);
@@ -190,7 +193,10 @@ fn openssl_says_the_same_of_each_chain_or_the_disagreement_is_listed() {
         let row = (one.name.clone(), ours.to_owned(), theirs.to_owned());
         if found.contains(&row) && !listed.contains(&row) {
             let said = one.here.as_ref().map_or_else(ToString::to_string, |()| "accepted".into());
-            faults += &format!("not in the table: | {} | {ours} | {theirs} |\n  here: {said}\n{}", one.name, one.openssl.text);
+            faults += &format!(
+                "not in the table: | {} | {ours} | {theirs} |\n  here: {said}\n{}",
+                one.name, one.openssl.text
+            );
         }
     }
     for row in listed.difference(&found) {
@@ -223,7 +229,8 @@ fn openssl_says_the_same_of_chains_with_two_peculiarities() {
             continue;
         }
         let said = one.here.as_ref().map_or_else(ToString::to_string, |()| "accepted".into());
-        faults += &format!("{}: {ours} here, {theirs} by OpenSSL\n  here: {said}\n{}", one.name, one.openssl.text);
+        faults +=
+            &format!("{}: {ours} here, {theirs} by OpenSSL\n  here: {said}\n{}", one.name, one.openssl.text);
     }
     println!("{} chains with two peculiarities", questions.len());
     assert!(faults.is_empty(), "{faults}");

@@ -342,7 +342,7 @@ fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
         }
         Method::Certificate { trust, .. } => {
             let found = cx.policy().our_certificate(trust, sa.local_id(), &[]);
-            let own = found.as_ref().and_then(|(chain, _)| chain.first());
+            let own = found.as_ref().ok().and_then(|(chain, _)| chain.first());
             own.map_or_else(
                 || "our certificate".to_owned(),
                 |own| format!("our certificate \"{}\"", own.subject()),

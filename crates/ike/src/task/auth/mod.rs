@@ -43,7 +43,7 @@ use crate::auth::{Prover, Step, Verifier, signed_octets};
 use crate::context::Context;
 use crate::event::Completion;
 use crate::sa::{IkeSa, Init};
-use ironswan_keying::diagnosis::{Authentication, Configuration, ProofFault};
+use ironswan_keying::diagnosis::{Authentication, Configuration, KeyLack, ProofFault};
 use ironswan_keying::{Auth, Diagnosis, PrivateKey, SharedKey, Signatures, tried};
 
 pub(crate) use initiator::{build, process};
@@ -86,16 +86,15 @@ fn prover(
         Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
         Auth::Pubkey { keys, rules } => {
             let Some(key) = cx.policy().private_key(keys, sa.local_id()) else {
-                return Err(no_private_key(sa, !keys.is_empty()));
+                let why = if keys.is_empty() { KeyLack::Fingerprint } else { KeyLack::Named };
+                return Err(no_private_key(sa, why));
             };
             Ok(Box::new(signer(sa, &key, rules)?))
         }
         Auth::Certificate { trust, rules } => {
             let asked = sa.init().and_then(|init| init.peer_asks.as_deref());
             let found = cx.policy().our_certificate(trust, sa.local_id(), asked.unwrap_or_default());
-            let Some((chain, key)) = found else {
-                return Err(no_private_key(sa, true));
-            };
+            let (chain, key) = found?;
             let chain = if certificate::is_sent(sa.conn(), asked) { chain } else { Vec::new() };
             Ok(Box::new(signer(sa, &key, rules)?.with_chain(chain)))
         }
@@ -114,9 +113,9 @@ fn signer(sa: &IkeSa, key: &PrivateKey, rules: &Signatures) -> Result<Signer, Di
     Signer::choose(key, rules, peer).ok_or_else(|| refused().into())
 }
 
-/// Our private key is not loaded. `named`: the connection names its public key.
-fn no_private_key(sa: &IkeSa, named: bool) -> Diagnosis {
-    Configuration::NoPrivateKey { local: sa.local_id().to_string(), named }.into()
+/// Our private key is not loaded.
+fn no_private_key(sa: &IkeSa, why: KeyLack) -> Diagnosis {
+    Configuration::NoPrivateKey { local: sa.local_id().to_string(), why }.into()
 }
 
 /// Goes on with the answer that a method of ours has waited for. The error is that its private key
@@ -129,7 +128,7 @@ fn resume_proof(
 ) -> Result<Step<AuthPayload>, Diagnosis> {
     let is_loaded = |key| cx.policy().private_key(std::slice::from_ref(key), sa.local_id()).is_some();
     if !prover.key().is_none_or(is_loaded) {
-        return Err(no_private_key(sa, true));
+        return Err(no_private_key(sa, KeyLack::Named));
     }
     Ok(prover.resume(completion))
 }
