@@ -8,8 +8,10 @@ use ironswan_wire::id::Identity;
 
 use super::entry::entries;
 use super::proof::{KeyLack, ProofLack, StatusLack};
+use super::proposal::ProposalFault;
 use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
-use super::value::{Conflict, DateFault, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
+use super::unwise::{Conflict, Unwise};
+use super::value::{DateFault, NameFault, SecretFault, ValueFault};
 
 entries! {
     /// Reading and understanding the configuration.

@@ -30,9 +30,11 @@
 //! | `machine` | entries of this machine: kernel, capabilities, threads, sockets |
 //! | `ppk` | sentences about post-quantum preshared keys |
 //! | `proof` | details of proofs by public key: keys, CAs and statuses that are missing |
+//! | `proposal` | reasons why a proposal cannot be used |
 //! | `reading` | details of files, syntax and inheritance |
 //! | `selectors` | entries of traffic selectors |
-//! | `value` | details of values, secrets and proposals |
+//! | `unwise` | values that contradict each other, or are probably not what is meant |
+//! | `value` | details of values, names, secrets and dates |
 
 mod authentication;
 mod candidates;
@@ -49,8 +51,10 @@ mod negotiation;
 mod path;
 mod ppk;
 mod proof;
+mod proposal;
 mod reading;
 mod selectors;
+mod unwise;
 mod value;
 
 use std::fmt;
@@ -68,9 +72,11 @@ pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
 pub use ppk::PpkLack;
 pub use proof::{KeyLack, ProofLack, StatusLack};
+pub use proposal::ProposalFault;
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
-pub use value::{Conflict, DateFault, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
+pub use unwise::{Conflict, Unwise};
+pub use value::{DateFault, NameFault, SecretFault, ValueFault};
 
 use ironswan_wire::ike::payload::Notify;
 
