@@ -10,6 +10,7 @@
 //! | `crypt` | SPIs and keys |
 //! | `fragments` | fragments of messages |
 //! | `open` | seals and opens messages |
+//! | `parts` | smaller parts: attempt, roaming, signs of life, renewal |
 //! | `path` | addresses, and the NAT between them |
 //! | `work` | tasks and messages |
 
@@ -18,6 +19,7 @@ mod children;
 mod crypt;
 mod fragments;
 mod open;
+mod parts;
 mod path;
 mod work;
 
@@ -32,118 +34,20 @@ use ironswan_wire::ike::Header;
 use ironswan_wire::proposal::IkeSuite;
 
 use crate::child::Children;
-use crate::event::{IkeId, IkeState, RequestId, Ticket};
+use crate::event::{IkeId, IkeState, RequestId};
 pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
 use crate::qcd::Token;
-use crate::task::{Exchange, FollowUps, Task};
+use crate::task::{FollowUps, Task};
 pub(crate) use begin::Half;
 pub(crate) use crypt::Crypt;
 use fragments::Fragments;
 pub(crate) use fragments::Inner;
-use ironswan_keying::tunnels::AttemptId;
 use ironswan_keying::{Connection, Fingerprint};
 pub(crate) use open::Opened;
+pub(crate) use parts::{Asked, Attempt, Renewal, Roam, Signs, Wait};
 pub(crate) use path::{Mobility, NatState, Path};
 pub(crate) use work::{Active, Answering, Datagram, Work};
-
-/// The exchange that waits for work outside, and the request for that work.
-pub(crate) struct Wait {
-    pub id: RequestId,
-    pub exchange: Box<dyn Exchange>,
-}
-
-/// State of one IKE_SA while addresses or routes change.
-#[derive(Default)]
-pub(crate) struct Roam {
-    /// Ask the peer for a sign of life whatever `dpd_delay` says.
-    pub probe: bool,
-    /// This one, once it is up, takes over from that one.
-    pub replaces: Option<IkeId>,
-    /// The address of the peer to try first, if it has this one.
-    pub prefer: Option<IpAddr>,
-    /// Another one is on its way that will take over from this one.
-    pub leaving: bool,
-    /// That one is to another address of the peer, because there was no way to this one's.
-    pub elsewhere: bool,
-    /// Another one has taken over from this one, which is about to be deleted: nothing new begins
-    /// on it.
-    pub retired: bool,
-    /// The command that waits for the one that takes over.
-    pub ticket: Option<Ticket>,
-    /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an
-    /// address that is not ours.
-    pub misplaced: bool,
-}
-
-impl Roam {
-    /// Another one has taken over. True when that was known before.
-    pub(crate) fn leave(&mut self) -> bool {
-        self.leaving = true;
-        std::mem::replace(&mut self.retired, true)
-    }
-}
-
-/// An attempt of policy, as far as it has come with this IKE_SA.
-#[derive(Clone, Debug)]
-pub(crate) struct Attempt {
-    /// The attempt of policy that made it; `None` for a responder, and for attempts at further
-    /// addresses.
-    pub start: Option<AttemptId>,
-    /// Number of this try of `keyingtries`, from 1.
-    pub number: u32,
-    /// Number of times that this attempt has begun again from the start, as somebody may have
-    /// interfered.
-    pub restarts: u32,
-    /// Comes from an action and not from a command, so an error is a reason to try again.
-    pub automatic: bool,
-    /// Waits for the IKE_SA to be established (an initiation without child).
-    pub ticket: Option<Ticket>,
-    /// Number of addresses that the peer may have; the number of the attempt says which it is. 0
-    /// until known.
-    pub choices: u32,
-    /// Other addresses of the peer are asked besides; by the first of the attempts.
-    pub race: Option<IkeId>,
-}
-
-impl Default for Attempt {
-    fn default() -> Self {
-        Self { start: None, number: 1, restarts: 0, automatic: false, ticket: None, choices: 0, race: None }
-    }
-}
-
-/// Signs of life of the peer, and what has been said about it.
-#[derive(Debug)]
-pub(crate) struct Signs {
-    /// The last authenticated message from the peer.
-    pub last_in: Instant,
-    /// Usage has been asked for and not answered.
-    pub usage_asked: bool,
-    /// The peer answers TEMPORARY_FAILURE: since when without anything else, and when last.
-    pub busy_peer: Option<(Instant, Instant)>,
-    /// The log has a line that the peer has too many children.
-    pub told_full: bool,
-    /// Series of additional key exchanges in a row that the peer has forgotten.
-    pub forgotten: u32,
-}
-
-/// The peer's IKE_AUTH request. Its time puts several IKE_SAs of one peer in the order in which the
-/// peer has asked for them, however long each proof takes to be verified.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub at: Instant,
-    /// The request has INITIAL_CONTACT.
-    pub initial_contact: bool,
-}
-
-/// The end of the peer's authentication.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Renewal {
-    /// We make the IKE_SA anew, when we can begin.
-    pub soft: Instant,
-    /// It is closed if nobody has made it anew.
-    pub hard: Instant,
-}
 
 /// One IKE_SA.
 pub(crate) struct IkeSa {

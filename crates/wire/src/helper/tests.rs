@@ -1,4 +1,6 @@
+use super::request::NFT_RUNS;
 use super::*;
+use crate::fetched::{FetchFault, MAX_SENT, MAX_URI};
 
 fn requests() -> Vec<Request> {
     let path = || b"/etc/ironswan/swanctl.conf".to_vec();
