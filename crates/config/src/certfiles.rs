@@ -22,8 +22,9 @@ use ironswan_pki::key_file::{self, FileFault};
 use ironswan_pki::{Certificate, Crl};
 
 use super::diag::{Diagnostics, Severity};
-use super::files::{Files, system};
-use super::keyfiles::{MAX_KEYS, Passphrase, PublicKeys, exposed, passphrase, read, shown};
+use super::files::Files;
+use super::folders::{MAX_FILES, Refused, each_file, exposed, read, shown};
+use super::keyfiles::{Passphrase, PublicKeys, passphrase};
 use super::tree::{Origin, Section, Value};
 
 /// Folder of certificates of ends.
@@ -89,12 +90,12 @@ impl Named {
                     if named.certificates.contains_key(&(of, name.to_owned())) {
                         continue;
                     }
-                    if named.certificates.len() >= MAX_KEYS {
+                    if named.certificates.len() >= MAX_FILES {
                         let of = "files of certificates";
                         diags.error(
                             &value.origin,
                             "certs",
-                            Configuration::TooMany { max: MAX_KEYS, of, write: "" },
+                            Configuration::TooMany { max: MAX_FILES, of, write: "" },
                         );
                         return named;
                     }
@@ -182,14 +183,14 @@ impl Credentials {
         let mut all = Self { private: private.keys, lost: private.lost, ..Self::default() };
         for (name, trusted) in [(ENDS, false), (AUTHORITIES, true)] {
             each_file(fs, &folder.join(name), MAX_FILE, written, diags, |path, bytes, _| {
-                let found = key_file::certificates(bytes)?;
+                let found = key_file::certificates(bytes).map_err(refused)?;
                 all.files.extend(found.iter().map(|c| (place(path), Dated::Certificate(c.clone()))));
                 all.certificates.extend(found.into_iter().map(|certificate| (certificate, trusted)));
                 Ok(())
             });
         }
         each_file(fs, &folder.join("x509crl"), MAX_LIST_FILE, written, diags, |path, bytes, _| {
-            let list = key_file::list(bytes)?;
+            let list = key_file::list(bytes).map_err(refused)?;
             all.files.push((place(path), Dated::List(list.clone())));
             all.lists.push(list);
             Ok(())
@@ -197,9 +198,11 @@ impl Credentials {
         let (mut keys, mut lost) = (Vec::new(), false);
         each_file(fs, &folder.join("pkcs12"), MAX_FILE, written, diags, |path, bytes, mode| {
             lost = true;
-            exposed(path, mode).map_err(Refused::Exposed)?;
-            let secret = passphrase(passphrases, "pkcs12", path).ok_or(FileFault::Encrypted)?;
-            let contents = key_file::pkcs12(bytes, secret, Legacy { sha1: false, short_rsa: true })?;
+            exposed(path, mode)?;
+            let secret =
+                passphrase(passphrases, "pkcs12", path).ok_or_else(|| refused(FileFault::Encrypted))?;
+            let legacy = Legacy { sha1: false, short_rsa: true };
+            let contents = key_file::pkcs12(bytes, secret, legacy).map_err(refused)?;
             keys.extend(contents.key);
             let found = contents.certificates.iter();
             all.files.extend(found.map(|c| (place(path), Dated::Certificate(c.clone()))));
@@ -242,62 +245,10 @@ impl Credentials {
     }
 }
 
-/// Reason why a file of a folder is not taken.
-enum Refused {
-    File(FileFault),
-    Exposed(Configuration),
-}
-
-impl From<FileFault> for Refused {
-    fn from(fault: FileFault) -> Self {
-        Self::File(fault)
-    }
-}
-
-/// Gives each file of a folder, its bytes and permission bits to `take`, and reports files that are
-/// refused.
-fn each_file(
-    fs: &Files,
-    folder: &Path,
-    max: u64,
-    written: &mut Option<SystemTime>,
-    diags: &mut Diagnostics,
-    mut take: impl FnMut(&Path, &[u8], u32) -> Result<(), Refused>,
-) {
-    let at = Origin::source(&shown(folder));
-    let mut paths = match fs.list(folder) {
-        Ok(list) => list.unwrap_or_default(),
-        Err(e) => {
-            diags.error(&at, "", Configuration::Unreadable { path: None, why: system(e) });
-            return;
-        }
-    };
-    paths.retain(|path| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b".")));
-    if paths.len() > MAX_KEYS {
-        diags.error(&at, "", Configuration::TooMany { max: MAX_KEYS, of: "files", write: "" });
-        return;
-    }
-    paths.sort();
-    for path in paths {
-        let at = Origin::source(&shown(&path));
-        let taken = match read(fs, &path, max, written) {
-            Ok((bytes, mode)) => take(&path, &bytes, mode),
-            Err(why) => {
-                let harmless = why == ironswan_keying::diagnosis::FileFault::NotRegular;
-                let severity = if harmless { Severity::Warning } else { Severity::Error };
-                diags.push(severity, Some(&at), "", Configuration::Unreadable { path: None, why });
-                continue;
-            }
-        };
-        match taken {
-            Ok(()) => {}
-            Err(Refused::File(FileFault::Encrypted)) => {
-                diags.warn(&at, "", unusable(None, FileFault::Encrypted));
-            }
-            Err(Refused::File(why)) => diags.error(&at, "", unusable(None, why)),
-            Err(Refused::Exposed(why)) => diags.error(&at, "", why),
-        }
-    }
+/// A file of a folder that cannot be used. An encrypted one may be meant for another program.
+fn refused(why: FileFault) -> Refused {
+    let severity = if why == FileFault::Encrypted { Severity::Warning } else { Severity::Error };
+    Refused(severity, unusable(None, why))
 }
 
 #[cfg(test)]

@@ -11,26 +11,22 @@
 //! (`ironswan_pki::key_file`, `ironswan_crypto::sign`).
 
 use std::collections::HashMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
 use ironswan_crypto::sign::{KeyFault, Legacy};
-use ironswan_keying::diagnosis::{Configuration, FileFault};
+use ironswan_keying::diagnosis::Configuration;
 use ironswan_keying::{PrivateKey, PublicKey};
 use ironswan_pki::key_file;
 use ironswan_wire::secret::Secret;
-use zeroize::Zeroizing;
 
 use super::diag::{Diagnostics, Severity};
-use super::files::{Files, system};
-use super::tree::{Origin, Section};
+use super::files::Files;
+use super::folders::{MAX_FILES, Refused, each_file, exposed, read, shown};
+use super::tree::Section;
 
 /// A file of one key is at most this long, in bytes. The longest key of RSA takes a fifth of it.
 const MAX_KEY_FILE: u64 = 64 << 10;
-/// Limits how many files of public keys one configuration names, and how many private keys a folder
-/// holds.
-pub(super) const MAX_KEYS: usize = 20_000;
 /// Folders of private keys, below that of the configuration.
 const PRIVATE_FOLDERS: [&str; 4] = ["private", "rsa", "ecdsa", "pkcs8"];
 
@@ -71,9 +67,9 @@ impl PublicKeys {
                 if keys.0.contains_key(name) {
                     continue;
                 }
-                if keys.0.len() >= MAX_KEYS {
+                if keys.0.len() >= MAX_FILES {
                     let many =
-                        Configuration::TooMany { max: MAX_KEYS, of: "files of public keys", write: "" };
+                        Configuration::TooMany { max: MAX_FILES, of: "files of public keys", write: "" };
                     diags.error(&value.origin, "pubkeys", many);
                     return keys;
                 }
@@ -114,14 +110,6 @@ pub(super) fn passphrase<'a>(all: &'a [Passphrase], folder: &str, path: &Path) -
     all.iter().find(|of| of.kind == folder && of.file == name).map(|of| &of.secret)
 }
 
-/// Refuses a file of secrets that other users may read.
-pub(super) fn exposed(path: &Path, mode: u32) -> Result<(), Configuration> {
-    match mode & 0o077 {
-        0 => Ok(()),
-        _ => Err(Configuration::SecretsExposed { file: shown(path), mode: mode & 0o777 }),
-    }
-}
-
 /// Reads our private keys, and notes when the newest of them was written. Keys of other algorithms,
 /// and encrypted ones without a passphrase, are left out with a warning: strongSwan's folders are
 /// full of them.
@@ -134,81 +122,38 @@ pub(super) fn private_keys(
 ) -> Private {
     let mut private = Private::default();
     for kind in PRIVATE_FOLDERS {
-        let folder = folder.join(kind);
-        let at = Origin::source(&shown(&folder));
-        let mut paths = match fs.list(&folder) {
-            Ok(list) => list.unwrap_or_default(),
-            Err(e) => {
-                let why = system(e);
-                diags.error(&at, "", Configuration::Unreadable { path: None, why });
-                private.lost = true;
-                continue;
-            }
-        };
-        paths.retain(|path| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b".")));
-        if paths.len() > MAX_KEYS {
-            diags.error(&at, "", Configuration::TooMany { max: MAX_KEYS, of: "private keys", write: "" });
-            private.lost = true;
-            continue;
-        }
-        paths.sort();
-        for path in paths {
-            match one_private(fs, &path, passphrase(passphrases, kind, &path), written) {
-                Ok(key) => private.keys.push(key),
-                Err((severity, why)) => {
-                    private.lost |= severity == Severity::Error;
-                    diags.push(severity, Some(&Origin::source(&shown(&path))), "", why);
-                }
-            }
-        }
+        let whole = each_file(fs, &folder.join(kind), MAX_KEY_FILE, written, diags, |path, bytes, mode| {
+            private.keys.push(one_private(path, bytes, mode, passphrase(passphrases, kind, path))?);
+            Ok(())
+        });
+        private.lost |= !whole;
     }
     private
 }
 
-/// Reads one file of a folder of private keys. The place of its finding is the path.
+/// The private key of one file. The place of its finding is the path.
 fn one_private(
-    fs: &Files,
     path: &Path,
+    bytes: &[u8],
+    mode: u32,
     passphrase: Option<&Secret>,
-    written: &mut Option<SystemTime>,
-) -> Result<PrivateKey, (Severity, Configuration)> {
-    let severity = |harmless| if harmless { Severity::Warning } else { Severity::Error };
-    let (bytes, mode) = read(fs, path, MAX_KEY_FILE, written).map_err(|why| {
-        let harmless = why == FileFault::NotRegular;
-        (severity(harmless), Configuration::Unreadable { path: None, why })
-    })?;
-    let key = key_file::private_key(&bytes, passphrase, LEGACY).map_err(|why| {
+) -> Result<PrivateKey, Refused> {
+    let key = key_file::private_key(bytes, passphrase, LEGACY).map_err(|why| {
         if passphrase.is_some() && !matches!(why, key_file::FileFault::Key(_)) {
-            return (Severity::Error, Configuration::BadCredential { file: None, why });
+            return Refused(Severity::Error, Configuration::BadCredential { file: None, why });
         }
         let why = of_key(why);
         let harmless = matches!(why, KeyFault::Algorithm(_) | KeyFault::Curve | KeyFault::Encrypted);
-        (severity(harmless), Configuration::BadKey { file: None, why, private: true })
+        let severity = if harmless { Severity::Warning } else { Severity::Error };
+        Refused(severity, Configuration::BadKey { file: None, why, private: true })
     })?;
-    exposed(path, mode).map_err(|why| (Severity::Error, why))?;
+    exposed(path, mode)?;
     Ok(key)
-}
-
-/// Bytes of a file of at most `max` bytes, and its permission bits.
-pub(super) fn read(
-    fs: &Files,
-    path: &Path,
-    max: u64,
-    written: &mut Option<SystemTime>,
-) -> Result<(Zeroizing<Vec<u8>>, u32), FileFault> {
-    let (bytes, meta) = fs.read(path, max)?;
-    *written = (*written).max(meta.modified().ok());
-    Ok((bytes, meta.permissions().mode()))
 }
 
 /// A public key that cannot be used. The place of the finding is the key `pubkeys`.
 fn unusable(file: &str, why: KeyFault) -> Configuration {
     Configuration::BadKey { file: Some(file.to_owned()), why, private: false }
-}
-
-/// A path as messages name it.
-pub(super) fn shown(path: &Path) -> String {
-    path.to_string_lossy().escape_debug().to_string()
 }
 
 /// Keys of all lengths that `auth` may name are read. Connections look at the length.

@@ -1,6 +1,7 @@
 //! Tests of files of keys: PEM and DER, folders, and what connections make of them.
 
 use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use base64::engine::{Engine as _, general_purpose::STANDARD};
 use ironswan_crypto::hash;

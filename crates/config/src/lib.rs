@@ -19,6 +19,7 @@
 //! | `diag` | findings: place, key, remedy |
 //! | `file_system` | who opens files: this process or another one |
 //! | `files` | files that may hang, read by a thread |
+//! | `folders` | files of a folder of credentials |
 //! | `include` | `include` with globs and limits |
 //! | `keyfiles` | files of public and private keys |
 //! | `load` | from a folder or files to a configuration |
@@ -43,6 +44,7 @@ pub mod credentials;
 pub mod diag;
 pub mod file_system;
 pub mod files;
+mod folders;
 mod include;
 pub mod keyfiles;
 mod load;
