@@ -156,7 +156,7 @@ fn a_connection_that_names_neither_certificate_nor_identity_has_the_reason_that_
 fn a_ca_in_the_middle_is_no_end_of_a_chain() {
     let dir = good();
     put(&dir, "x509ca/root.pem", pem(link().der()).as_bytes());
-    let place = "swanctl.conf:3: connections.c.remote: ";
+    let place = "swanctl.conf:4: connections.c.remote: ";
     let lack = "the CA \"CN=link\" was issued by \"CN=root\", whose certificate is not loaded";
     finding(&dir, &format!("{place}{lack}"));
     // The same without `cacerts`; and a root of somebody else does not help a CA that is named.
@@ -185,6 +185,9 @@ fn what_is_missing_is_named_with_its_file_and_the_remedy() {
     let dir = good();
     dir.write("swanctl.conf", &CONF.replace("cacerts = root.pem\n", ""));
     fs::remove_file(dir.path().join("x509ca/root.pem")).unwrap();
+    // The CA below lies beside our certificate.
+    finding(&dir, "the CA \"CN=link\" was issued by \"CN=root\", whose certificate is not loaded");
+    put(&dir, "x509/g1.pem", pem(end(1).make().der()).as_bytes());
     finding(&dir, "needs a CA, or the peer's certificate or public key; put the CA's certificate into");
     let dir = good();
     put(&dir, "x509ca/other.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");

@@ -103,8 +103,8 @@ fn identity_of_peer(config: &Config, loaded: &Certificates, conn: &Connection, d
     }
 }
 
-/// Certificates that a connection names for one of its sides, and that cannot be used for IKE. Their
-/// dates have been judged.
+/// Certificates that a connection names for one of its sides, and that cannot be used for IKE.
+/// Their dates have been judged.
 fn uses(config: &Config, conn: &Connection, now: Time, diags: &mut Diagnostics) {
     for (side, auth) in [("local", &conn.local_auth), ("remote", &conn.remote_auth)] {
         let Auth::Certificate { trust, rules } = auth else { continue };

@@ -151,7 +151,7 @@ fn an_identity_that_no_ca_may_certify_is_named() {
     let line =
         "connections.c.remote.id: g2.example is no name that \"CN=root\" may certify (nameConstraints)";
     assert!(
-        found.len() == 1 && found[0].starts_with("swanctl.conf:3: ") && found[0].contains(line),
+        found.len() == 1 && found[0].starts_with("swanctl.conf:4: ") && found[0].contains(line),
         "{found:?}"
     );
     // A certificate that the connection names needs no CA; and another CA may certify the name.
@@ -171,7 +171,7 @@ fn a_status_that_nobody_can_learn_is_named_where_it_is_required() {
     let line = "warning: connections.c.remote.revocation: revocation = strict, and neither a list nor a place of one is \
                 loaded for certificates by \"CN=root\"";
     assert!(
-        found.len() == 1 && found[0].starts_with("swanctl.conf:3: ") && found[0].contains(line),
+        found.len() == 1 && found[0].starts_with("swanctl.conf:4: ") && found[0].contains(line),
         "{found:?}"
     );
     for policy in ["ifuri", "relaxed"] {

@@ -20,8 +20,8 @@ pub(super) const MAX_FILES: usize = 20_000;
 pub(super) struct Refused(pub(super) Severity, pub(super) Configuration);
 
 /// Gives each file of a folder, its bytes and permission bits to `take`, and reports files that are
-/// refused. Files whose names begin with a dot are left out. Notes when the newest file was written.
-/// False when there was an error.
+/// refused. Files whose names begin with a dot are left out. Notes when the newest file was
+/// written. False when there was an error.
 pub(super) fn each_file(
     fs: &Files,
     folder: &Path,

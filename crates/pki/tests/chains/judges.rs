@@ -104,10 +104,10 @@ pub fn openssl(question: &Question, folder: &Path) -> Answer {
     };
     let mut run = Command::new("openssl");
     run.env("OPENSSL_CONF", "/dev/null");
-    run.args(["verify", "-no-CAfile", "-no-CApath", "-no-CAstore"]);
+    run.args(["verify", "-no-CApath", "-no-CAstore"]);
     run.args(["-policy_check", "-x509_strict", "-partial_chain", "-auth_level", "2"]);
     run.args(["-purpose", question.usage.of_openssl(), "-attime", &question.now.to_string()]);
-    run.arg("-trusted").arg(write("trusted.pem", "CERTIFICATE", &question.trusted));
+    run.arg("-CAfile").arg(write("trusted.pem", "CERTIFICATE", &question.trusted));
     if !question.sent.is_empty() {
         run.arg("-untrusted").arg(write("sent.pem", "CERTIFICATE", &question.sent));
     }
@@ -125,8 +125,11 @@ pub fn openssl(question: &Question, folder: &Path) -> Answer {
     ] {
         run.args(set.then_some(flag));
     }
-    for policy in &policies.acceptable {
-        run.args(["-policy", &policy.to_string()]);
+    // No policy here means any policy. OpenSSL wants it said: it would take no policy for
+    // acceptable.
+    let any = policies.acceptable.is_empty().then(|| "2.5.29.32.0".to_owned());
+    for policy in policies.acceptable.iter().map(ToString::to_string).chain(any) {
+        run.args(["-policy", &policy]);
     }
     run.arg(write("own.pem", "CERTIFICATE", std::slice::from_ref(&question.own)));
     let out = run.output().expect("openssl is installed");

@@ -1,5 +1,5 @@
-//! Chains with several ways up: cross-signed CAs, renewed keys, loops, certificates without use, and
-//! CAs of the configuration below a root.
+//! Chains with several ways up: cross-signed CAs, renewed keys, loops, certificates without use,
+//! and CAs of the configuration below a root.
 
 use ironswan_wire::der::{OCTET_STRING, SEQUENCE, emit, implicit};
 

@@ -1,5 +1,5 @@
-//! Clear packets that pass although a policy covers them: DHCP's answers, neighbours, ESP, AH and IKE
-//! for this machine, and errors about its own packets.
+//! Clear packets that pass although a policy covers them: DHCP's answers, neighbours, ESP, AH and
+//! IKE for this machine, and errors about its own packets.
 
 use super::*;
 
