@@ -38,16 +38,22 @@ use crate::event::{IkeId, IkeState, RequestId};
 pub(crate) use crate::init::{Earlier, Init};
 use crate::keymat::IkeKeys;
 use crate::qcd::Token;
-use crate::task::{FollowUps, Task};
+use crate::task::{Exchange, FollowUps, Task};
 pub(crate) use begin::Half;
 pub(crate) use crypt::Crypt;
 use fragments::Fragments;
 pub(crate) use fragments::Inner;
 use ironswan_keying::{Connection, Fingerprint};
 pub(crate) use open::Opened;
-pub(crate) use parts::{Asked, Attempt, Renewal, Roam, Signs, Wait};
+pub(crate) use parts::{Asked, Attempt, Renewal, Roam, Signs};
 pub(crate) use path::{Mobility, NatState, Path};
 pub(crate) use work::{Active, Answering, Datagram, Work};
+
+/// The exchange that waits for work outside, and the request for that work.
+pub(crate) struct Wait {
+    pub id: RequestId,
+    pub exchange: Box<dyn Exchange>,
+}
 
 /// One IKE_SA.
 pub(crate) struct IkeSa {

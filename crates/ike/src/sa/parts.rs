@@ -1,19 +1,12 @@
-//! Smaller parts of an IKE_SA, each of which one place of the endpoint or of policy works on: a
-//! wait for work outside, roaming, an attempt, signs of life, the peer's request, and its renewal.
+//! Smaller parts of an IKE_SA, each of which one place of the endpoint or of policy works on:
+//! roaming, an attempt, signs of life, the peer's request, and its renewal.
 
 use std::net::IpAddr;
 use std::time::Instant;
 
 use ironswan_keying::tunnels::AttemptId;
 
-use crate::event::{IkeId, RequestId, Ticket};
-use crate::task::Exchange;
-
-/// The exchange that waits for work outside, and the request for that work.
-pub(crate) struct Wait {
-    pub id: RequestId,
-    pub exchange: Box<dyn Exchange>,
-}
+use crate::event::{IkeId, Ticket};
 
 /// State of one IKE_SA while addresses or routes change.
 #[derive(Default)]
