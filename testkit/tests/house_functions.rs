@@ -27,6 +27,8 @@ const LONG: &[(&str, &str)] = &[
     ("keying/src/diagnosis/configuration_words.rs", "words"),
     ("keying/src/diagnosis/data_plane.rs", "words"),
     ("keying/src/diagnosis/key_exchange_words.rs", "words"),
+    ("keying/src/diagnosis/proposal.rs", "words"),
+    ("keying/src/diagnosis/unwise.rs", "words"),
     ("keying/src/diagnosis/value.rs", "words"),
 ];
 
