@@ -50,7 +50,7 @@ impl Named {
     /// no certificate are reported where the name is used.
     pub(super) fn number(&mut self, folder: &'static str, bytes: &[u8]) -> String {
         let name = format!("certificate {}", self.certificates.len() + 1);
-        let found = key_file::certificates(bytes).map_err(|why| unusable(Some(name.clone()), why));
+        let found = key_file::certificates(bytes).map_err(|why| unusable(Some(shown(&name)), why));
         self.certificates.insert((folder, name.clone()), found);
         name
     }
@@ -66,7 +66,7 @@ impl Named {
 
     /// The certificate of this name in a folder: the first one of its file.
     pub(super) fn certificate(&self, folder: &'static str, name: &str) -> Result<Certificate, Configuration> {
-        let none = || unusable(Some(name.to_owned()), FileFault::Pem);
+        let none = || unusable(Some(shown(name)), FileFault::Pem);
         let all =
             self.certificates.get(&(folder, name.to_owned())).cloned().unwrap_or_else(|| Err(none()))?;
         all.into_iter().next().ok_or_else(none)

@@ -84,7 +84,7 @@ pub(super) fn exposed(path: &Path, mode: u32) -> Result<(), Refused> {
     }
 }
 
-/// A path as messages name it.
-pub(super) fn shown(path: &Path) -> String {
-    path.to_string_lossy().escape_debug().to_string()
+/// A path as messages name it: on one line, whatever its bytes are.
+pub(super) fn shown(path: impl AsRef<Path>) -> String {
+    path.as_ref().to_string_lossy().escape_debug().to_string()
 }

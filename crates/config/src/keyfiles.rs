@@ -40,13 +40,13 @@ impl PublicKeys {
     /// are reported where the name is used.
     pub fn number(&mut self, bytes: &[u8]) -> String {
         let name = format!("public key {}", self.0.len() + 1);
-        self.0.insert(name.clone(), public_key(bytes).map_err(|why| unusable(&name, why)));
+        self.0.insert(name.clone(), public_key(bytes).map_err(|why| unusable(&shown(&name), why)));
         name
     }
 
     /// The key of this name.
     pub(super) fn find(&self, name: &str) -> Result<PublicKey, Configuration> {
-        self.0.get(name).cloned().unwrap_or_else(|| Err(unusable(name, KeyFault::Malformed)))
+        self.0.get(name).cloned().unwrap_or_else(|| Err(unusable(&shown(name), KeyFault::Malformed)))
     }
 
     /// Reads the files that `pubkeys` of all connections name, and notes when the newest of them
