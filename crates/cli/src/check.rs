@@ -111,7 +111,7 @@ fn list_algorithms(as_json: bool) {
                 for (protocol, level) in PROTOCOLS.iter().zip(&row.levels) {
                     let name = protocol.to_string().to_ascii_lowercase();
                     o[name] = level.map_or(serde_json::Value::Null, |r| {
-                        json!({ "level": r.level.to_string(), "small_devices": r.iot, "source": r.source })
+                        json!({ "level": r.level.to_string(), "small_devices": r.iot, "old_peers": r.old, "source": r.source })
                     });
                 }
                 o
@@ -125,8 +125,7 @@ fn list_algorithms(as_json: bool) {
         .map(|row| {
             let levels = row.levels.iter().map(|level| match level {
                 None => "-".to_owned(),
-                Some(r) if r.iot => format!("{} (small)", r.level),
-                Some(r) => r.level.to_string(),
+                Some(r) => format!("{}{}", r.level, r.notes()),
             });
             let mut cells = vec![row.words[0].to_owned(), row.kind.to_string()];
             cells.extend(levels);
@@ -135,5 +134,8 @@ fn list_algorithms(as_json: bool) {
         })
         .collect();
     say_text!("{}", table(&["WORD", "KIND", "ESP", "AH", "IKE", "ALSO"], &rows));
-    say!("Levels: RFC 8221 for ESP and AH, RFC 8247 for IKE. (small): for small devices. -: not there.");
+    say!(
+        "Levels: RFC 8221 for ESP and AH, RFC 8247 for IKE. -: not there. Who names an algorithm with (old peers), SHOULD NOT or \
+         MUST NOT is warned."
+    );
 }

@@ -216,12 +216,14 @@ fn algorithms_are_listed_without_a_configuration() {
         line("md5 ").split_whitespace().collect::<Vec<_>>().join(" "),
         "md5 integrity MUST NOT MUST NOT MUST NOT"
     );
+    assert!(line("prfaesxcbc ").contains("SHOULD (small devices, old peers)"), "{out}");
     assert!(line("aes128gcm16 ").ends_with("aes128gcm128 aes128gcm"), "{out}");
     let (_, out, _) = ironswan(&["check", "--algorithms", "--json"]);
     let doc: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(doc["schema"], "ironswan.algorithms/1");
     let triple = doc["algorithms"].as_array().unwrap().iter().find(|a| a["words"][0] == "3des").unwrap();
-    assert_eq!((&triple["esp"]["level"], &triple["ike"]), (&"SHOULD NOT".into(), &serde_json::Value::Null));
+    assert_eq!((&triple["esp"]["level"], &triple["ike"]["level"]), (&"SHOULD NOT".into(), &"MAY".into()));
+    assert_eq!((&triple["ike"]["old_peers"], &triple["ah"]), (&true.into(), &serde_json::Value::Null));
 }
 
 #[test]

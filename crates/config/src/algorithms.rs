@@ -14,7 +14,7 @@ use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_keying::diagnosis::Unwise;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{EspSuite, Proposal, Transform};
-use ironswan_wire::requirement::{Level, Requirement, requirement};
+use ironswan_wire::requirement::{Requirement, requirement};
 
 /// Meaning of a word of proposals.
 #[derive(Clone, Copy)]
@@ -252,9 +252,11 @@ pub(super) fn word(transform: &Transform, protocol: ProtocolId) -> Option<&'stat
     })
 }
 
-/// The word to write instead of an algorithm that the RFCs advise against.
-fn instead(kind: TransformType) -> &'static str {
+/// The word to write instead of an algorithm that the RFCs advise against, or that is for old peers.
+fn instead(protocol: ProtocolId, kind: TransformType) -> &'static str {
     match kind {
+        // An integrity algorithm and its PRF stand beside it, which an AEAD does not go with.
+        TransformType::ENCR if protocol == ProtocolId::IKE => "aes128",
         TransformType::ENCR => "aes128gcm16",
         TransformType::INTEG => "sha256",
         TransformType::PRF => "prfsha256",
@@ -262,12 +264,13 @@ fn instead(kind: TransformType) -> &'static str {
     }
 }
 
-/// One sentence for each algorithm that is offered and that the RFCs say SHOULD NOT or MUST NOT of.
+/// One sentence for each algorithm that is offered and that the RFCs say SHOULD NOT or MUST NOT of,
+/// or that only old peers need.
 pub(super) fn advice(proposals: &[Proposal]) -> Vec<Unwise> {
     let mut seen: Vec<(ProtocolId, Transform)> = Vec::new();
     let mut out = Vec::new();
     for (protocol, t) in proposals.iter().flat_map(|p| p.transforms.iter().map(|t| (p.protocol, *t))) {
-        let Some(found) = requirement(protocol, &t).filter(|r| r.level < Level::May) else { continue };
+        let Some(found) = requirement(protocol, &t).filter(|r| r.old) else { continue };
         if seen.contains(&(protocol, t)) {
             continue;
         }
@@ -275,9 +278,9 @@ pub(super) fn advice(proposals: &[Proposal]) -> Vec<Unwise> {
         let name = word(&t, protocol).map_or_else(|| t.to_string(), str::to_owned);
         out.push(Unwise::WeakAlgorithm {
             name,
-            must_not: found.level == Level::MustNot,
-            requirement: format!("{found} for {protocol}"),
-            instead: instead(t.kind()),
+            requirement: found,
+            protocol,
+            instead: instead(protocol, t.kind()),
         });
     }
     out

@@ -1,5 +1,7 @@
 //! Tests of the table of algorithms, and of the manual's copy of it.
 
+use ironswan_wire::requirement::Level;
+
 use super::*;
 
 #[test]
@@ -50,6 +52,8 @@ fn what_must_be_implemented_is() {
         (ProtocolId::AH, Transform::Integ(IntegId::HMAC_SHA2_256_128)),
         (ProtocolId::IKE, Transform::Encr(EncrId::AES_CBC, Some(128))),
         (ProtocolId::IKE, Transform::Prf(PrfId::HMAC_SHA2_256)),
+        (ProtocolId::IKE, Transform::Prf(PrfId::HMAC_SHA1)),
+        (ProtocolId::IKE, Transform::Integ(IntegId::HMAC_SHA1_96)),
         (ProtocolId::IKE, Transform::Ke(KeId::MODP_2048)),
     ] {
         assert!(
@@ -60,6 +64,8 @@ fn what_must_be_implemented_is() {
     }
     for (protocol, transform) in [
         (ProtocolId::IKE, Transform::Encr(EncrId::NULL, None)),
+        (ProtocolId::IKE, Transform::Prf(PrfId::HMAC_MD5)),
+        (ProtocolId::IKE, Transform::Ke(KeId::CURVE_448)),
         (ProtocolId::IKE, Transform::Encr(EncrId::AES_GCM_16_IIV, Some(128))),
         (ProtocolId::IKE, Transform::Esn(EsnId::ESN)),
         (ProtocolId::AH, Transform::Encr(EncrId::AES_CBC, Some(128))),
@@ -102,8 +108,7 @@ fn page() -> String {
 }
 
 fn level(r: &Requirement) -> String {
-    let iot = if r.iot { " (small devices)" } else { "" };
-    format!("{}{iot}", r.level)
+    format!("{}{}", r.level, r.notes())
 }
 
 #[test]

@@ -29,6 +29,12 @@ fn strings_become_what_charon_logs() {
         (ike("aes128gcm16-prfsha256-curve25519"), "IKE:AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519"),
         (ike("aes256-sha256-modp2048"), "IKE:AES_CBC_256/HMAC_SHA2_256_128/PRF_HMAC_SHA2_256/MODP_2048"),
         (ike("aes192-sha1-prfsha256-ecp256"), "IKE:AES_CBC_192/HMAC_SHA1_96/PRF_HMAC_SHA2_256/ECP_256"),
+        (ike("3des-sha1-modp1024"), "IKE:3DES_CBC/HMAC_SHA1_96/PRF_HMAC_SHA1/MODP_1024"),
+        (ike("aes256ctr-aesxcbc-modp1536"), "IKE:AES_CTR_256/AES_XCBC_96/PRF_AES128_XCBC/MODP_1536"),
+        (
+            ike("aes128-aescmac-prfaescmac-prfaesxcbc-prfsha1-modp2048s256"),
+            "IKE:AES_CBC_128/AES_CMAC_96/PRF_AES128_CMAC/PRF_AES128_XCBC/PRF_HMAC_SHA1/MODP_2048_256",
+        ),
         (ike("aes256ccm96-prfsha512-ecp384"), "IKE:AES_CCM_12_256/PRF_HMAC_SHA2_512/ECP_384"),
         (esp("AES128GCM16"), "ESP:AES_GCM_16_128/NO_EXT_SEQ"),
         (
@@ -135,12 +141,16 @@ fn what_is_wrong_is_named_with_the_remedy() {
             ike("aes128gmac-prfsha256-x25519"),
             "aes128gmac leaves IKE messages readable; it is for esp_proposals, write aes128gcm16 here",
         ),
+        (ike("aes128-md5-modp2048"), "the PRF that goes with md5 is not built; add prfsha256"),
+        (ike("aes128-sha256-prfmd5-modp2048"), "prfmd5 is not built; write prfsha256"),
         (
-            ike("3des-sha256-x25519"),
-            "3des is not built for the IKE_SA; write aes128gcm16, or aes128 with sha256",
+            ike("aes128-sha256-x448"),
+            "x448 is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
         ),
-        (ike("aes128-sha1-modp2048"), "the PRF that goes with sha1 is not built; add prfsha256"),
-        (ike("aes128-sha256-prfsha1-modp2048"), "prfsha1 is not built; write prfsha256"),
+        (
+            ike("aes128-sha256-ecp256bp"),
+            "ecp256bp is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
+        ),
         (
             ike("aes128-sha256-modp768"),
             "modp768 is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
@@ -231,6 +241,24 @@ fn what_the_rfcs_advise_against_is_said_once_with_what_to_write_instead() {
         of("aes128-md5-prfsha256-modp2048", ProtocolId::IKE),
         ["md5 is broken or breakable: MUST NOT (RFC 8247 section 2.3) for IKE; write sha256 instead"]
     );
+    assert_eq!(
+        of("3des-sha1-modp1024,aes128ctr-aesxcbc-modp1024s160,aes128ccm16-prfaescmac-modp2048", ProtocolId::IKE),
+        [
+            "3des is for old peers that have nothing better: MAY (RFC 8247 section 2.1) for IKE; write aes128 instead",
+            "sha1 is for old peers that have nothing better: MUST- (RFC 8247 section 2.3) for IKE; write sha256 instead",
+            "prfsha1 is for old peers that have nothing better: MUST- (RFC 8247 section 2.2) for IKE; write prfsha256 \
+             instead",
+            "modp1024 is weak: SHOULD NOT (RFC 8247 section 2.4) for IKE; write x25519 instead",
+            "aes128ctr is for old peers that have nothing better: MAY for IKE; write aes128 instead",
+            "aesxcbc is for old peers that have nothing better: SHOULD for small devices (RFC 8247 section 2.3) for IKE; \
+             write sha256 instead",
+            "prfaesxcbc is for old peers that have nothing better: SHOULD for small devices (RFC 8247 section 2.2) for \
+             IKE; write prfsha256 instead",
+            "modp1024s160 is broken or breakable: MUST NOT (RFC 8247 section 2.4) for IKE; write x25519 instead",
+            "prfaescmac is for old peers that have nothing better: MAY for IKE; write prfsha256 instead",
+        ]
+    );
+    assert!(of("aes128ccm8-aes256gcm16-prfsha256-x25519-modp2048", ProtocolId::IKE).is_empty());
     assert!(of("aes128-sha1,null-sha256,aes192ctr-aescmac,aes128gcm8", ProtocolId::ESP).is_empty());
 }
 

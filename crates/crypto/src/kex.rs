@@ -19,7 +19,7 @@
 //! | | methods |
 //! |---|---|
 //! | negotiated ([`supported`]) | X25519, ECP-256, -384, -521, MODP-2048 to -8192 |
-//! | the same, and weak ([`is_legacy`]) | MODP-1024, MODP-1536, and the groups of RFC 5114 |
+//! | the same, and weak | MODP-1024, MODP-1536, and the groups of RFC 5114 |
 //! | negotiated as additional exchanges (RFC 9370) | ML-KEM-512, -768, -1024 |
 
 use ironswan_wire::iana::{KeId, PrfId};
@@ -106,15 +106,6 @@ fn method(ke: KeId) -> Option<Method> {
 /// use every method of this crate.
 pub fn supported(ke: KeId) -> bool {
     matches!(method(ke), Some(Method::Curve(_) | Method::Modp(_)))
-}
-
-/// True for methods that only a configuration for an old peer should name: RFC 8247 section 2.4
-/// says SHOULD NOT or MUST NOT of them.
-pub fn is_legacy(ke: KeId) -> bool {
-    matches!(
-        ke,
-        KeId::MODP_1024 | KeId::MODP_1536 | KeId::MODP_1024_160 | KeId::MODP_2048_224 | KeId::MODP_2048_256
-    )
 }
 
 /// Length of the initiator's Key Exchange Data, in bytes: a public value. `None` for methods that

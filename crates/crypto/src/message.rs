@@ -12,8 +12,8 @@
 //! One [`MessageKey`] per direction. Not here: where the fields lie, padding, and how an IV is
 //! chosen (AEAD and CTR: unique, a counter; CBC: unpredictable, from the random generator).
 //!
-//! AES-CBC and the AEADs are negotiated ([`encr_key_len`]). 3DES and AES-CTR are computed only, for
-//! old peers ([`is_legacy`]).
+//! 3DES and AES-CTR are for old peers. No default names them: they are negotiated where a
+//! connection names them.
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
@@ -159,7 +159,7 @@ impl MessageKey {
         encr_key: &[u8],
         integ_key: &[u8],
     ) -> Option<Self> {
-        if encr_key.len() != computed_encr_key_len(encr, key_bits)? {
+        if encr_key.len() != encr_key_len(encr, key_bits)? {
             return None;
         }
         if encr.is_aead() {
@@ -254,25 +254,14 @@ impl MessageKey {
     }
 }
 
-/// Length of SK_e in bytes, with the salt of an AEAD. `None` for algorithms that are not negotiated
+/// Length of SK_e in bytes, with the salt of an AEAD or the nonce of AES-CTR. `None` for algorithms that are not negotiated
 /// for IKE.
 pub fn encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
     // RFC 8750 section 7: an IKE message has no sequence number to make an IV of.
     let explicit_iv = algorithm::encr(encr)?.iv_len > 0;
-    let here = encr == EncrId::AES_CBC || suite::is_combined(encr) && explicit_iv;
+    let separate = matches!(encr, EncrId::AES_CBC | EncrId::AES_CTR | EncrId::DES3);
+    let here = separate || suite::is_combined(encr) && explicit_iv;
     here.then(|| algorithm::encr_keymat_len(encr, key_bits)).flatten()
-}
-
-/// Length of SK_e in bytes of every algorithm that [`MessageKey`] has, negotiated or not: 3DES, and
-/// AES-CTR with its nonce, too.
-pub fn computed_encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
-    let old = is_legacy(encr).then(|| algorithm::encr_keymat_len(encr, key_bits)).flatten();
-    old.or_else(|| encr_key_len(encr, key_bits))
-}
-
-/// True for ciphers that only a configuration for an old peer should name.
-pub fn is_legacy(encr: EncrId) -> bool {
-    matches!(encr, EncrId::DES3 | EncrId::AES_CTR)
 }
 
 /// Length of an integrity key in bytes (RFC 4868 section 2.1.1). `None` when unsupported.

@@ -1,7 +1,7 @@
 //! Pseudo-random functions (RFC 7296 section 2.13, RFC 4868) and prf+.
 //!
-//! HMAC-SHA2 is negotiated ([`get`]). HMAC-SHA-1, AES-XCBC (RFC 4434) and AES-CMAC (RFC 4615) are
-//! computed only, for old peers ([`computed`], [`is_legacy`]).
+//! HMAC-SHA2, and for old peers HMAC-SHA-1, AES-XCBC (RFC 4434) and AES-CMAC (RFC 4615). No
+//! default names these three: they are negotiated where a connection names them.
 
 use ironswan_wire::iana::PrfId;
 use ironswan_wire::secret::Secret;
@@ -107,33 +107,22 @@ impl Prf for Block {
     }
 }
 
-static HMAC_SHA1: Hmac = Hmac { id: PrfId::HMAC_SHA1, hash: Hash::Sha1 };
 static BLOCKS: [Block; 2] = [
     Block { id: PrfId::AES128_XCBC, mac: BlockMac::Xcbc },
     Block { id: PrfId::AES128_CMAC, mac: BlockMac::Cmac },
 ];
 
-static PRFS: [Hmac; 3] = [
+static HMACS: [Hmac; 4] = [
     Hmac { id: PrfId::HMAC_SHA2_256, hash: Hash::Sha256 },
     Hmac { id: PrfId::HMAC_SHA2_384, hash: Hash::Sha384 },
     Hmac { id: PrfId::HMAC_SHA2_512, hash: Hash::Sha512 },
+    Hmac { id: PrfId::HMAC_SHA1, hash: Hash::Sha1 },
 ];
 
-/// The PRF of this id, if the protocol may negotiate it: HMAC-SHA2-256, -384 and -512.
+/// The PRF of this id. `None` for those that this crate does not have.
 pub fn get(id: PrfId) -> Option<&'static dyn Prf> {
-    PRFS.iter().find(|p| p.id == id).map(|p| p as &'static dyn Prf)
-}
-
-/// The PRF of this id, negotiated or not. `None` for those that this crate does not have.
-pub fn computed(id: PrfId) -> Option<&'static dyn Prf> {
-    let sha1 = (id == PrfId::HMAC_SHA1).then_some(&HMAC_SHA1 as &'static dyn Prf);
-    let block = || BLOCKS.iter().find(|p| p.id == id).map(|p| p as &'static dyn Prf);
-    get(id).or(sha1).or_else(block)
-}
-
-/// True for PRFs that only a configuration for an old peer should name.
-pub fn is_legacy(id: PrfId) -> bool {
-    matches!(id, PrfId::HMAC_SHA1 | PrfId::AES128_XCBC | PrfId::AES128_CMAC)
+    let hmac = HMACS.iter().find(|p| p.id == id).map(|p| p as &'static dyn Prf);
+    hmac.or_else(|| BLOCKS.iter().find(|p| p.id == id).map(|p| p as &'static dyn Prf))
 }
 
 /// `prf+ (key, seed)`, its first `len` bytes. The seed is given in parts.

@@ -58,7 +58,7 @@ type MessageAnswer = (EncrId, u16, Option<IntegId>, &'static str);
 /// for the seed 0.)
 type PacketAnswer = (EncrId, u16, Option<IntegId>, &'static str);
 
-static PRFS: [PrfAnswer; 3] = [
+static PRFS: [PrfAnswer; 6] = [
     (PrfId::HMAC_SHA2_256, "5f22601b2ae5363051abda85c91a91a788a2386b473c1424ad7c5b0a76d1dd37"),
     (
         PrfId::HMAC_SHA2_384,
@@ -70,6 +70,9 @@ static PRFS: [PrfAnswer; 3] = [
         "654898a061b206a2466ac5ff66f547dad41c5e99dd97b6755cad1a9a6c57dc9baf68493c3c9c8bdcc0c88987\
          ee29a541bfba17b01f7ce56ba2ce383228b70f58",
     ),
+    (PrfId::HMAC_SHA1, "241a772819ac1d917963d411e9957994265c8aab"),
+    (PrfId::AES128_XCBC, "08d281ebfef886f6fe9e6511f8a82b3b"),
+    (PrfId::AES128_CMAC, "413cd582e8fb37cca290f6828dae5d7b"),
 ];
 
 static KEXS: [KexAnswer; 5] = [
@@ -80,7 +83,7 @@ static KEXS: [KexAnswer; 5] = [
     (KeId::MODP_3072, "4d80c2c298607be83ec6d93fe51b64bbdf90be78a7b950eb621b199697a69b4a"),
 ];
 
-static MESSAGES: [MessageAnswer; 8] = [
+static MESSAGES: [MessageAnswer; 13] = [
     (
         EncrId::AES_GCM_16,
         128,
@@ -135,6 +138,37 @@ static MESSAGES: [MessageAnswer; 8] = [
         128,
         Some(IntegId::HMAC_SHA1_96),
         "de8e8d962b69074b2a38943bad35bc52a42c8437314440fde66ba2283786396d8f02757d967fedab648f0089",
+    ),
+    (
+        EncrId::DES3,
+        0,
+        Some(IntegId::HMAC_SHA1_96),
+        "86aac5edf2ea2761b18e2523d88a35a9c7a99d3a4a8c1e43d9167b92f9592653807ab625d56ac8749b956fb0",
+    ),
+    (
+        EncrId::DES3,
+        0,
+        Some(IntegId::HMAC_MD5_96),
+        "86aac5edf2ea2761b18e2523d88a35a9c7a99d3a4a8c1e43d9167b92f9592653217831c435fe1a29efb595fd",
+    ),
+    (
+        EncrId::AES_CTR,
+        128,
+        Some(IntegId::AES_XCBC_96),
+        "8b9c976e1d0822c344e4893c1ec4e86982a8950c9a5e8b00d544a91f120f15c706953f8071d7e48a9dbd2494",
+    ),
+    (
+        EncrId::AES_CTR,
+        256,
+        Some(IntegId::HMAC_SHA2_256_128),
+        "935526ba3b6a4fc96d3db800c7b00aba13a2bb66f7e744556a7127daa8c03b261e3d055a596988bd602c17e1\
+         80470860",
+    ),
+    (
+        EncrId::AES_CBC,
+        128,
+        Some(IntegId::AES_CMAC_96),
+        "de8e8d962b69074b2a38943bad35bc52a42c8437314440fde66ba2283786396d237b102eacd9f7ae7757cd48",
     ),
 ];
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! SKEYSEED = prf(Ni | Nr, g^ir)                       first IKE_SA     SkeySeed::initial
+//!            of each nonce the first 8 bytes, with AES-XCBC and AES-CMAC as PRF
 //! SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr)    rekeyed          SkeySeed::rekeyed
 //!            with | SK(1) | .. | SK(n) behind         of additional key exchanges (RFC 9370)
 //! SKEYSEED = prf+ (PPK, SK_d (before))                 in IKE_INTERMEDIATE  SkeySeed::with_ppk
@@ -30,7 +31,13 @@ pub(crate) struct SkeySeed(Secret);
 impl SkeySeed {
     /// Of IKE_SA_INIT. `None` when the PRF is not supported.
     pub(crate) fn initial(suite: &IkeSuite, ni: &[u8], nr: &[u8], shared: &Secret) -> Option<Self> {
-        Some(Self(prf::get(suite.prf)?.mac(&[ni, nr].concat(), &[shared.expose()])))
+        let prf = prf::get(suite.prf)?;
+        // "If the negotiated PRF is AES-XCBC-PRF-128 or AES-CMAC-PRF-128, only the first 64 bits of
+        // Ni and the first 64 bits of Nr are used in calculating SKEYSEED" (RFC 7296 section 2.14).
+        // All of both is in the seed of `expand`.
+        let part = |nonce: &[u8]| prf.skeyseed_nonce_len().map_or(nonce.len(), |n| n.min(nonce.len()));
+        let key = [&ni[..part(ni)], &nr[..part(nr)]].concat();
+        Some(Self(prf.mac(&key, &[shared.expose()])))
     }
 
     /// Of a rekeyed IKE_SA: "the old IKE SA's PRF MUST be used" (RFC 7296 section 2.18), which
@@ -274,6 +281,72 @@ mod tests {
         let spis = [6u64.to_be_bytes(), 7u64.to_be_bytes()].concat();
         let first = sha512.mac(seed.expose(), &[&[1; 32], &[2; 32], &spis, &[1]]);
         assert_eq!(new.sk_d.expose(), first.expose(), "SK_d is as long as the new PRF's output");
+    }
+
+    /// RFC 7296 section 2.14 of AES-XCBC and AES-CMAC: 8 bytes of each nonce make the key of
+    /// SKEYSEED, and whole nonces the seed of prf+.
+    #[test]
+    fn a_prf_of_aes_takes_eight_bytes_of_each_nonce_for_the_first_seed_only() {
+        for id in [PrfId::AES128_XCBC, PrfId::AES128_CMAC] {
+            let suite = IkeSuite { prf: id, integ: Some(IntegId::AES_XCBC_96), ..IKE };
+            let (ni, nr) = ([[1u8; 8], [2; 8]].concat(), [[3u8; 8], [4; 8], [5; 8]].concat());
+            let shared = Secret::from(&[9; 32][..]);
+            let seed = SkeySeed::initial(&suite, &ni, &nr, &shared).unwrap();
+            let keys = seed.expand(&suite, &ni, &nr, 4, 5, true).unwrap();
+            let prf = prf::get(id).unwrap();
+            let seed = prf.mac(&[[1u8; 8], [3; 8]].concat(), &[&[9; 32]]);
+            let spis = [4u64.to_be_bytes(), 5u64.to_be_bytes()].concat();
+            let log = keys.log.as_ref().unwrap();
+            assert_eq!(log.each_ref().map(|key| key.len()), [16; 7]);
+            let first = prf.mac(seed.expose(), &[&ni, &nr, &spis, &[1]]);
+            assert_eq!(log[0].expose(), first.expose(), "{id}");
+            // A rekeying has SK_d as its key, and whole nonces behind the shared secret.
+            let again = SkeySeed::rekeyed(&keys, &ni, &nr, &shared, &[]);
+            assert_eq!(again.0.expose(), prf.mac(first.expose(), &[&[9; 32], &ni, &nr]).expose(), "{id}");
+        }
+    }
+
+    /// The two PRFs of a rekeying, in both orders, and with an output that is shorter than the
+    /// nonces.
+    #[test]
+    fn a_rekeying_between_an_old_prf_and_a_new_one_takes_each_for_its_part() {
+        let suite = |prf| IkeSuite { prf, ..IKE };
+        for (old_id, new_id) in [
+            (PrfId::HMAC_SHA1, PrfId::HMAC_SHA2_256),
+            (PrfId::AES128_XCBC, PrfId::HMAC_SHA2_512),
+            (PrfId::HMAC_SHA2_256, PrfId::AES128_CMAC),
+        ] {
+            let (ni, nr) = ([1; 32], [2; 32]);
+            let shared = Secret::from(&[8; 32][..]);
+            let seed = SkeySeed::initial(&suite(old_id), &ni, &nr, &shared).unwrap();
+            let old = seed.expand(&suite(old_id), &ni, &nr, 4, 5, true).unwrap();
+            let new = SkeySeed::rekeyed(&old, &ni, &nr, &shared, &[]);
+            let new = new.expand(&suite(new_id), &ni, &nr, 6, 7, true).unwrap();
+            let (old_prf, new_prf) = (prf::get(old_id).unwrap(), prf::get(new_id).unwrap());
+            let seed = old_prf.mac(old.sk_d.expose(), &[&[8; 32], &ni, &nr]);
+            let spis = [6u64.to_be_bytes(), 7u64.to_be_bytes()].concat();
+            let first = new_prf.mac(seed.expose(), &[&ni, &nr, &spis, &[1]]);
+            assert_eq!(new.sk_d.expose(), first.expose(), "{old_id} and {new_id}");
+            assert_eq!((new.prf.id(), new.sk_d.len()), (new_id, new_prf.output_len()));
+        }
+    }
+
+    #[test]
+    fn keys_have_the_lengths_of_their_suites() {
+        let sha1 = Some(IntegId::HMAC_SHA1_96);
+        for (encr, key_bits, integ, prf, lens) in [
+            (EncrId::DES3, 0, sha1, PrfId::HMAC_SHA1, [20, 20, 24]),
+            (EncrId::AES_CTR, 128, Some(IntegId::AES_XCBC_96), PrfId::AES128_XCBC, [16, 16, 20]),
+            (EncrId::AES_CTR, 256, Some(IntegId::HMAC_SHA2_256_128), PrfId::HMAC_SHA2_256, [32, 32, 36]),
+            (EncrId::AES_CBC, 192, Some(IntegId::AES_CMAC_96), PrfId::AES128_CMAC, [16, 16, 24]),
+        ] {
+            let suite = IkeSuite { encr, key_bits, integ, prf, ..IKE };
+            let (shared, [d, a, e]) = (Secret::from(&[3; 32][..]), lens);
+            let seed = SkeySeed::initial(&suite, &[1; 32], &[2; 32], &shared).unwrap();
+            let keys = seed.expand(&suite, &[1; 32], &[2; 32], 4, 5, true).unwrap();
+            let found = keys.log.unwrap().each_ref().map(|key| key.len());
+            assert_eq!(found, [d, a, a, e, e, d, d], "{encr} {prf}");
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //!
 //! Pure data. They are levels of implementation, not a ranking; but MUST NOT and SHOULD NOT are
 //! also advice not to configure. "IoT" rows count for small devices; elsewhere RFC 8247 says MAY of
-//! them. What the documents do not name is MAY.
+//! them. What the documents do not name is MAY. Beside the levels stands which algorithms of the
+//! IKE_SA are for old peers only ([`Requirement::old`]): whoever names one is warned.
 
 use crate::iana::{EncrId, IntegId, KeId, PrfId, ProtocolId};
 use crate::proposal::Transform;
@@ -54,8 +55,25 @@ pub struct Requirement {
     pub level: Level,
     /// For interoperability with small devices ("Internet of Things") only.
     pub iot: bool,
+    /// For old peers only: a peer that has nothing better. No default has it, and whoever names it
+    /// is warned, whatever the level.
+    pub old: bool,
     /// The document and section; `None` when the documents do not name the algorithm.
     pub source: Option<&'static str>,
+}
+
+impl Requirement {
+    /// What has to be said beside the level: `(small devices, old peers)`, or nothing. A level that
+    /// advises against the algorithm says enough.
+    pub fn notes(&self) -> String {
+        let old = self.old && self.level >= Level::May;
+        match (self.iot, old) {
+            (false, false) => String::new(),
+            (true, false) => " (small devices)".to_owned(),
+            (false, true) => " (old peers)".to_owned(),
+            (true, true) => " (small devices, old peers)".to_owned(),
+        }
+    }
 }
 
 impl std::fmt::Display for Requirement {
@@ -152,6 +170,21 @@ const KE_ROWS: &[Row] = &[
     (24, Level::ShouldNot, false), // 2048-bit MODP, 256-bit subgroup
 ];
 
+/// Algorithms of the IKE_SA that only old peers need, whatever RFC 8247 says of them. Algorithms
+/// with SHOULD NOT and MUST NOT are not listed here: the level says so.
+fn is_old_in_ike(transform: &Transform) -> bool {
+    match *transform {
+        // AES-CTR was written for IKE in 2010 (RFC 5930), and hardly any peer has it without
+        // having AES-CBC, too.
+        Transform::Encr(id, _) => matches!(id, EncrId::DES3 | EncrId::AES_CTR),
+        Transform::Prf(id) => matches!(id, PrfId::HMAC_SHA1 | PrfId::AES128_XCBC | PrfId::AES128_CMAC),
+        Transform::Integ(id) => {
+            matches!(id, IntegId::HMAC_SHA1_96 | IntegId::AES_XCBC_96 | IntegId::AES_CMAC_96)
+        }
+        _ => false,
+    }
+}
+
 /// Requirement for this transform in a proposal for this protocol. `None` where the RFCs say
 /// nothing: transform types that the protocol has not, sequence number sizes, unknown transforms,
 /// and NONE.
@@ -174,8 +207,8 @@ pub fn requirement(protocol: ProtocolId, transform: &Transform) -> Option<Requir
     };
     let row = rows.iter().find(|(row, ..)| *row == id);
     let mut found = match row {
-        Some((_, level, iot)) => Requirement { level: *level, iot: *iot, source: Some(source) },
-        None => Requirement { level: Level::May, iot: false, source: None },
+        Some((_, level, iot)) => Requirement { level: *level, iot: *iot, old: false, source: Some(source) },
+        None => Requirement { level: Level::May, iot: false, old: false, source: None },
     };
     // The notes below both tables: the levels of AES are for 128 and 256 bits, 192 bits "can safely
     // be ignored" and stay at MAY; what small devices want, they want with 128 bits.
@@ -185,6 +218,7 @@ pub fn requirement(protocol: ProtocolId, transform: &Transform) -> Option<Requir
     {
         found = Requirement { level: Level::May, iot: false, ..found };
     }
+    found.old = found.level < Level::May || ike && is_old_in_ike(transform);
     Some(found)
 }
 
@@ -236,6 +270,38 @@ mod tests {
             }
         }
         assert_eq!(level(ProtocolId::AH, Transform::Integ(IntegId::HMAC_MD5_96)), Some(Level::MustNot));
+    }
+
+    #[test]
+    fn algorithms_of_old_peers_are_known_whatever_their_level() {
+        for (transform, level, notes) in [
+            (Transform::Encr(EncrId::DES3, None), Level::May, " (old peers)"),
+            (Transform::Encr(EncrId::AES_CTR, Some(256)), Level::May, " (old peers)"),
+            (Transform::Prf(PrfId::HMAC_SHA1), Level::MustMinus, " (old peers)"),
+            (Transform::Prf(PrfId::AES128_XCBC), Level::Should, " (small devices, old peers)"),
+            (Transform::Prf(PrfId::AES128_CMAC), Level::May, " (old peers)"),
+            (Transform::Integ(IntegId::HMAC_SHA1_96), Level::MustMinus, " (old peers)"),
+            (Transform::Integ(IntegId::AES_XCBC_96), Level::Should, " (small devices, old peers)"),
+            (Transform::Integ(IntegId::AES_CMAC_96), Level::May, " (old peers)"),
+            (Transform::Ke(KeId::MODP_1536), Level::ShouldNot, ""),
+            (Transform::Ke(KeId::MODP_1024_160), Level::MustNot, ""),
+        ] {
+            let found = requirement(ProtocolId::IKE, &transform).unwrap();
+            assert_eq!((found.old, found.level), (true, level), "{transform}");
+            assert_eq!(found.notes(), notes, "{transform}");
+        }
+        for transform in [
+            Transform::Encr(EncrId::AES_CBC, Some(128)),
+            Transform::Encr(EncrId::AES_CCM_8, Some(128)),
+            Transform::Prf(PrfId::HMAC_SHA2_256),
+            Transform::Integ(IntegId::HMAC_SHA2_256_128),
+            Transform::Ke(KeId::MODP_2048),
+        ] {
+            assert!(!requirement(ProtocolId::IKE, &transform).unwrap().old, "{transform}");
+        }
+        // ESP and AH follow the levels of RFC 8221 alone.
+        let esp = |transform| requirement(ProtocolId::ESP, &transform).unwrap().old;
+        assert!(!esp(Transform::Integ(IntegId::HMAC_SHA1_96)) && esp(Transform::Encr(EncrId::DES3, None)));
     }
 
     #[test]

@@ -503,7 +503,7 @@ struct Derived(PrfId, Vec<Secret>);
 
 impl Case for Derived {
     fn make(&mut self) -> Vec<Place> {
-        let prf = prf::computed(self.0).expect("a PRF");
+        let prf = prf::get(self.0).expect("a PRF");
         let keys = [10, 16, 40].map(|len| Secret::filled(len, random));
         let made = keys.each_ref().map(|key| prf.mac(key.expose(), &[b"nonce", &[9; 50]]));
         let longer = prf::prf_plus(prf, made[2].expose(), &[b"seed"], 300);
@@ -523,7 +523,7 @@ fn nothing_of_the_secrets_of_ike_and_ah_is_left_when_they_are_dropped() {
     alone("batch::wiped::nothing_of_the_secrets_of_ike_and_ah_is_left_when_they_are_dropped", || {
         let (mut search, mut tally) = (Search::new(), Tally::default());
         for suite in suites().into_iter().filter(|suite| !suite.esn) {
-            let encr = message::computed_encr_key_len(suite.encr, suite.key_bits);
+            let encr = message::encr_key_len(suite.encr, suite.key_bits);
             let integ = suite.integ.and_then(|id| match encr {
                 Some(_) => message::integ_key_len(id),
                 None => icv::key_len(id),
@@ -538,7 +538,7 @@ fn nothing_of_the_secrets_of_ike_and_ah_is_left_when_they_are_dropped() {
                 });
             }
         }
-        for id in PrfId::ALL.iter().copied().filter(|id| prf::computed(*id).is_some()) {
+        for id in PrfId::ALL.iter().copied().filter(|id| prf::get(*id).is_some()) {
             tally.look(&mut search, &format!("{id}"), false, &|| Box::new(Derived(id, Vec::new())));
         }
         for ke in KeId::ALL.iter().copied().filter(|ke| kex::public_len(*ke).is_some()) {

@@ -1,6 +1,6 @@
 use ironswan_wire::iana::PrfId;
 
-use super::{computed, get, is_legacy, prf_plus};
+use super::{get, prf_plus};
 use crate::testing::{count, hex};
 
 #[test]
@@ -190,7 +190,7 @@ fn aes_prfs_give_the_answers_of_their_rfcs() {
             ],
         ),
     ] {
-        let prf = computed(id).expect("a PRF");
+        let prf = get(id).expect("a PRF");
         assert_eq!((prf.id(), prf.output_len(), prf.skeyseed_nonce_len()), (id, 16, Some(8)));
         for (key, answer) in keys.iter().zip(answers) {
             let message = count(0, 20);
@@ -201,12 +201,10 @@ fn aes_prfs_give_the_answers_of_their_rfcs() {
 }
 
 #[test]
-fn prfs_of_old_peers_are_computed_and_not_negotiated() {
+fn every_prf_has_its_length_and_a_prf_plus() {
     for id in PrfId::ALL {
-        let here = computed(*id).is_some();
-        assert_eq!(here, get(*id).is_some() || is_legacy(*id), "{id}");
-        assert!(get(*id).is_none() || !is_legacy(*id), "{id}");
-        if let Some(prf) = computed(*id) {
+        assert_eq!(get(*id).is_none(), *id == PrfId::HMAC_MD5, "{id}");
+        if let Some(prf) = get(*id) {
             assert_eq!(prf.id(), *id);
             assert_eq!(prf.mac(b"key", &[b"seed"]).len(), prf.output_len());
             // prf+ takes the same PRF, whatever its length.
@@ -214,7 +212,30 @@ fn prfs_of_old_peers_are_computed_and_not_negotiated() {
             assert_eq!(prf.mac(b"key", &[b"seed", &[1]]).expose(), &keys.expose()[..prf.output_len()]);
         }
     }
-    // RFC 2202, case 2.
-    let sha1 = computed(PrfId::HMAC_SHA1).expect("a PRF").mac(b"Jefe", &[b"what do ya want for nothing?"]);
-    assert_eq!(sha1.expose(), hex("effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"));
+}
+
+/// RFC 2202 section 3, cases 1 to 4, 6 and 7 (5 is about a truncated output).
+#[test]
+fn hmac_sha1_gives_the_answers_of_rfc_2202() {
+    let prf = get(PrfId::HMAC_SHA1).expect("a PRF");
+    assert_eq!((prf.output_len(), prf.skeyseed_nonce_len()), (20, None));
+    let cases: [(Vec<u8>, &[u8], &str); 6] = [
+        (vec![0x0b; 20], b"Hi There", "b617318655057264e28bc0b6fb378c8ef146be00"),
+        (b"Jefe".to_vec(), b"what do ya want for nothing?", "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"),
+        (vec![0xaa; 20], &[0xdd; 50], "125d7342b9ac11cd91a39af48aa17b4f63f175d3"),
+        (count(1, 25), &[0xcd; 50], "4c9007f4026250c6bc8414f9bf50c86c2d7235da"),
+        (
+            vec![0xaa; 80],
+            b"Test Using Larger Than Block-Size Key - Hash Key First",
+            "aa4ae5e15272d00e95705637ce8a3b55ed402112",
+        ),
+        (
+            vec![0xaa; 80],
+            b"Test Using Larger Than Block-Size Key and Larger Than One Block-Size Data",
+            "e8e99d0f45237d786d6bbaa7965c7808bbff1a91",
+        ),
+    ];
+    for (key, data, answer) in cases {
+        assert_eq!(prf.mac(&key, &[&data[..3], &data[3..]]).expose(), hex(answer));
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Crypt {
     spi_r: u64,
     suite: Option<IkeSuite>,
     keys: Option<IkeKeys>,
-    /// Counter for AEAD IVs: unique under these keys.
+    /// Counter for the IVs of AEADs and AES-CTR: unique under these keys.
     iv: u64,
 }
 
@@ -112,11 +112,15 @@ impl Crypt {
         let (iv, rest) = rest.split_at_mut(ranges.iv.len());
         let (text, icv) = rest.split_at_mut(ranges.text.len());
         match <&mut [u8; 8]>::try_from(&mut *iv) {
-            Ok(counter) => {
+            // "The IV MUST be unique" is all that AEADs (RFC 5282 section 3.1) and AES-CTR (RFC
+            // 5930 section 2.1) ask for.
+            Ok(counter) if keys.geometry.block == 1 => {
                 *counter = self.iv.to_be_bytes();
                 self.iv += 1;
             }
-            Err(_) => rng.fill(iv),
+            // CBC, with 16 bytes or the 8 of 3DES: "Senders MUST select a new unpredictable IV for
+            // every message" (RFC 7296 section 3.14).
+            _ => rng.fill(iv),
         }
         keys.seal.seal(aad, iv, text, icv);
         Some(bytes)

@@ -1,5 +1,8 @@
 //! Values that contradict each other, or are probably not what is meant.
 
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::requirement::{Level, Requirement};
+
 use super::entry::{Words, say};
 
 /// Values that contradict each other.
@@ -140,14 +143,14 @@ pub enum Unwise {
         /// The subnet that it means.
         meant: String,
     },
-    /// An algorithm that the RFCs advise against.
+    /// An algorithm that the RFCs advise against, or that only old peers need.
     WeakAlgorithm {
         /// The word.
         name: String,
-        /// The RFC says MUST NOT.
-        must_not: bool,
-        /// The requirement with its source, and the protocol.
-        requirement: String,
+        /// What the RFC says of it.
+        requirement: Requirement,
+        /// Protocol of the proposal.
+        protocol: ProtocolId,
         /// The word of a better one.
         instead: &'static str,
     },
@@ -237,9 +240,16 @@ impl Unwise {
             Self::HostBits { written, meant } => {
                 say(format!("`{written}` has bits set behind its prefix, and means {meant}"), "write that")
             }
-            Self::WeakAlgorithm { name, must_not, requirement, instead } => {
-                let why = if *must_not { "is broken or breakable" } else { "is weak" };
-                say(format!("{name} {why}: {requirement}"), format!("write {instead} instead"))
+            Self::WeakAlgorithm { name, requirement, protocol, instead } => {
+                let why = match requirement.level {
+                    Level::MustNot => "is broken or breakable",
+                    Level::ShouldNot => "is weak",
+                    _ => "is for old peers that have nothing better",
+                };
+                say(
+                    format!("{name} {why}: {requirement} for {protocol}"),
+                    format!("write {instead} instead"),
+                )
             }
             Self::ManyKeys { tried } => say(
                 format!(

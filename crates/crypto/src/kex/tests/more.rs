@@ -6,11 +6,9 @@ use ironswan_wire::secret::Secret;
 use super::{number, pair, seed};
 use crate::engine::aws_lc;
 use crate::engine::aws_lc_sys::rsa::Digest;
-use crate::kex::{KexError, agree, generate, is_legacy, public_len, respond, response_len, supported};
+use crate::kex::{KexError, agree, generate, public_len, respond, response_len, supported};
 use crate::testing::{count, hex};
 
-const LEGACY: [KeId; 5] =
-    [KeId::MODP_1024, KeId::MODP_1536, KeId::MODP_1024_160, KeId::MODP_2048_224, KeId::MODP_2048_256];
 const MORE: [KeId; 9] = [
     KeId::ECP_521,
     KeId::MODP_4096,
@@ -24,13 +22,13 @@ const MORE: [KeId; 9] = [
 ];
 
 #[test]
-fn all_may_be_negotiated_and_the_weak_ones_are_known() {
+fn all_may_be_negotiated() {
     for ke in MORE {
         assert!(supported(ke), "{ke}");
-        assert_eq!((is_legacy(ke), response_len(ke)), (LEGACY.contains(&ke), public_len(ke)), "{ke}");
+        assert_eq!(response_len(ke), public_len(ke), "{ke}");
     }
     for ke in super::ALL {
-        assert!(!is_legacy(ke) && supported(ke), "{ke}");
+        assert!(supported(ke), "{ke}");
     }
 }
 
