@@ -143,10 +143,7 @@ fn what_is_wrong_is_named_with_the_remedy() {
         ),
         (ike("aes128-md5-modp2048"), "the PRF that goes with md5 is not built; add prfsha256"),
         (ike("aes128-sha256-prfmd5-modp2048"), "prfmd5 is not built; write prfsha256"),
-        (
-            ike("aes128-sha256-x448"),
-            "x448 is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
-        ),
+        (ike("aes128-sha256-x448"), "x448 is not built; write x25519, ecp256, ecp384, modp2048 or modp3072"),
         (
             ike("aes128-sha256-ecp256bp"),
             "ecp256bp is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
@@ -176,6 +173,10 @@ fn what_is_wrong_is_named_with_the_remedy() {
         (
             esp("camellia128-sha256"),
             "camellia128 is not built; write aes128gcm16, aes256gcm16, chacha20poly1305, or aes128 or aes256 with sha256",
+        ),
+        (
+            ike("des-sha256-x25519"),
+            "des is not built; write aes128gcm16, aes256gcm16, chacha20poly1305, or aes128 or aes256 with sha256",
         ),
         (esp("aes128-sha256_96"), "sha256_96 is not built; write sha256, sha384 or sha512"),
         (
@@ -242,7 +243,10 @@ fn what_the_rfcs_advise_against_is_said_once_with_what_to_write_instead() {
         ["md5 is broken or breakable: MUST NOT (RFC 8247 section 2.3) for IKE; write sha256 instead"]
     );
     assert_eq!(
-        of("3des-sha1-modp1024,aes128ctr-aesxcbc-modp1024s160,aes128ccm16-prfaescmac-modp2048", ProtocolId::IKE),
+        of(
+            "3des-sha1-modp1024,aes128ctr-aesxcbc-modp1024s160,aes128ccm16-prfaescmac-modp2048",
+            ProtocolId::IKE
+        ),
         [
             "3des is for old peers that have nothing better: MAY (RFC 8247 section 2.1) for IKE; write aes128 instead",
             "sha1 is for old peers that have nothing better: MUST- (RFC 8247 section 2.3) for IKE; write sha256 instead",

@@ -30,6 +30,7 @@ mod mobike;
 mod months;
 mod names;
 mod nat;
+mod old_suites;
 mod options;
 mod oracle;
 mod overlap;

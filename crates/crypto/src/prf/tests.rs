@@ -163,7 +163,7 @@ fn the_preferred_key_length_is_the_output_length() {
 
 #[test]
 fn a_prf_that_is_not_here_is_none() {
-    for id in [PrfId::HMAC_MD5, PrfId::HMAC_SHA1, PrfId::AES128_XCBC, PrfId::AES128_CMAC, PrfId(999)] {
+    for id in [PrfId::HMAC_MD5, PrfId(999)] {
         assert!(get(id).is_none(), "{id}");
     }
 }

@@ -192,6 +192,9 @@ fn line(entry: &KeyLog) -> Zeroizing<String> {
     let _ = match entry {
         KeyLog::Ike { spi_i, spi_r, suite, keys } => {
             let [_, ai, ar, ei, er, _, _] = &**keys;
+            // Wireshark refuses a table with keys of an algorithm that it does not check.
+            let none = Secret::default();
+            let (ai, ar) = if ike_integrity(suite.integ) == UNCHECKED { (&none, &none) } else { (ai, ar) };
             writeln!(
                 out,
                 "{comment}{spi_i:016x},{spi_r:016x},{},{},\"{}\",{},{},\"{}\"",
@@ -264,6 +267,7 @@ fn ike_cipher(encr: EncrId, bits: u16) -> Option<String> {
         EncrId::DES3 => return Some("3DES [RFC2451]".to_owned()),
         EncrId::NULL => return Some("NULL [RFC2410]".to_owned()),
         EncrId::AES_CBC => return Some(format!("AES-CBC-{bits} [RFC3602]")),
+        EncrId::AES_CTR => return Some(format!("AES-CTR-{bits} [RFC5930]")),
         EncrId::AES_GCM_8 => ("GCM", 8),
         EncrId::AES_GCM_12 => ("GCM", 12),
         EncrId::AES_GCM_16 => ("GCM", 16),
@@ -275,6 +279,9 @@ fn ike_cipher(encr: EncrId, bits: u16) -> Option<String> {
     Some(format!("AES-{mode}-{bits} with {icv} octet ICV [RFC5282]"))
 }
 
+/// Name of every integrity algorithm of the IKE_SA that Wireshark cannot check but must step over.
+const UNCHECKED: &str = "ANY 96-bits of Authentication [No Checking]";
+
 fn ike_integrity(integ: Option<IntegId>) -> &'static str {
     match integ {
         None => "NONE [RFC4306]",
@@ -283,8 +290,8 @@ fn ike_integrity(integ: Option<IntegId>) -> &'static str {
         Some(IntegId::HMAC_SHA2_256_128) => "HMAC_SHA2_256_128 [RFC4868]",
         Some(IntegId::HMAC_SHA2_384_192) => "HMAC_SHA2_384_192 [RFC4868]",
         Some(IntegId::HMAC_SHA2_512_256) => "HMAC_SHA2_512_256 [RFC4868]",
-        // AES-XCBC and AES-CMAC, which it cannot check but must step over.
-        Some(_) => "ANY 96-bits of Authentication [No Checking]",
+        // AES-XCBC and AES-CMAC.
+        Some(_) => UNCHECKED,
     }
 }
 

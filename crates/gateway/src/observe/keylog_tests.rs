@@ -154,6 +154,38 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
     }
 }
 
+/// The names are those of Wireshark's menus. An algorithm that Wireshark does not check has no keys
+/// there: it refuses the whole table otherwise.
+#[test]
+fn ike_sas_of_old_peers_are_named_as_wireshark_names_them() {
+    let any = "\"ANY 96-bits of Authentication [No Checking]\"";
+    for (encr, key_bits, integ, want) in [
+        (
+            EncrId::DES3,
+            0,
+            IntegId::HMAC_SHA1_96,
+            "0303,0404,\"3DES [RFC2451]\",0101,0202,\"HMAC_SHA1_96 [RFC2404]\"".to_owned(),
+        ),
+        (EncrId::AES_CTR, 192, IntegId::AES_XCBC_96, format!("0303,0404,\"AES-CTR-192 [RFC5930]\",,,{any}")),
+        (EncrId::AES_CBC, 256, IntegId::AES_CMAC_96, format!("0303,0404,\"AES-CBC-256 [RFC3602]\",,,{any}")),
+    ] {
+        let ike = KeyLog::Ike {
+            spi_i: 1,
+            spi_r: 2,
+            suite: IkeSuite {
+                encr,
+                key_bits,
+                integ: Some(integ),
+                prf: PrfId::HMAC_SHA1,
+                ke: KeId::MODP_1024,
+                additional: Additional::NONE,
+            },
+            keys: Box::new([0, 1, 2, 3, 4, 5, 6].map(|b| Secret::new(vec![b; 2]))),
+        };
+        assert_eq!(*line(&ike), format!("0000000000000001,0000000000000002,{want}\n"));
+    }
+}
+
 #[test]
 fn what_others_can_read_or_have_made_is_refused() {
     let dir = Scratch::new();

@@ -246,10 +246,7 @@ impl Unwise {
                     Level::ShouldNot => "is weak",
                     _ => "is for old peers that have nothing better",
                 };
-                say(
-                    format!("{name} {why}: {requirement} for {protocol}"),
-                    format!("write {instead} instead"),
-                )
+                say(format!("{name} {why}: {requirement} for {protocol}"), format!("write {instead} instead"))
             }
             Self::ManyKeys { tried } => say(
                 format!(
