@@ -25,7 +25,6 @@ SUITES = (
 OLD = (
     ('3des-sha1-modp1024', 'aes128gcm16'),
     ('aes128ctr-aesxcbc-modp2048', 'aes128gcm16'),
-    ('aes256-aescmac-prfsha1-modp2048', 'aes128gcm16'),
 )
 
 
