@@ -252,7 +252,8 @@ pub(super) fn word(transform: &Transform, protocol: ProtocolId) -> Option<&'stat
     })
 }
 
-/// The word to write instead of an algorithm that the RFCs advise against, or that is for old peers.
+/// The word to write instead of an algorithm that the RFCs advise against, or that is for old
+/// peers.
 fn instead(protocol: ProtocolId, kind: TransformType) -> &'static str {
     match kind {
         // An integrity algorithm and its PRF stand beside it, which an AEAD does not go with.

@@ -8,6 +8,7 @@
 //! algorithm, as in charon; with an AEAD it must be written, as in charon. Not here: the words
 //! (`algorithms`).
 
+use ironswan_crypto::kex;
 use ironswan_keying::diagnosis::{Configuration, ProposalFault};
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{Proposal, Transform};
@@ -142,10 +143,16 @@ fn parse_transform(token: &str, protocol: ProtocolId) -> Result<Transform, Propo
     }
     let numbered = token.strip_prefix("ke").and_then(|r| r.split_once('_'));
     let numbered = numbered.and_then(|(n, method)| Some((n.parse().ok()?, method)));
-    if let Some((n @ 1..=7u8, method)) = numbered
-        && let Some(t) = additional(n, method)
-    {
-        return if carries(protocol, &t) { Ok(t) } else { Err(misplaced(token, &t, protocol)) };
+    if let Some((n @ 1..=7u8, method)) = numbered {
+        match additional(n, method) {
+            Some(t) if carries(protocol, &t) => return Ok(t),
+            // Methods of the remedy stand behind the number, too.
+            _ if is_unbuilt_method(method) => {
+                return Err(ProposalFault::MethodNotBuilt { name: token.to_owned(), number: n });
+            }
+            Some(t) => return Err(misplaced(token, &t, protocol)),
+            None => {}
+        }
     }
     if let Some(explicit) = token.strip_suffix("iiv").map(|t| t.trim_end_matches('_'))
         && WORDS.iter().any(|(name, _)| *name == explicit)
@@ -154,8 +161,26 @@ fn parse_transform(token: &str, protocol: ProtocolId) -> Result<Transform, Propo
         return Err(ProposalFault::ImplicitIv { explicit: explicit.to_owned() });
     }
     let usable = |t: &Token| matches!(t, Token::Is(t) if carries(protocol, &in_protocol(*t, protocol)));
-    let near = nearest(token, WORDS.iter().filter(|(_, t)| usable(t)).map(|(n, _)| *n));
-    Err(ProposalFault::Unknown { name: show(token), near: near.map(str::to_owned) })
+    let near = match numbered {
+        // A number that is misspelt, too, has no nearest word.
+        Some((n, method)) => {
+            let methods =
+                WORDS.iter().filter(|(name, _)| additional(1, name).is_some_and(|t| carries(protocol, &t)));
+            let near = nearest(method, methods.map(|(name, _)| *name));
+            near.filter(|_| (1..=7u8).contains(&n)).map(|method| format!("ke{n}_{method}"))
+        }
+        None => nearest(token, WORDS.iter().filter(|(_, t)| usable(t)).map(|(n, _)| *n)).map(str::to_owned),
+    };
+    Err(ProposalFault::Unknown { name: show(token), near })
+}
+
+/// True for a key exchange method that is known and not built.
+fn is_unbuilt_method(method: &str) -> bool {
+    match WORDS.iter().find(|(name, _)| *name == method) {
+        Some((_, Token::Unbuilt(write))) => *write == USE_KE,
+        Some((_, Token::Is(Transform::Ke(id)))) => kex::public_len(*id).is_none(),
+        _ => false,
+    }
 }
 
 /// Reason why a transform that is known cannot be in a proposal of this protocol.

@@ -145,6 +145,18 @@ fn what_is_wrong_is_named_with_the_remedy() {
         (ike("aes128-sha256-prfmd5-modp2048"), "prfmd5 is not built; write prfsha256"),
         (ike("aes128-sha256-x448"), "x448 is not built; write x25519, ecp256, ecp384, modp2048 or modp3072"),
         (
+            ike("aes128-sha256-x25519-ke1_ecp256bp"),
+            "ke1_ecp256bp is not built; write ke1_mlkem768, ke1_x25519, ke1_ecp256 or ke1_ecp384",
+        ),
+        (
+            esp("aes128gcm16-x25519-ke2_x448"),
+            "ke2_x448 is not built; write ke2_mlkem768, ke2_x25519, ke2_ecp256 or ke2_ecp384",
+        ),
+        (
+            ike("aes128-sha256-x25519-ke3_mlkem786"),
+            "ke3_mlkem786 is not a known algorithm; did you mean `ke3_mlkem768`?",
+        ),
+        (
             ike("aes128-sha256-ecp256bp"),
             "ecp256bp is not built; write x25519, ecp256, ecp384, modp2048 or modp3072",
         ),

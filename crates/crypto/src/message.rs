@@ -254,8 +254,8 @@ impl MessageKey {
     }
 }
 
-/// Length of SK_e in bytes, with the salt of an AEAD or the nonce of AES-CTR. `None` for algorithms that are not negotiated
-/// for IKE.
+/// Length of SK_e in bytes, with the salt of an AEAD or the nonce of AES-CTR. `None` for algorithms
+/// that are not negotiated for IKE.
 pub fn encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
     // RFC 8750 section 7: an IKE message has no sequence number to make an IV of.
     let explicit_iv = algorithm::encr(encr)?.iv_len > 0;

@@ -25,6 +25,13 @@ pub enum ProposalFault {
         /// The remedy.
         write: &'static str,
     },
+    /// The method of an additional key exchange is known, and not built.
+    MethodNotBuilt {
+        /// The word.
+        name: String,
+        /// Number of the additional key exchange.
+        number: u8,
+    },
     /// Implicit IVs (RFC 8750).
     ImplicitIv {
         /// The word without implicit IV.
@@ -100,6 +107,10 @@ impl ProposalFault {
                 near.as_ref().map(|near| format!("did you mean `{near}`?")).unwrap_or_default(),
             ),
             Self::NotBuilt { name, write } => (format!("{name} is not built"), (*write).to_owned()),
+            Self::MethodNotBuilt { name, number } => (
+                format!("{name} is not built"),
+                format!("write ke{number}_mlkem768, ke{number}_x25519, ke{number}_ecp256 or ke{number}_ecp384"),
+            ),
             Self::ImplicitIv { explicit } => (
                 "implicit IVs (RFC 8750) cannot be negotiated yet".to_owned(),
                 format!("write {explicit}"),
