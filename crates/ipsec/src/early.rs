@@ -10,7 +10,8 @@
 //! ```
 //! Nobody can check these packets yet, so only those from the peer's address wait, they are few
 //! ([`MAX_PER_SPI`], [`MAX_BYTES_PER_SPI`], [`MAX_PACKETS`], [`MAX_BYTES`]), and do not wait long
-//! ([`EARLY_TIMEOUT`]). All others are dropped under
+//! ([`EARLY_TIMEOUT`]). A peer with many exchanges under way fills its share of the queue and no
+//! more ([`MAX_PER_PEER`], [`MAX_BYTES_PER_PEER`]). All others are dropped under
 //! [`InNoStates`](crate::DropReason::InNoStates). Packets with a known SPI never come here.
 //!
 //! Not here: frames that wait for an outbound SA (`held`).
@@ -38,6 +39,10 @@ const MAX_SPIS: usize = 4_096;
 const MAX_PER_SPI: usize = 64;
 /// Most bytes of the packets that wait for one SA.
 const MAX_BYTES_PER_SPI: usize = 128 << 10;
+/// Most packets that wait from one address: a quarter of the queue.
+const MAX_PER_PEER: usize = MAX_PACKETS / 4;
+/// Most bytes of the packets that wait from one address.
+const MAX_BYTES_PER_PEER: usize = MAX_BYTES / 4;
 /// Most packets that wait.
 const MAX_PACKETS: usize = 1_024;
 /// Most bytes of all packets that wait.
@@ -74,13 +79,39 @@ struct State {
     /// Packets here, waiting and ready, and their bytes.
     packets: usize,
     bytes: usize,
+    /// The same of each address that has packets here.
+    shares: HashMap<IpAddr, (usize, usize)>,
 }
 
 impl State {
+    /// Whether a packet of this length from this address fits into the queue and the share.
+    fn has_room(&self, from: IpAddr, len: usize) -> bool {
+        let (packets, bytes) = self.shares.get(&from).copied().unwrap_or_default();
+        self.packets < MAX_PACKETS
+            && self.bytes + len <= MAX_BYTES
+            && packets < MAX_PER_PEER
+            && bytes + len <= MAX_BYTES_PER_PEER
+    }
+
+    /// Counts a packet that enters this queue.
+    fn add(&mut self, from: IpAddr, len: usize) {
+        self.packets += 1;
+        self.bytes += len;
+        let share = self.shares.entry(from).or_default();
+        *share = (share.0 + 1, share.1 + len);
+    }
+
     /// Counts a packet that leaves this queue.
     fn remove(&mut self, packet: &EarlyPacket) {
+        let (from, len) = (packet.from.remote.ip(), packet.bytes.len());
         self.packets -= 1;
-        self.bytes -= packet.bytes.len();
+        self.bytes -= len;
+        if let Some(share) = self.shares.get_mut(&from) {
+            *share = (share.0 - 1, share.1 - len);
+            if share.0 == 0 {
+                self.shares.remove(&from);
+            }
+        }
     }
 
     /// Drops a packet that has waited for nothing.
@@ -166,13 +197,14 @@ impl EarlyQueue {
         }
         let mut state = self.lock();
         state.expire(spi, now, tally);
-        if state.packets >= MAX_PACKETS || state.bytes + packet.len() > MAX_BYTES {
+        let from = datagram.remote.ip();
+        if !state.has_room(from, packet.len()) {
             return false;
         }
         let early = || EarlyPacket { bytes: packet.to_vec(), from: *datagram, since: now };
         match state.reserved.get_mut(&spi) {
             Some(reserved) => {
-                if reserved.peer != datagram.remote.ip()
+                if reserved.peer != from
                     || reserved.packets.len() >= MAX_PER_SPI
                     || reserved.bytes + packet.len() > MAX_BYTES_PER_SPI
                 {
@@ -187,8 +219,7 @@ impl EarlyQueue {
             }
             None => return false,
         }
-        state.packets += 1;
-        state.bytes += packet.len();
+        state.add(from, packet.len());
         tally.in_held += 1;
         true
     }
@@ -293,14 +324,40 @@ mod tests {
         assert_eq!(held, MAX_PER_SPI);
         let held = (0..200).filter(|_| case.hold(NOW, 301, PEER, &[0; 9_000])).count();
         assert_eq!(held, MAX_BYTES_PER_SPI / 9_000);
-        let held =
-            (302..1_300).flat_map(|spi| [spi; 9]).filter(|spi| case.hold(NOW, *spi, PEER, &[0; 9_000]));
-        assert!(held.count() * 9_000 <= MAX_BYTES);
-        let mut case = Case::reserving(300..1_300);
-        let held = (300..1_300).flat_map(|spi| [spi; 9]).filter(|spi| case.hold(NOW, *spi, PEER, &[0; 40]));
-        assert_eq!(held.count(), MAX_PACKETS);
+        let many = |len: usize| {
+            let (mut case, mut held) = (Case::default(), 0);
+            for peer in 1..=40 {
+                for spi in (0..32).map(|n| 300 + peer * 32 + n) {
+                    let from = format!("198.51.100.{peer}:4500");
+                    case.queue.reserve(Spi(spi), datagram(&from).remote.ip());
+                    held += (0..9).filter(|_| case.hold(NOW, spi, &from, &vec![0; len])).count();
+                }
+            }
+            held
+        };
+        assert_eq!((many(40), many(9_000)), (MAX_PACKETS, MAX_BYTES / 9_000));
         let case = Case::reserving(300..9_300);
         assert_eq!(case.queue.lock().reserved.len(), MAX_SPIS);
+    }
+
+    /// Whoever has many exchanges under way leaves room for the packets of others.
+    #[test]
+    fn a_peer_fills_its_share_and_leaves_room_for_others() {
+        for (len, share) in [(40, MAX_PER_PEER), (9_000, MAX_BYTES_PER_PEER / 9_000)] {
+            let mut case = Case::reserving(300..400);
+            let held =
+                (300..400).flat_map(|spi| [spi; 60]).filter(|spi| case.hold(NOW, *spi, PEER, &vec![0; len]));
+            assert_eq!(held.count(), share);
+            let other = "192.0.2.3:4500";
+            case.queue.reserve(Spi(500), datagram(other).remote.ip());
+            assert!(case.hold(NOW, 500, other, &vec![0; len]), "another peer has room");
+            // What leaves the queue leaves the share.
+            (300..400).for_each(|spi| case.queue.free(Spi(spi), &mut case.tally));
+            case.queue.reserve(Spi(300), datagram(PEER).remote.ip());
+            assert!(case.hold(NOW, 300, PEER, &vec![0; len]));
+            (300..501).for_each(|spi| case.queue.free(Spi(spi), &mut case.tally));
+            assert!(case.queue.lock().shares.is_empty());
+        }
     }
 
     #[test]
@@ -325,7 +382,9 @@ mod tests {
         case.queue.free(Spi(301), &mut case.tally);
         case.queue.free(Spi(301), &mut case.tally);
         let state = case.queue.lock();
-        assert!(state.reserved.is_empty() && (state.packets, state.bytes) == (0, 0));
+        assert!(
+            state.reserved.is_empty() && state.shares.is_empty() && (state.packets, state.bytes) == (0, 0)
+        );
         assert!(!case.queue.waits.load(Acquire));
     }
 

@@ -28,11 +28,13 @@ const LEAST_PACKETS: u64 = 1_500;
 /// Lowest hard limit in bytes, for the same frame: each of its segments has headers of its own.
 const LEAST_BYTES: u64 = 1 << 18;
 
-/// Understands one child; `None` when there was an error.
+/// Understands one child; `None` when there was an error. `reauth_time`: that of its connection,
+/// after which the child is made anew.
 pub(super) fn child(
     name: &str,
     section: &Section,
     path: &str,
+    reauth_time: Duration,
     diags: &mut Diagnostics,
 ) -> Option<ChildConfig> {
     let before = diags.errors();
@@ -81,7 +83,7 @@ pub(super) fn child(
     let start_action = r.read(&k::START_ACTION);
     let close_action = r.read(&k::CLOSE_ACTION);
     let dpd_action = r.read(&k::DPD_ACTION);
-    doubt_inactivity(&mut r, inactivity, (rekey_time, life_time), options.dummies, start_action);
+    doubt_inactivity(&mut r, inactivity, [rekey_time, life_time, reauth_time], options.dummies, start_action);
     if !policies {
         if [start_action, close_action, dpd_action].into_iter().any(ChildAction::traps) {
             r.conflict(&k::POLICIES, Conflict::TrapWithoutPolicies);
@@ -125,15 +127,18 @@ pub(super) fn child(
 fn doubt_inactivity(
     r: &mut Reader<'_>,
     inactivity: Duration,
-    (rekey_time, life_time): (Duration, Duration),
+    [rekey_time, life_time, reauth_time]: [Duration; 3],
     dummies: Option<Duration>,
     start_action: ChildAction,
 ) {
     let renewed = [(rekey_time, k::REKEY_TIME.name()), (life_time, k::LIFE_TIME.name())];
     let renewed = renewed.into_iter().find(|(time, _)| !time.is_zero());
+    // A rekeyed IKE_SA keeps its children, one that is made anew makes them anew, too.
+    let reauthenticated = (!reauth_time.is_zero()).then_some((reauth_time, "the connection's reauth_time"));
+    let mut renewed = renewed.into_iter().chain(reauthenticated);
     if inactivity.is_zero() {
         // Closes nothing, and is not to.
-    } else if let Some((_, key)) = renewed.filter(|(time, _)| inactivity >= *time) {
+    } else if let Some((_, key)) = renewed.find(|(time, _)| inactivity >= *time) {
         r.doubt(&k::INACTIVITY, Unwise::NeverInactive { key });
     } else if dummies.is_some_and(|every| every <= inactivity) {
         r.doubt(&k::INACTIVITY, Unwise::InactivityOfDummies);

@@ -443,4 +443,15 @@ fn an_inactivity_that_closes_nothing_or_for_good_is_doubtful() {
             None => assert_eq!(warnings, [""; 0], "{keys}"),
         }
     }
+    let with = |reauth: &str, keys: &str| child(&format!("{address}\nreauth_time = {reauth}"), keys).1;
+    let doubt = with("30m", "inactivity = 30m");
+    assert!(
+        doubt.len() == 1 && doubt[0].contains("is not shorter than the connection's reauth_time"),
+        "{doubt:?}"
+    );
+    assert_eq!(with("31m", "inactivity = 30m"), [""; 0]);
+    let doubt = with("30m", "inactivity = 2h");
+    assert!(doubt.len() == 1 && doubt[0].contains("is not shorter than rekey_time"), "{doubt:?}");
+    let kept = child(&format!("{address}\nrekey_time = 30m"), "inactivity = 40m").1;
+    assert_eq!(kept, [""; 0], "a rekeyed IKE_SA keeps its children");
 }

@@ -123,6 +123,7 @@ pub fn connection(
             let id = r.written(&m::ID).unwrap_or_else(unwritten);
             (auth, id)
         });
+    let times = times(&mut Reader { section, path, diags });
     let mut kids = Vec::new();
     if let Some(children) = children {
         let path = join(path, "children");
@@ -132,7 +133,9 @@ pub fn connection(
                 continue;
             }
             match node {
-                Node::Section(s) => kids.extend(child(name, s, &join(&path, name), diags)),
+                Node::Section(s) => {
+                    kids.extend(child(name, s, &join(&path, name), times.reauth_time, diags));
+                }
                 Node::Value(v) => {
                     let key = Configuration::KeyForSection { name: name.to_owned() };
                     diags.error(&v.origin, &join(&path, name), key);
@@ -149,7 +152,7 @@ pub fn connection(
     let remote_port = r.read(&k::REMOTE_PORT);
     let proposals = r.read(&k::PROPOSALS);
     algorithms::advice(&proposals).into_iter().for_each(|w| r.doubt(&k::PROPOSALS, w));
-    let Times { rekey_time, reauth_time, over_time, rand_time } = times(&mut r);
+    let Times { rekey_time, reauth_time, over_time, rand_time } = times;
     let keyingtries = r.read(&k::KEYINGTRIES);
     let unique = r.read(&k::UNIQUE);
     let childless = r.read(&k::CHILDLESS);

@@ -3,7 +3,8 @@
 //! non-volatile storage on the machine, and kept indefinitely".
 //!
 //! A file that is there is never written: a damaged one is the operator's to remove (the daemon
-//! says so, `start::qcd_secret`). A new one gets its name when it is complete and on the disk.
+//! says so, `start::qcd_secret`). A new one gets its name when it is complete and on the disk, and
+//! nobody has it before the name is on the disk, too.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,7 +23,7 @@ use rustix::fs::OFlags;
 pub(super) fn open_or_make(path: &Path) -> io::Result<File> {
     match open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            make(path)?;
+            make(path, &mut settle)?;
             open(path)
         }
         opened => opened,
@@ -35,11 +36,14 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-fn make(path: &Path) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
+/// `settle` brings the names in a folder to the disk.
+fn make(path: &Path, settle: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let folder = path.parent();
+    if let Some(folder) = folder {
         match DirBuilder::new().mode(0o700).create(folder) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
+            Err(_) => {}
+            Ok(()) => folder.parent().map_or(Ok(()), &mut *settle)?,
         }
     }
     let mut name = path.as_os_str().to_owned();
@@ -52,7 +56,17 @@ fn make(path: &Path) -> io::Result<()> {
     });
     // A name that is left over does no harm: nobody reads it.
     let _ = fs::remove_file(&new);
-    done
+    done?;
+    folder.map_or(Ok(()), settle)
+}
+
+/// A file system that cannot do so with a folder does not make the secret worthless.
+fn settle(folder: &Path) -> io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    match File::open(folder)?.sync_all() {
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
 }
 
 fn write(path: &Path) -> io::Result<()> {
@@ -86,6 +100,30 @@ mod tests {
         fs::remove_file(&path).unwrap();
         open_or_make(&path).unwrap();
         assert_ne!(fs::read(&path).unwrap(), first);
+    }
+
+    /// A name that only the memory of the kernel has is gone after a power failure, and peers have
+    /// tokens of the secret then.
+    #[test]
+    fn the_name_of_a_new_secret_is_on_the_disk_before_it_is_used() {
+        let dir = Scratch::new();
+        let path = dir.path().join("state/qcd-secret");
+        let mut settled = Vec::new();
+        make(&path, &mut |folder| {
+            settled.push((
+                folder.to_owned(),
+                folder.join("state").exists(),
+                folder.join("qcd-secret").exists(),
+            ));
+            settle(folder)
+        })
+        .unwrap();
+        let state = dir.path().join("state");
+        assert_eq!(settled, [(dir.path().to_owned(), true, false), (state, false, true)]);
+        fs::remove_file(&path).unwrap();
+        let refused = make(&path, &mut |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        settle(Path::new("")).unwrap();
     }
 
     #[test]
