@@ -161,9 +161,10 @@ impl<P: Protocol> Joined<P> {
         self.tunnels.policy().read().private_keys().of(certificate).is_some()
     }
 
-    /// Takes over limits and times. Timers that are set already stay.
-    pub fn set_limits(&mut self, limits: Limits) {
-        self.protocol.set_limits(limits.clone());
+    /// Takes over limits and times. Timers that are set already stay, except for those of
+    /// NAT-keepalives.
+    pub fn set_limits(&mut self, now: Instant, limits: Limits) {
+        self.protocol.set_limits(now, limits.clone());
         self.tunnels.set_limits(limits);
     }
 

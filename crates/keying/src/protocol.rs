@@ -77,8 +77,9 @@ pub trait Protocol {
     /// Links, addresses or routes have changed; `addresses` are all addresses that are ours now.
     fn network_changed(&mut self, now: Instant, addresses: &[IpAddr]);
 
-    /// Takes over limits and times. Timers that are set already stay.
-    fn set_limits(&mut self, limits: Limits);
+    /// Takes over limits and times. Timers that are set already stay, except for those of
+    /// NAT-keepalives, which follow `keep_alive`.
+    fn set_limits(&mut self, now: Instant, limits: Limits);
 
     /// Time has passed: fires every timer that is due.
     fn handle_timeout(&mut self, now: Instant);

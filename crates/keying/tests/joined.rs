@@ -106,7 +106,7 @@ impl Protocol for Ten {
 
     fn network_changed(&mut self, _: Instant, _: &[IpAddr]) {}
 
-    fn set_limits(&mut self, limits: Limits) {
+    fn set_limits(&mut self, _now: Instant, limits: Limits) {
         self.limits = Some(limits);
     }
 
@@ -232,7 +232,7 @@ fn after_the_shutdown_nothing_is_loaded_and_nothing_begins() {
     let (mut j, mut now) = (joined(Ten::new), Instant::now());
     j.outputs().says_no = Some(no_answer());
     j.load_connection(now, conn("gw", ChildAction::Start));
-    j.set_limits(Limits { ike_sa_max: 7, ..Limits::default() });
+    j.set_limits(now, Limits { ike_sa_max: 7, ..Limits::default() });
     assert_eq!(j.protocol().limits.as_ref().map(|limits| limits.ike_sa_max), Some(7));
     j.shutdown(now);
     let starts = j.protocol().starts().len();
@@ -285,8 +285,8 @@ impl Protocol for Both {
         self.0.iter_mut().for_each(|ten| ten.network_changed(now, addresses));
     }
 
-    fn set_limits(&mut self, limits: Limits) {
-        self.0.iter_mut().for_each(|ten| ten.set_limits(limits.clone()));
+    fn set_limits(&mut self, now: Instant, limits: Limits) {
+        self.0.iter_mut().for_each(|ten| ten.set_limits(now, limits.clone()));
     }
 
     fn handle_timeout(&mut self, now: Instant) {

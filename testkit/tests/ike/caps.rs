@@ -304,7 +304,7 @@ fn a_limit_that_is_lowered_ends_nothing_and_who_comes_anew_takes_the_place_of_it
         let t = w.nodes[0].endpoint.initiate(now, Some("other"), Some("net")).unwrap();
         w.run(5 * S);
         assert_eq!((w.nodes[0].done.get(&t), up(&w)), (Some(&Ok(())), 2), "{unique:?}");
-        w.nodes[1].endpoint.set_limits(Limits { ike_sa_max_per_id: 1, ..Limits::default() });
+        w.nodes[1].endpoint.set_limits(now, Limits { ike_sa_max_per_id: 1, ..Limits::default() });
         w.run(60 * S);
         assert_eq!(up(&w), 2);
         w.rekey_ike(0);

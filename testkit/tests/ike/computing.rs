@@ -248,7 +248,7 @@ fn a_command_that_is_refused_leaves_no_tunnel_that_waits() {
     assert_no_attempt(&w);
     let mut w = pair(6, |_| {});
     let now = w.now();
-    w.nodes[0].endpoint.set_limits(Limits { ike_sa_max: 0, ..Limits::default() });
+    w.nodes[0].endpoint.set_limits(now, Limits { ike_sa_max: 0, ..Limits::default() });
     assert!(w.nodes[0].endpoint.initiate(now, Some("gw"), Some("net")).is_err());
     assert_no_attempt(&w);
 }

@@ -383,6 +383,29 @@ fn keepalives_go_only_when_nothing_else_has_gone_for_the_configured_time() {
     w.audit();
 }
 
+/// A reload reaches the IKE_SAs that stand.
+#[test]
+fn another_time_between_keepalives_holds_for_standing_ike_sas_at_once() {
+    for (before, after) in [(Duration::ZERO, 20 * S), (300 * S, 20 * S), (2 * S, 20 * S)] {
+        let mut w = keeping_alive(43, before);
+        w.run(30 * S);
+        let now = w.now();
+        w.nodes[0].endpoint.set_limits(now, Limits { keep_alive: after, ..Limits::default() });
+        w.run(2 * S);
+        let sent = w.nodes[0].keepalives;
+        w.run(10 * after);
+        assert_eq!(w.nodes[0].keepalives - sent, 10, "{before:?} to {after:?}");
+        assert_eq!(w.nodes[1].keepalives, 0, "node 1 is not behind a NAT");
+        let now = w.now();
+        w.nodes[0].endpoint.set_limits(now, Limits { keep_alive: Duration::ZERO, ..Limits::default() });
+        w.run(after);
+        let sent = w.nodes[0].keepalives;
+        w.run(10 * after);
+        assert_eq!(w.nodes[0].keepalives, sent, "switched off");
+        w.audit();
+    }
+}
+
 #[test]
 fn keepalives_go_on_after_rekeyings_and_without_children() {
     let mut w = keeping_alive(42, 2 * S);

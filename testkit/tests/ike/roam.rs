@@ -350,7 +350,7 @@ fn an_ike_sa_that_was_to_move_does_not_stay_at_an_address_that_is_gone_when_nobo
                 w.nodes[0].endpoint.load_connection(now, conn);
             }
             // The attempt cannot begin.
-            _ => w.nodes[0].endpoint.set_limits(Limits { ike_sa_max: 1, ..Limits::default() }),
+            _ => w.nodes[0].endpoint.set_limits(now, Limits { ike_sa_max: 1, ..Limits::default() }),
         }
         w.run(600 * S);
         assert_eq!(ids(&w, 0).contains(&old), there, "{story}");

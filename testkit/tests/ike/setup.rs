@@ -38,7 +38,8 @@ fn two_copies_of_a_request_may_be_answered_differently() {
     w.initiate(0);
     w.run(S);
     assert_eq!(w.nodes[1].endpoint.protocol().counters().cookies_sent, 1);
-    w.nodes[1].endpoint.set_limits(Limits::default());
+    let now = w.now();
+    w.nodes[1].endpoint.set_limits(now, Limits::default());
     w.run(30 * S);
     w.assert_one();
     assert!(w.nodes[0].logged("received COOKIE notify"));

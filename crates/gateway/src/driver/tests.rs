@@ -209,7 +209,7 @@ async fn no_more_key_pairs_wait_for_strangers_than_there_are_half_open_ike_sas()
                 cookie_threshold: 1_000,
                 ..Limits::default()
             };
-            a.act(|e, _| e.set_limits(limits));
+            a.act(|e, now| e.set_limits(now, limits));
             // No thread is free until the test lets them go.
             let kex = &a.pools().kex;
             let hanging: Vec<_> = (0..std::thread::available_parallelism().map_or(2, usize::from).max(2))

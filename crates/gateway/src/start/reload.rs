@@ -223,7 +223,7 @@ impl Loaded {
             settings.log_level = new.log_level;
         }
         if new.limits != settings.limits {
-            driver.act(|e, _| e.set_limits(new.limits.clone()));
+            driver.act(|e, now| e.set_limits(now, new.limits.clone()));
             settings.limits = new.limits.clone();
         }
         if new.tuning.threaded_napi != settings.tuning.threaded_napi {

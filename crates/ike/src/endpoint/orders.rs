@@ -12,7 +12,7 @@ use super::{Endpoint, Pending};
 use crate::context::lifecycle::names_in_work;
 use crate::event::{ChildState, Event, IkeId, Level, Request, Ticket};
 use crate::sa::IkeSa;
-use crate::task::{NewChild, Task};
+use crate::task::{NewChild, Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::diagnosis::NotDone;
 use ironswan_keying::tunnels::Start;
@@ -95,8 +95,21 @@ impl Protocol for Endpoint {
         self.run_todo(now);
     }
 
-    fn set_limits(&mut self, limits: Limits) {
-        self.limits = limits;
+    fn set_limits(&mut self, now: Instant, limits: Limits) {
+        let before = std::mem::replace(&mut self.limits, limits).keep_alive;
+        let after = self.limits.keep_alive;
+        // A timer of a shorter time fires in time, and the longer one follows. Without a timer, or
+        // with that of a longer time, the packet engine is asked now when ESP left last.
+        if !after.is_zero() && (before.is_zero() || after < before) {
+            for id in self.ids_of_sas() {
+                self.work_on(now, id, |cx, sa| {
+                    if sa.nat().local && sa.stands() {
+                        liveness::ask_keepalive(cx, sa);
+                    }
+                });
+            }
+            self.run_todo(now);
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
