@@ -84,4 +84,4 @@ def with_strongswan_6(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (with_strongswan_5, with_strongswan_6)}, 'oldike')
+    main({f.__name__: f for f in (with_strongswan_5, *(() if REFERENCE else (with_strongswan_6,)))}, 'oldike')
