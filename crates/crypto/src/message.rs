@@ -9,21 +9,25 @@
 //!   CTR:  the same; counter block = nonce | IV | 1, the nonce is the end of SK_e
 //! ```
 //!
-//! One [`MessageKey`] per direction. Not here: where the fields lie, padding, and how an IV is
-//! chosen (AEAD and CTR: unique, a counter; CBC: unpredictable, from the random generator).
+//! One [`MessageKey`] per direction. It keeps the key as it was agreed on, and expands it for each
+//! message: an IKE_SA sees few of these, and thousands of IKE_SAs wait at a gateway.
+//!
+//! Not here: where the fields lie, padding, and how an IV is chosen (AEAD and CTR: unique, a
+//! counter; CBC: unpredictable, from the random generator).
 //!
 //! 3DES and AES-CTR are for old peers. No default names them: they are negotiated where a
 //! connection names them.
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
+use ironswan_wire::secret::Secret;
 use zeroize::Zeroize;
 
 use crate::engine::aws_lc_sys::aes::{self, BlockKey, CbcKey};
 use crate::engine::aws_lc_sys::des::{self, TripleDesKey};
 use crate::engines::EngineId;
 use crate::suite::{self, AEAD_IV_LEN, IntegKey, SaltedKey};
-use crate::wipe::{self, KEY_SETUP_STACK, PACKET_STACK};
+use crate::wipe::{self, KEY_SETUP_STACK};
 
 /// The message is not authentic, or its parts have impossible lengths. Says no more on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,9 +41,25 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// SK_e and SK_a of one direction, ready for use. On the heap, where they were expanded: keys that
-/// are moved leave copies.
-pub struct MessageKey(Box<SuiteKeys>);
+/// SK_e and SK_a of one direction.
+pub struct MessageKey {
+    suite: Suite,
+    /// SK_e, with the salt of an AEAD or the nonce of AES-CTR behind it.
+    encr: Secret,
+    /// SK_a; empty with an AEAD.
+    integ: Secret,
+    iv_len: u8,
+    icv_len: u8,
+    block_len: u8,
+}
+
+/// Algorithms of one direction.
+#[derive(Clone, Copy)]
+struct Suite {
+    encr: EncrId,
+    key_bits: u16,
+    integ: Option<IntegId>,
+}
 
 impl std::fmt::Debug for MessageKey {
     /// Says what it is, and nothing of the key.
@@ -48,14 +68,16 @@ impl std::fmt::Debug for MessageKey {
     }
 }
 
-#[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
+/// Keys of one direction, ready for use. They are put in where they stay, on the heap: keys that
+/// are moved leave copies.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 enum SuiteKeys {
     Aead { key: SaltedKey, icv_len: usize },
     Separate { cipher: Cipher, integ: IntegKey },
 }
 
 /// A cipher that needs an integrity algorithm beside it.
-#[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Cipher {
     Cbc(CbcKey),
     TripleDes(TripleDesKey),
@@ -149,8 +171,61 @@ impl Drop for Cipher {
     }
 }
 
+impl Suite {
+    /// Expands the keys. `None` when the algorithms are not supported together, or a key has the
+    /// wrong length. Leaves copies on the stack.
+    fn expand(self, encr_key: &[u8], integ_key: &[u8]) -> Option<Box<SuiteKeys>> {
+        let Self { encr, key_bits, integ } = self;
+        let mut keys = Box::new(if encr.is_aead() {
+            let key = SaltedKey::blank(EngineId::AwsLc, encr, key_bits)?;
+            SuiteKeys::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }
+        } else {
+            SuiteKeys::Separate { cipher: Cipher::blank(encr)?, integ: IntegKey::blank(integ?)? }
+        });
+        match &mut *keys {
+            SuiteKeys::Aead { key, .. } => key.set(encr, key_bits, encr_key)?,
+            SuiteKeys::Separate { cipher, integ: mac } => {
+                cipher.set(encr_key)?;
+                mac.set(integ?, integ_key)?;
+            }
+        }
+        Some(keys)
+    }
+}
+
+impl SuiteKeys {
+    /// Lengths in bytes of the IV, of the ICV, and of the blocks that the text has to fill.
+    fn lens(&self) -> [usize; 3] {
+        match self {
+            Self::Aead { icv_len, .. } => [AEAD_IV_LEN, *icv_len, 1],
+            Self::Separate { cipher, integ } => [cipher.iv_len(), integ.icv_len(), cipher.block_len()],
+        }
+    }
+
+    /// Addresses and lengths of the keys in memory, without the salt.
+    #[cfg(test)]
+    fn places(&self) -> Vec<crate::testing::Place> {
+        match self {
+            Self::Aead { key, .. } => vec![key.place()],
+            Self::Separate { cipher, integ } => [vec![cipher.place()], integ.places()].concat(),
+        }
+    }
+}
+
+/// Keys that a test keeps expanded, to know what they look like.
+#[cfg(test)]
+pub(crate) struct Expanded(Box<SuiteKeys>);
+
+#[cfg(test)]
+impl Expanded {
+    /// Addresses and lengths of the keys in memory, without the salt.
+    pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
+        self.0.places()
+    }
+}
+
 impl MessageKey {
-    /// Prepares the keys. For an AEAD the salt is the end of `encr_key` and `integ_key` is empty.
+    /// Takes the keys over. For an AEAD the salt is the end of `encr_key` and `integ_key` is empty.
     /// `None` when the algorithms are not supported together or a key has the wrong length.
     pub fn new(
         encr: EncrId,
@@ -168,54 +243,55 @@ impl MessageKey {
             let alone = integ.is_none_or(|id| id == IntegId::NONE) && integ_key.is_empty();
             alone.then_some(())?;
         }
-        let mut inner = Box::new(if encr.is_aead() {
-            let key = SaltedKey::blank(EngineId::AwsLc, encr, key_bits)?;
-            SuiteKeys::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }
-        } else {
-            SuiteKeys::Separate { cipher: Cipher::blank(encr)?, integ: IntegKey::blank(integ?)? }
-        });
-        wipe::after::<KEY_SETUP_STACK, _>(|| match &mut *inner {
-            SuiteKeys::Aead { key, .. } => key.set(encr, key_bits, encr_key),
-            SuiteKeys::Separate { cipher, integ: mac } => {
-                cipher.set(encr_key)?;
-                mac.set(integ?, integ_key)
-            }
-        })?;
-        Some(Self(inner))
+        let suite = Suite { encr, key_bits, integ };
+        let lens = wipe::after::<KEY_SETUP_STACK, _>(|| Some(suite.expand(encr_key, integ_key)?.lens()))?;
+        let [iv_len, icv_len, block_len] = lens.map(|len| u8::try_from(len).ok());
+        Some(Self {
+            suite,
+            encr: encr_key.into(),
+            integ: integ_key.into(),
+            iv_len: iv_len?,
+            icv_len: icv_len?,
+            block_len: block_len?,
+        })
     }
 
-    /// Addresses and lengths of the keys in memory, without the salt.
+    /// Does this with the expanded keys, of which nothing is left afterwards.
+    fn expanded<R>(&self, work: impl FnOnce(&SuiteKeys) -> R) -> R {
+        wipe::after::<KEY_SETUP_STACK, _>(|| {
+            let keys = self.suite.expand(self.encr.expose(), self.integ.expose());
+            work(&keys.expect("it was expanded when it was made"))
+        })
+    }
+
+    /// The same keys, expanded.
+    #[cfg(test)]
+    pub(crate) fn expand(&self) -> Expanded {
+        let expand = || self.suite.expand(self.encr.expose(), self.integ.expose());
+        Expanded(wipe::after::<KEY_SETUP_STACK, _>(expand).expect("it was expanded when it was made"))
+    }
+
+    /// Addresses and lengths of the keys in memory.
     #[cfg(test)]
     pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
-        match &*self.0 {
-            SuiteKeys::Aead { key, .. } => vec![key.place()],
-            SuiteKeys::Separate { cipher, integ } => [vec![cipher.place()], integ.places()].concat(),
-        }
+        let keys = [&self.encr, &self.integ].map(Secret::expose);
+        keys.map(|key| (key.as_ptr().addr(), key.len())).into_iter().filter(|(_, len)| *len > 0).collect()
     }
 
     /// Length of the IV in bytes.
     pub fn iv_len(&self) -> usize {
-        match &*self.0 {
-            SuiteKeys::Aead { .. } => AEAD_IV_LEN,
-            SuiteKeys::Separate { cipher, .. } => cipher.iv_len(),
-        }
+        self.iv_len.into()
     }
 
     /// Length of the ICV in bytes.
     pub fn icv_len(&self) -> usize {
-        match &*self.0 {
-            SuiteKeys::Aead { icv_len, .. } => *icv_len,
-            SuiteKeys::Separate { integ, .. } => integ.icv_len(),
-        }
+        self.icv_len.into()
     }
 
     /// The text must be padded to a multiple of this many bytes: the block for CBC, 1 for an AEAD
     /// (which needs no padding, RFC 5282 section 3) and for CTR.
     pub fn block_len(&self) -> usize {
-        match &*self.0 {
-            SuiteKeys::Aead { .. } => 1,
-            SuiteKeys::Separate { cipher, .. } => cipher.block_len(),
-        }
+        self.block_len.into()
     }
 
     /// Encrypts `text` in place and writes `icv`.
@@ -224,14 +300,13 @@ impl MessageKey {
     /// When `iv`, `text` or `icv` have not the lengths that this key asks for: the caller laid the
     /// message out.
     pub fn seal(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &mut [u8]) {
-        wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
-            SuiteKeys::Aead { key, icv_len } => {
-                assert_eq!(icv.len(), *icv_len, "room for icv_len bytes");
+        assert_eq!(icv.len(), self.icv_len(), "room for icv_len bytes");
+        self.expanded(|keys| match keys {
+            SuiteKeys::Aead { key, .. } => {
                 key.seal(aad, iv.try_into().expect("an IV of iv_len bytes"), text, icv);
             }
             SuiteKeys::Separate { cipher, integ } => {
                 cipher.apply(iv, text, true).expect("an IV of iv_len bytes, and whole blocks");
-                assert_eq!(icv.len(), integ.icv_len(), "room for icv_len bytes");
                 integ.sign(&[aad, iv, text], icv);
             }
         });
@@ -240,7 +315,7 @@ impl MessageKey {
     /// Verifies, then decrypts `text` in place. Lengths come from the peer here: what does not fit
     /// is an error. After an error the text is unspecified.
     pub fn open(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &[u8]) -> Result<(), OpenError> {
-        let opened = wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
+        let opened = self.expanded(|keys| match keys {
             SuiteKeys::Aead { key, .. } => iv.try_into().is_ok_and(|iv| key.open(aad, iv, text, icv)),
             SuiteKeys::Separate { cipher, integ } => {
                 let fits = iv.len() == cipher.iv_len() && text.len().is_multiple_of(cipher.block_len());

@@ -21,7 +21,7 @@ use super::tests::{packet, suites};
 use super::{EspKey, Job, keymat_lens, open, seal};
 use crate::engines::{EngineId, Engines};
 use crate::icv::{self, IcvJob, IcvKey};
-use crate::message::{self, MessageKey};
+use crate::message::{self, Expanded, MessageKey};
 use crate::rng::System;
 use crate::sign::{self, KeyKind, Legacy, PrivateKey};
 use crate::testing::{Place, count};
@@ -363,7 +363,8 @@ fn nothing_of_a_packet_key_is_left_when_it_is_dropped() {
 struct OtherKey {
     suite: EspSuite,
     keymat: [Zeroizing<Vec<u8>>; 2],
-    message: Option<MessageKey>,
+    /// With its keys expanded, as each message expands them.
+    message: Option<(MessageKey, Expanded)>,
     icv: Option<Box<IcvKey>>,
 }
 
@@ -375,15 +376,18 @@ impl Case for OtherKey {
             self.icv = IcvKey::new(suite.integ.expect("an algorithm"), integ, true);
             self.icv.as_ref().expect("a key").places()
         } else {
-            self.message = MessageKey::new(suite.encr, suite.key_bits, suite.integ, encr, integ);
-            self.message.as_ref().expect("a key").places()
+            let key = MessageKey::new(suite.encr, suite.key_bits, suite.integ, encr, integ).expect("a key");
+            let expanded = key.expand();
+            let places = [expanded.places(), key.places()].concat();
+            self.message = Some((key, expanded));
+            places
         };
         places.extend(self.keymat.iter().map(|keymat| (keymat.as_ptr().addr(), keymat.len())));
         places
     }
 
     fn work(&mut self) {
-        if let Some(key) = &self.message {
+        if let Some((key, _)) = &self.message {
             let (mut text, iv) = (count(1, 320), vec![9; key.iv_len()]);
             let mut icv = vec![0; key.icv_len()];
             key.seal(b"aad", &iv, &mut text, &mut icv);
