@@ -75,4 +75,4 @@ pub use experiment::{
 };
 pub use experiment::{FragmentsOptions, fragments};
 pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
-pub use experiment::{TunnelsOptions, tunnels};
+pub use experiment::{TunnelAuth, TunnelsOptions, tunnels};

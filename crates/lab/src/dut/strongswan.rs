@@ -42,9 +42,9 @@ impl StrongSwan {
     }
 
     fn charon_conf(socket: &str, kernel: bool) -> String {
-        // The plugins that this tunnel needs, and no others: what else is installed may differ
-        // between machines.
-        let plugins = "random nonce aes gcm sha1 sha2 hmac kdf openssl curve25519";
+        // The plugins that these tunnels need, and no others: what else is installed may differ
+        // between machines. The second half is for certificates.
+        let plugins = "random nonce aes gcm sha1 sha2 hmac kdf openssl curve25519 x509 constraints pubkey pkcs1 pkcs8 pem";
         let kernel = if kernel { "kernel-netlink" } else { "kernel-libipsec kernel-netlink" };
         let section = if charon() == Some(CHARONS[1]) { "charon-systemd" } else { "charon" };
         format!(

@@ -93,4 +93,4 @@ pub use shown::{compare_runs_command, report_command, schema_command};
 pub use throughput::FrameSize;
 pub use topologies::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use transfer::{TransferOptions, transfer};
-pub use tunnels::{TunnelsOptions, tunnels};
+pub use tunnels::{TunnelAuth, TunnelsOptions, tunnels};

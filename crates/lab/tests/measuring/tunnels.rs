@@ -3,7 +3,7 @@
 
 use crate::common::{self, common, left, program, soaked};
 use ironswan_lab::record::{Factors, Which, factors};
-use ironswan_lab::{Common, LabError, TunnelsOptions, tunnels};
+use ironswan_lab::{Common, LabError, TunnelAuth, TunnelsOptions, tunnels};
 
 /// A capture of ESP packets with these SPIs, from their IPv4 headers on.
 fn trace(spis: &[u32]) -> Vec<u8> {
@@ -29,6 +29,7 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
         tunnels: vec![3, 200],
         simulated: Some(20),
         trace: Some(pcap.clone()),
+        ..TunnelsOptions::default()
     })
     .expect("a run");
     let record = &report.record;
@@ -99,8 +100,13 @@ fn a_soaker_is_at_work_beside_set_up_traffic_and_peers_that_are_gone() {
     let Some(program) = program() else { return };
     let mut common = Common { soaker: true, ..common("tunnels-soaker", &["ironswan"]) };
     common.dut_options.ironswan = Some(program);
-    let report = tunnels(TunnelsOptions { common, tunnels: vec![20], simulated: Some(5), trace: None })
-        .expect("a run");
+    let report = tunnels(TunnelsOptions {
+        common,
+        tunnels: vec![20],
+        simulated: Some(5),
+        ..TunnelsOptions::default()
+    })
+    .expect("a run");
     let what = ["bring-up", "traffic", "dead", "simulated peers"].map(|what| factors([("what", what)]));
     soaked(&report.record, &what);
     common::recomputed(&report.folder);
@@ -111,7 +117,12 @@ fn a_soaker_is_at_work_beside_set_up_traffic_and_peers_that_are_gone() {
 fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
     let common = common("tunnels-strongswan", &["strongswan"]);
     let numbers = vec![3, 30];
-    let report = match tunnels(TunnelsOptions { common, tunnels: numbers, simulated: Some(0), trace: None }) {
+    let report = match tunnels(TunnelsOptions {
+        common,
+        tunnels: numbers,
+        simulated: Some(0),
+        ..TunnelsOptions::default()
+    }) {
         Err(LabError::Unfit(lacks)) if std::env::var_os("CI").is_none() => {
             return eprintln!("{lacks:?}: left out");
         }
@@ -139,6 +150,35 @@ fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
 }
 
 #[test]
+fn certificates_are_made_for_both_systems_and_their_signatures_are_measured_alone() {
+    let Some(program) = program() else { return };
+    let mut common = common("tunnels-certificates", &["ironswan", "strongswan"]);
+    common.dut_options.ironswan = Some(program);
+    let auths = vec![TunnelAuth::Psk, TunnelAuth::Ecdsa];
+    let options =
+        TunnelsOptions { common, tunnels: vec![10], simulated: Some(0), auths, ..TunnelsOptions::default() };
+    let report = match tunnels(options) {
+        Err(LabError::Unfit(lacks)) if std::env::var_os("CI").is_none() => {
+            return eprintln!("{lacks:?}: left out");
+        }
+        report => report.expect("a run"),
+    };
+    let record = &report.record;
+    assert!(!record.warnings.iter().any(|w| w.kind == "not-all-up"), "{:?}", record.warnings);
+    for dut in ["ironswan", "strongswan", "ironswan-ecdsa", "strongswan-ecdsa"] {
+        let up = factors([("what", "bring-up"), ("dut", dut), ("tunnels", "10")]);
+        let cpu = record.figure(&up).and_then(|f| f.number("cpu_us", Which::Median));
+        assert!(cpu > Some(10.0), "{dut}: {cpu:?}");
+    }
+    let alone = record.figure(&factors([("what", "signatures"), ("auth", "ecdsa")])).expect("signatures");
+    let us = |measure| alone.number(measure, Which::Median).expect("measured");
+    assert!(us("sign_us") > 1.0 && us("signatures_us") > 2.0 * us("sign_us"));
+    assert!(report.text(120).contains("Signatures alone"));
+    common::recomputed(&report.folder);
+    assert_eq!(left(&record.commands), [""; 0]);
+}
+
+#[test]
 fn systems_without_ike_and_impossible_numbers_are_refused() {
     let with = |duts: &[&str], numbers: &[u32]| TunnelsOptions {
         common: Common {
@@ -148,7 +188,7 @@ fn systems_without_ike_and_impossible_numbers_are_refused() {
         },
         tunnels: numbers.to_vec(),
         simulated: Some(0),
-        trace: None,
+        ..TunnelsOptions::default()
     };
     for (options, wanted) in [
         (with(&["wireguard-go"], &[]), ""),

@@ -67,6 +67,7 @@ fn views(record: &Record) -> Vec<View> {
                 &both,
             )
         }),
+        table("Signatures alone", "signatures", &["auth"], &["sign_us", "verify_us", "signatures_us"]),
         table(
             "Packets, each over a random tunnel",
             "traffic",
@@ -105,9 +106,16 @@ fn views(record: &Record) -> Vec<View> {
         View::Plot(p) => record.figures_with(&p.only).next().is_some(),
         View::Derived { .. } => true,
     });
-    if !derived(record).is_empty() {
-        let names = vec!["us_per_tunnel".into()];
-        views.insert(2, View::Derived { title: "The cost of one more tunnel".into(), names });
+    let derived = derived(record);
+    let titles = [
+        ("us_per_tunnel", "The cost of one more tunnel"),
+        (
+            "of_signatures",
+            "What certificates cost beyond pre-shared keys, by what their signatures cost alone",
+        ),
+    ];
+    for (name, title) in titles.into_iter().filter(|(name, _)| derived.iter().any(|d| d.name == *name)) {
+        views.insert(2, View::Derived { title: title.into(), names: vec![name.into()] });
     }
     views
 }
@@ -145,6 +153,33 @@ fn derived(record: &Record) -> Vec<Derived> {
                     how: format!(
                         "processor time with {many} tunnels less that with {few}, over the difference"
                     ),
+                });
+            }
+        }
+    }
+    all.extend(of_signatures(record));
+    all
+}
+
+/// Processor time of a tunnel with certificates less that of one with a pre-shared key, by that of
+/// its signatures alone.
+fn of_signatures(record: &Record) -> Vec<Derived> {
+    let mut all = Vec::new();
+    for auth in record.values("auth", &only("signatures")) {
+        let alone = record.figure(&factors([("what", "signatures"), ("auth", auth)]));
+        let alone = alone.and_then(|figure| figure.number("signatures_us", Which::Median));
+        for system in ["ironswan", "strongswan"] {
+            let dut = format!("{system}-{auth}");
+            let Some(most) = numbers(record, "bring-up", &dut).last().map(u32::to_string) else { continue };
+            let us = |dut: &str| median(record, "bring-up", dut, &most, "cpu_us");
+            if let (Some(with), Some(without), Some(alone)) = (us(&dut), us(system), alone) {
+                all.push(Derived {
+                    name: "of_signatures".into(),
+                    factors: factors([("dut", &*dut), ("tunnels", &*most)]),
+                    value: (with - without) / alone,
+                    unit: "1".into(),
+                    how: "us/tunnel less that with pre-shared keys, over the time of the signatures alone"
+                        .into(),
                 });
             }
         }

@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
+use super::credentials::{Credentials, HUB as HUB_IDENTITY, certificate_file};
 use crate::dut::Suite;
 
 /// Most tunnels: what the ranges of addresses hold.
@@ -47,9 +48,14 @@ pub(super) fn inner(side: usize, tunnel: u32) -> Ipv4Addr {
     network(side, tunnel)[2]
 }
 
-/// The identity of a gateway in a tunnel.
+/// The identity of a gateway in a tunnel with a pre-shared key.
 pub(super) fn identity(side: usize, tunnel: u32) -> String {
     format!("g{}-{tunnel}.example", side + 1)
+}
+
+/// The identity of the gateway that does not initiate, in a tunnel.
+pub(super) fn peer_identity(tunnel: u32) -> String {
+    identity(1, tunnel)
 }
 
 /// The pre-shared key of a tunnel, of those of a run that begin with `key`.
@@ -66,6 +72,8 @@ pub(super) struct Config<'a> {
     pub suite: &'a Suite,
     /// Common beginning of all pre-shared keys.
     pub key: &'a str,
+    /// Certificates in place of pre-shared keys.
+    pub credentials: Option<&'a Credentials>,
     /// The side that initiates at load (`start_action = start`).
     pub initiator: usize,
     /// UDP encapsulation.
@@ -99,8 +107,8 @@ impl Config<'_> {
         };
         for tunnel in range {
             let ((me, here), (peer, there)) = (ends(side, tunnel), ends(1 - side, tunnel));
-            let (my_id, peer_id) = (identity(side, tunnel), identity(1 - side, tunnel));
-            let secret = secret(self.key, tunnel);
+            let (my_id, peer_id) = (self.identity(side, tunnel), self.identity(1 - side, tunnel));
+            let [my_auth, peer_auth] = self.auth(side, tunnel);
             // Writing to a String cannot fail.
             let _ = write!(
                 connections,
@@ -112,12 +120,10 @@ impl Config<'_> {
     encap = {encap}
     keyingtries = 0
 {more}    local {{
-      auth = psk
-      id = {my_id}
+{my_auth}      id = {my_id}
     }}
     remote {{
-      auth = psk
-      id = {peer_id}
+{peer_auth}      id = {peer_id}
     }}
     children {{
       t{tunnel} {{
@@ -130,12 +136,35 @@ impl Config<'_> {
   }}
 "
             );
+            if self.credentials.is_some() {
+                continue;
+            }
+            let secret = secret(self.key, tunnel);
             let _ = write!(
                 secrets,
                 "  ike-{tunnel} {{\n    secret = \"{secret}\"\n    id-1 = {my_id}\n    id-2 = {peer_id}\n  }}\n"
             );
         }
         format!("connections {{\n{connections}}}\nsecrets {{\n{secrets}}}\n")
+    }
+}
+
+impl Config<'_> {
+    /// With certificates, the initiator has one identity in all tunnels.
+    fn identity(&self, side: usize, tunnel: u32) -> String {
+        match (self.credentials, side) {
+            (Some(_), 0) => HUB_IDENTITY.into(),
+            _ => identity(side, tunnel),
+        }
+    }
+
+    /// Lines of `local` and of `remote` about authentication.
+    fn auth(&self, side: usize, tunnel: u32) -> [String; 2] {
+        if self.credentials.is_none() {
+            return ["      auth = psk\n".to_owned(), "      auth = psk\n".to_owned()];
+        }
+        let file = certificate_file(side, tunnel);
+        [format!("      auth = pubkey\n      certs = {file}\n"), "      auth = pubkey\n".to_owned()]
     }
 }
 
@@ -163,6 +192,7 @@ mod tests {
             tunnels: 300,
             suite: &suite,
             key: "k",
+            credentials: None,
             initiator: 0,
             encap: false,
             hub: false,

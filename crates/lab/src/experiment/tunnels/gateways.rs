@@ -164,18 +164,19 @@ impl Ground {
             )?;
             let file = ground.conf(side);
             let files = config.files(side);
-            if let (System::IronSwan(_), Some(folder)) = (system, file.parent()) {
-                let more = folder.join("conf.d");
-                fs::DirBuilder::new()
-                    .mode(0o700)
-                    .recursive(true)
-                    .create(&more)
-                    .map_err(LabError::io(format!("creating {}", more.display())))?;
-                for (number, text) in files.iter().enumerate().skip(1) {
-                    ironswan::write_private(&more.join(format!("{number}.conf")), text)?;
-                }
+            // strongSwan has never more than one file.
+            let more = ground.folder(side).join("conf.d");
+            fs::DirBuilder::new()
+                .mode(0o700)
+                .recursive(true)
+                .create(&more)
+                .map_err(LabError::io(format!("creating {}", more.display())))?;
+            for (number, text) in files.iter().enumerate().skip(1) {
+                ironswan::write_private(&more.join(format!("{number}.conf")), text)?;
             }
-            // strongSwan has never more than one.
+            if let Some(credentials) = config.credentials {
+                credentials.write(side, config.tunnels, &ground.folder(side))?;
+            }
             ironswan::write_private(&file, files.first().map_or("", String::as_str))?;
         }
         ground.line.ip(Node::B, &["route", "add", "local", INNER[1], "dev", "lo"])?;
@@ -191,11 +192,13 @@ impl Ground {
         if side == 0 { "g1" } else { "g2" }
     }
 
+    /// The folder of a gateway's configuration, certificates and keys.
+    fn folder(&self, side: usize) -> PathBuf {
+        self.dir.join(Self::name(side))
+    }
+
     fn conf(&self, side: usize) -> PathBuf {
-        match self.system {
-            System::IronSwan(_) => self.dir.join(Self::name(side)).join("swanctl.conf"),
-            System::StrongSwan => self.dir.join(format!("{}.swanctl.conf", Self::name(side))),
-        }
+        self.folder(side).join("swanctl.conf")
     }
 
     /// Starts a gateway and does not wait for it. What initiates begins as soon as it can. With
@@ -209,7 +212,7 @@ impl Ground {
         let start = clock::now();
         match &self.system {
             System::IronSwan(program) => {
-                let (folder, uri) = (self.dir.join(name), strongswan::uri(&self.dir, name));
+                let (folder, uri) = (self.folder(side), strongswan::uri(&self.dir, name));
                 let argv = [program, "run", "--config", &folder.to_string_lossy(), "--vici", &uri]
                     .map(ToString::to_string);
                 let process = Process::start(journal, name, &netns.exec(&argv), &log)?;
@@ -237,7 +240,11 @@ impl Ground {
             None => wait(&mut gateway, |said| said.ready)?,
             Some(mut loading) => match loading.wait(READY_TIMEOUT)? {
                 Some(status) if status.success() => {}
-                _ => return Err(gateway.failed("swanctl --load-all did not end as it should".into())),
+                _ => {
+                    let why = "swanctl --load-all did not end as it should".into();
+                    let logs = vec![loading.tail(15), gateway.last_lines()];
+                    return Err(LabError::Dut { dut: gateway.process.name().into(), why, logs });
+                }
             },
         }
         Ok(gateway)

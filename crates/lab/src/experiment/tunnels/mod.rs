@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `plan` | options, and the systems and numbers of tunnels that are measured |
 //! | `config` | addresses and files of thousands of tunnels |
+//! | `credentials` | certificates of the gateways, and the cost of their signatures alone |
 //! | `gateways` | two gateways, started and watched as processes |
 //! | `growth` | cost of each tenth of the tunnels |
 //! | `traffic` | packets over tunnels chosen at random |
@@ -27,6 +28,7 @@
 mod cache;
 mod conclude;
 mod config;
+mod credentials;
 mod dead;
 mod gateways;
 mod growth;
@@ -37,6 +39,7 @@ mod simulated;
 mod trace;
 mod traffic;
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,19 +51,21 @@ use crate::dut::{self, Encap};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::{self, Receiver};
-use crate::process::Process;
+use crate::process::{Journal, Process};
 use crate::record::{Better, Factors, Record, factors};
 use crate::report::Warning;
 use crate::topology::{Node, Owner};
 use cache::Trace;
 use config::Config;
+use credentials::{Credentials, Signatures};
 use gateways::{Gateway, Ground, Seen, System, watch};
 use growth::{all_up, growth, tenths};
 use trace::Recorded;
 use traffic::{Offer, PORT};
 
-use plan::Plan;
+use plan::{Cell, Plan};
 
+pub use credentials::TunnelAuth;
 pub(super) use one_more::one_more;
 pub use plan::TunnelsOptions;
 
@@ -89,6 +94,15 @@ const ABOUT: About = About {
             "us/tunnel",
             "us",
             "processor time of the gateways for a tunnel, start included",
+            Better::Less,
+        ),
+        ("sign_us", "sign us", "us", "processor time of a signature alone", Better::Less),
+        ("verify_us", "verify us", "us", "processor time of its verification alone", Better::Less),
+        (
+            "signatures_us",
+            "us/tunnel",
+            "us",
+            "processor time of the signatures of a tunnel alone: two, and four verifications",
             Better::Less,
         ),
         ("growth", "growth", "1", "cost of a tunnel of the last tenth over one of the second", Better::Less),
@@ -199,12 +213,13 @@ struct Work<'a> {
 /// tunnels: those measured last.
 struct Measured {
     owner: Owner,
+    /// Certificates of each authentication that has any.
+    credentials: Vec<Credentials>,
     trace: Option<(u32, Trace)>,
 }
 
 impl Method for Work<'_> {
-    /// A system, and its number of tunnels.
-    type Cell = (System, u32);
+    type Cell = Cell;
     type Bench = Measured;
 
     fn prepare(&self, c: &mut Campaign) -> Result<Measured, LabError> {
@@ -226,25 +241,43 @@ impl Method for Work<'_> {
                 c.versions.insert(system.name().into(), dut.version().unwrap_or_default());
             }
         }
-        Ok(Measured { owner: Owner::claim()?, trace: None })
+        let owner = Owner::claim()?;
+        let credentials = self.certify(c, &owner)?;
+        Ok(Measured { owner, credentials, trace: None })
     }
 
     fn trial(
         &self,
         c: &mut Campaign,
         measured: &mut Measured,
-        (system, n): &(System, u32),
+        cell: &Cell,
         repeat: u32,
     ) -> Result<(), LabError> {
-        let own = cell(c, &measured.owner, self.common, self.plan, system, *n, repeat)?;
-        if let (Some(own), System::IronSwan(_)) = (own, system) {
-            measured.trace = Some((*n, own));
+        let credentials = measured.credentials.iter().find(|all| all.auth == cell.auth);
+        if let Some(alone) = Signatures::measure(cell.auth)? {
+            let measures = [
+                ("sign_us", alone.sign_us),
+                ("verify_us", alone.verify_us),
+                ("signatures_us", alone.of_a_tunnel()),
+            ];
+            let began = c.elapsed();
+            c.sample(
+                factors([("what", "signatures"), ("auth", &cell.auth.to_string())]),
+                repeat,
+                began,
+                &measures,
+                vec![],
+            );
+        }
+        let own = one(c, &measured.owner, self.common, self.plan, cell, credentials, repeat)?;
+        if let (Some(own), System::IronSwan(_)) = (own, &cell.system) {
+            measured.trace = Some((cell.tunnels, own));
         }
         Ok(())
     }
 
     /// Lets the packets go through caches of keys, and measures a gateway with simulated peers.
-    fn end(&self, c: &mut Campaign, Measured { owner, trace }: Measured) -> Result<(), LabError> {
+    fn end(&self, c: &mut Campaign, Measured { owner, trace, .. }: Measured) -> Result<(), LabError> {
         if let Some((n, own)) = trace {
             key_caches(c, n, &own);
         }
@@ -265,26 +298,63 @@ impl Method for Work<'_> {
     }
 }
 
+impl Work<'_> {
+    /// Makes the certificates of all ways to authenticate that have any.
+    fn certify(&self, c: &mut Campaign, owner: &Owner) -> Result<Vec<Credentials>, LabError> {
+        let program = self.common.dut_options.gateway().unwrap_or_default();
+        let most = |auth: TunnelAuth| {
+            self.plan.cells().iter().filter(|cell| cell.auth == auth).map(|cell| cell.tunnels).max()
+        };
+        let mut all = Vec::new();
+        for auth in self.plan.auths.iter().filter(|auth| **auth != TunnelAuth::Psk) {
+            let Some(tunnels) = most(*auth) else { continue };
+            c.says(&format!("certificates: {auth}, {tunnels} tunnels"))?;
+            let folder = owner.dir().join(format!("pki-{auth}"));
+            std::fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&folder)
+                .map_err(LabError::io(format!("creating {}", folder.display())))?;
+            let made =
+                Credentials::make(&Journal::default(), &program.to_string_lossy(), &folder, *auth, tunnels);
+            // The files hold keys.
+            let removed = std::fs::remove_dir_all(&folder);
+            all.push(made?);
+            removed.map_err(LabError::io(format!("removing {}", folder.display())))?;
+        }
+        Ok(all)
+    }
+}
+
 fn of(what: &str, system: &str, n: u32) -> Factors {
     factors([("what", what), ("dut", system), ("tunnels", &n.to_string())])
 }
 
 /// Everything about one system with one number of tunnels; the tunnels of its packets, in their
 /// order.
-fn cell(
+fn one(
     c: &mut Campaign,
     owner: &Owner,
     o: &Common,
     plan: &Plan,
-    system: &System,
-    n: u32,
+    cell: &Cell,
+    credentials: Option<&Credentials>,
     repeat: u32,
 ) -> Result<Option<Trace>, LabError> {
-    let (dut, suite) = (system.name(), &o.dut_options.suites[0]);
+    let (system, n, dut) = (&cell.system, cell.tunnels, &*cell.dut());
+    let suite = &o.dut_options.suites[0];
     // strongSwan's ESP in user space knows UDP only; both get the same.
     // With MOBIKE charon tells its peer of all its addresses, of every tunnel, on every IKE_SA.
     let more = if *system == System::StrongSwan { "    mobike = no\n" } else { "" };
-    let config = Config { tunnels: n, suite, key: &plan.key, initiator: 0, encap: true, hub: false, more };
+    let config = Config {
+        tunnels: n,
+        suite,
+        key: &plan.key,
+        credentials,
+        initiator: 0,
+        encap: true,
+        hub: false,
+        more,
+    };
     let at_most = Duration::from_secs(30) + Duration::from_millis(10) * n;
     c.says(&format!("{dut}, {n} tunnels: coming up"))?;
     let began = c.elapsed();

@@ -40,8 +40,16 @@ pub(in crate::experiment) fn one_more(
 
 fn up(owner: &Owner, program: &str, tunnels: u32) -> Result<Up, LabError> {
     let (suite, key) = (Suite::default(), ironswan::random_secret()?);
-    let config =
-        Config { tunnels, suite: &suite, key: &key, initiator: 0, encap: true, hub: false, more: "" };
+    let config = Config {
+        tunnels,
+        suite: &suite,
+        key: &key,
+        credentials: None,
+        initiator: 0,
+        encap: true,
+        hub: false,
+        more: "",
+    };
     let mut ground = Ground::new(owner, &System::IronSwan(program.to_owned()), &config)?;
     let mut g2 = ground.start_responder(1)?;
     let (mut g1, _) = ground.start(0)?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::config::MOST;
+use super::credentials::TunnelAuth;
 use super::gateways::System;
 use crate::dut::{self, Encap, ironswan};
 use crate::error::LabError;
@@ -19,8 +20,33 @@ pub struct TunnelsOptions {
     pub tunnels: Vec<u32>,
     /// Simulated peers of one gateway, 0 for none; the experiment's own choice when absent.
     pub simulated: Option<u32>,
+    /// How the gateways authenticate each other; by pre-shared keys when empty. Each way is measured
+    /// in turns with the others.
+    pub auths: Vec<TunnelAuth>,
     /// A capture whose SPIs go through the key caches, too.
     pub trace: Option<PathBuf>,
+}
+
+/// With certificates the initiator has one identity in all tunnels, and a gateway lets one identity
+/// have at most so many IKE_SAs by default (`ike_sa_max_per_id`).
+pub(super) const CERTIFICATES_MOST: u32 = 1_000;
+
+/// One system with so many tunnels, by one authentication.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cell {
+    pub(super) system: System,
+    pub(super) tunnels: u32,
+    pub(super) auth: TunnelAuth,
+}
+
+impl Cell {
+    /// Name in tables: that of the system, with the authentication when it is no pre-shared key.
+    pub(super) fn dut(&self) -> String {
+        match self.auth {
+            TunnelAuth::Psk => self.system.name().into(),
+            auth => format!("{}-{auth}", self.system.name()),
+        }
+    }
 }
 
 /// The measurements of a run: systems, numbers of tunnels, loads.
@@ -30,6 +56,7 @@ pub(super) struct Plan {
     /// strongSwan is measured up to here: 1,000 take it half a minute, 2,000 as long until they are
     /// up alone, and the time grows with the square.
     pub(super) strongswan_most: u32,
+    pub(super) auths: Vec<TunnelAuth>,
     pub(super) simulated: u32,
     pub(super) repeats: u32,
     pub(super) window: Duration,
@@ -91,6 +118,7 @@ impl Plan {
             systems,
             tunnels,
             strongswan_most: o.common.by_care(1_000, 100, 100),
+            auths: if o.auths.is_empty() { vec![TunnelAuth::Psk] } else { o.auths.clone() },
             simulated,
             repeats: o.common.repeats.unwrap_or(1),
             window,
@@ -103,17 +131,29 @@ impl Plan {
         })
     }
 
-    /// Which systems with how many tunnels.
-    pub(super) fn cells(&self) -> Vec<(System, u32)> {
-        let all = self.tunnels.iter().flat_map(|n| self.systems.iter().map(move |s| (s.clone(), *n)));
-        all.filter(|(s, n)| *s != System::StrongSwan || *n <= self.strongswan_most).collect()
+    /// Which systems with how many tunnels, and by which authentication.
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for tunnels in &self.tunnels {
+            for auth in &self.auths {
+                let all =
+                    self.systems.iter().map(|s| Cell { system: s.clone(), tunnels: *tunnels, auth: *auth });
+                cells.extend(all.filter(|cell| self.fits(cell)));
+            }
+        }
+        cells
+    }
+
+    fn fits(&self, cell: &Cell) -> bool {
+        (cell.system != System::StrongSwan || cell.tunnels <= self.strongswan_most)
+            && (cell.auth == TunnelAuth::Psk || cell.tunnels <= CERTIFICATES_MOST)
     }
 
     /// The largest number of tunnels of each system: with so many, all that get there are asked for
     /// peers that are gone.
     pub(super) fn most(&self) -> Vec<u32> {
         let cells = self.cells();
-        let of = |s: &System| cells.iter().filter(|(system, _)| system == s).map(|(_, n)| *n).max();
+        let of = |s: &System| cells.iter().filter(|c| c.system == *s).map(|c| c.tunnels).max();
         self.systems.iter().filter_map(of).collect()
     }
 }
@@ -128,6 +168,7 @@ mod tests {
             systems: systems.to_vec(),
             tunnels: tunnels.to_vec(),
             strongswan_most: 1_000,
+            auths: vec![TunnelAuth::Psk],
             simulated: 0,
             repeats: 1,
             window: Duration::ZERO,
@@ -139,5 +180,11 @@ mod tests {
         assert_eq!(plan(&both[..1], &[10, 1_000, 10_000]).most(), [10_000]);
         // A number of tunnels that takes strongSwan too long is left out for its peers, too.
         assert_eq!(plan(&both, &[5_000]).most(), [5_000]);
+        // So is one that is more than a gateway has for one identity.
+        let auths = vec![TunnelAuth::Psk, TunnelAuth::Rsa];
+        let both = Plan { auths, ..plan(&both[..1], &[10, 5_000]) };
+        let names: Vec<_> = both.cells().iter().map(|c| (c.dut(), c.tunnels)).collect();
+        let named = |dut: &str, n| (dut.to_owned(), n);
+        assert_eq!(names, [named("ironswan", 10), named("ironswan-rsa", 10), named("ironswan", 5_000)]);
     }
 }

@@ -48,7 +48,16 @@ pub(super) fn simulated(
         c.doubt(Warning::LeftOut { what: "simulated peers: they have the default suite only".into() });
         return Ok(());
     }
-    let config = Config { tunnels: n, suite, key: &plan.key, initiator: 0, encap: true, hub: true, more: "" };
+    let config = Config {
+        tunnels: n,
+        suite,
+        key: &plan.key,
+        credentials: None,
+        initiator: 0,
+        encap: true,
+        hub: true,
+        more: "",
+    };
     let mut ground = Ground::new(owner, &System::IronSwan(program.to_owned()), &config)?;
     // All addresses of the range are the peers'.
     ground.line.ip(Node::G2, &["route", "add", "local", OUTER[1], "dev", "lo"])?;
