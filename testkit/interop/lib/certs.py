@@ -12,7 +12,7 @@ import subprocess
 from lab import call, need
 
 FOLDERS = ('etc', 'swanctl')
-KINDS = {'rsa': ('rsa', '2048'), 'ecdsa': ('ecdsa', '384'), 'ed25519': ('ed25519', None)}
+KINDS = {'rsa': ('rsa', '2048'), 'rsa3072': ('rsa', '3072'), 'ecdsa': ('ecdsa', '384'), 'ed25519': ('ed25519', None)}
 
 
 def pki(*args, into=None):
