@@ -17,8 +17,8 @@ pub(crate) struct Tunnels {
     /// Simulated peers of one gateway, 0 for none [default: 100000]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = within(0_u32, 1_000_000))]
     simulated: Option<u32>,
-    /// How the gateways authenticate each other: psk, ecdsa (P-256), rsa (3,072 bits), in turns; with
-    /// certificates up to 1,000 tunnels [default: psk]
+    /// How the gateways authenticate each other: psk, ecdsa (P-256), rsa (3,072 bits), in turns;
+    /// with certificates up to 1,000 tunnels [default: psk]
     #[arg(long, value_delimiter = ',', value_name = "WAYS")]
     auth: Vec<TunnelAuth>,
     /// A capture (pcap) of ESP or ESP in UDP, whose SPIs go through the simulated key caches, too

@@ -20,8 +20,8 @@ pub struct TunnelsOptions {
     pub tunnels: Vec<u32>,
     /// Simulated peers of one gateway, 0 for none; the experiment's own choice when absent.
     pub simulated: Option<u32>,
-    /// How the gateways authenticate each other; by pre-shared keys when empty. Each way is measured
-    /// in turns with the others.
+    /// How the gateways authenticate each other; by pre-shared keys when empty. Each way is
+    /// measured in turns with the others.
     pub auths: Vec<TunnelAuth>,
     /// A capture whose SPIs go through the key caches, too.
     pub trace: Option<PathBuf>,
