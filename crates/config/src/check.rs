@@ -2,6 +2,7 @@
 //! daemon runs with what is found here, errors too: a connection without a key waits for one that
 //! VICI loads.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -193,7 +194,8 @@ fn twins(config: &Config, diags: &mut Diagnostics) {
         let us = conn.local_id.as_ref().map(Identity::folded);
         // The method by which the peer proves itself tells connections apart, too.
         let psk = conn.remote_auth == Auth::Psk;
-        let key = (text(&conn.local_addrs), text(&conn.remote_addrs), us, conn.remote_id.folded(), psk);
+        let them: Vec<_> = conn.remote_sides().map(|(_, id)| id.folded()).collect();
+        let key = (text(&conn.local_addrs), text(&conn.remote_addrs), us, them, psk);
         if let Some(first) = seen.insert(key, conn) {
             let path = format!("connections.{}", conn.name);
             let twins = Configuration::Twins { other: first.name.clone() };
@@ -212,8 +214,9 @@ fn hosts(addrs: &[AddrSpec]) -> impl Iterator<Item = IpAddr> {
 fn keys(config: &Config, diags: &mut Diagnostics) {
     let mut ring = SharedKeys::default();
     config.secrets.iter().for_each(|key| ring.insert(key.clone()));
-    let shared = |c: &&Connection| c.local_auth == Auth::Psk || c.remote_auth == Auth::Psk;
-    for conn in config.connections.iter().filter(|c| !c.only_shunts()).filter(shared) {
+    let shared = |c: &Cow<'_, Connection>| c.local_auth == Auth::Psk || c.remote_auth == Auth::Psk;
+    let rounds = config.connections.iter().filter(|c| !c.only_shunts()).flat_map(Connection::apart);
+    for conn in rounds.filter(shared) {
         let path = format!("connections.{}", conn.name);
         let us: Vec<Identity> = match &conn.local_id {
             Some(id) => vec![id.clone()],
@@ -221,7 +224,7 @@ fn keys(config: &Config, diags: &mut Diagnostics) {
         };
         let them: Vec<Identity> = match &conn.remote_id {
             IdPattern::Exact(id) => vec![id.clone()],
-            _ if starts(conn) => hosts(&conn.remote_addrs).map(Identity::from_addr).collect(),
+            _ if starts(&conn) => hosts(&conn.remote_addrs).map(Identity::from_addr).collect(),
             _ => Vec::new(),
         };
         let pairs: Vec<_> = us.iter().flat_map(|us| them.iter().map(move |them| (us, them))).collect();
@@ -276,7 +279,8 @@ fn ppks(config: &Config, diags: &mut Diagnostics) {
 /// Our private keys: one for each connection on which we sign, by the daemon's own choice.
 fn private_keys(config: &Config, diags: &mut Diagnostics) {
     let (ring, loaded) = (config.key_ring(), config.loaded());
-    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
+    let conns = config.connections.iter().filter(|c| !c.only_shunts());
+    for conn in conns.flat_map(Connection::apart) {
         let key = format!("connections.{}.local.pubkeys", conn.name);
         let us = conn.local_id.clone().or_else(|| hosts(&conn.local_addrs).map(Identity::from_addr).next());
         // A side that only a running daemon knows.
@@ -317,7 +321,8 @@ fn private_keys(config: &Config, diags: &mut Diagnostics) {
 /// CAs, or keys and certificates of the peer: something that its proof is compared with.
 fn trust(config: &Config, diags: &mut Diagnostics) {
     let loaded = config.loaded();
-    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
+    let conns = config.connections.iter().filter(|c| !c.only_shunts());
+    for conn in conns.flat_map(Connection::apart) {
         let Some(trust) = conn.remote_auth.trust() else { continue };
         if !trust.certificates.is_empty() && !trust.asks_for_chain() {
             continue;

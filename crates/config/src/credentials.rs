@@ -29,9 +29,9 @@ pub fn check(config: &Config, now: SystemTime, diags: &mut Diagnostics) {
     let now = Time(i64::try_from(seconds).unwrap_or(i64::MAX));
     let loaded = config.loaded();
     dates(config, now, diags);
-    for conn in &config.connections {
-        identity_of_peer(config, &loaded, conn, diags);
-        uses(config, conn, now, diags);
+    for conn in config.connections.iter().flat_map(Connection::apart) {
+        identity_of_peer(config, &loaded, &conn, diags);
+        uses(config, &conn, now, diags);
     }
     statuses(config, &loaded, diags);
 }
@@ -126,7 +126,7 @@ fn uses(config: &Config, conn: &Connection, now: Time, diags: &mut Diagnostics) 
 /// can be learned; and certificates that name only places which are never asked.
 fn statuses(config: &Config, loaded: &Certificates, diags: &mut Diagnostics) {
     let mut asked = false;
-    for conn in &config.connections {
+    for conn in config.connections.iter().flat_map(Connection::apart) {
         let Some(trust) = conn.remote_auth.trust() else { continue };
         if !trust.certificates.is_empty() && !trust.asks_for_chain() {
             continue;

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::auth::int_auth::IntAuth;
 use crate::auth::ppk;
+use crate::auth::rounds::Rounds;
 use ironswan_wire::iana::KeId;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::proposal::Proposal;
@@ -63,6 +64,8 @@ pub(crate) struct Init {
     pub our_hashes: Vec<Hash>,
     /// Responder: the CERTREQ of our response.
     pub our_certreq: Option<Payload>,
+    /// Rounds of IKE_AUTH.
+    pub auth: Rounds,
     /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have
     /// sent.
     pub earlier: Vec<Earlier>,

@@ -1,6 +1,7 @@
 //! Connections and their children as the configuration means them. Plain data: the reader of
 //! configurations has understood everything textual, and no protocol has been spoken yet.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -256,6 +257,24 @@ impl Auth {
     }
 }
 
+/// How we prove who we are in one more round of IKE_AUTH (RFC 4739).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LocalRound {
+    /// Our method.
+    pub auth: Auth,
+    /// Our identity; `None`: our outer address.
+    pub id: Option<Identity>,
+}
+
+/// How the peer proves who it is in one more round of IKE_AUTH (RFC 4739).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemoteRound {
+    /// The peer's method.
+    pub auth: Auth,
+    /// What we accept as the peer's identity.
+    pub id: IdPattern,
+}
+
 /// One `connections.<name>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
@@ -280,6 +299,10 @@ pub struct Connection {
     pub local_id: Option<Identity>,
     /// What we accept as the peer's identity; an exact one is also sent as IDr.
     pub remote_id: IdPattern,
+    /// Further rounds in which we prove who we are, after the one with `local_auth`.
+    pub local_rounds: Vec<LocalRound>,
+    /// Further rounds in which the peer does, after the one with `remote_auth`.
+    pub remote_rounds: Vec<RemoteRound>,
     /// Pretend to be behind NAT, so that ESP is UDP-encapsulated.
     pub encap: bool,
     /// Addresses of a standing IKE_SA may change (MOBIKE, RFC 4555), if the peer agrees.
@@ -324,7 +347,55 @@ pub struct Connection {
 impl Connection {
     /// True when one side proves itself by signatures.
     pub fn has_signatures(&self) -> bool {
-        [&self.local_auth, &self.remote_auth].into_iter().any(|auth| *auth != Auth::Psk)
+        let local = self.local_sides().map(|(auth, _)| auth);
+        local.chain(self.remote_sides().map(|(auth, _)| auth)).any(|auth| *auth != Auth::Psk)
+    }
+
+    /// True when a side proves itself in more than one round (RFC 4739).
+    pub fn has_rounds(&self) -> bool {
+        !self.local_rounds.is_empty() || !self.remote_rounds.is_empty()
+    }
+
+    /// The rounds of both sides, each as a connection of its own with one round: for looking at what
+    /// each takes. A side that has fewer rounds than the other proves nothing in the last ones.
+    pub fn apart(&self) -> Vec<Cow<'_, Self>> {
+        if !self.has_rounds() {
+            return vec![Cow::Borrowed(self)];
+        }
+        let (local, remote): (Vec<_>, Vec<_>) = (self.local_sides().collect(), self.remote_sides().collect());
+        // By the method of the other side no key of this side is looked for.
+        let silent = |other: Option<&Auth>| match other {
+            Some(Auth::Psk) => Auth::Psk,
+            _ => Auth::pubkey(Vec::new()),
+        };
+        let (ours, theirs) = (self.local_id.as_ref(), &self.remote_id);
+        let one = |n: usize| {
+            let (us, them) = (local.get(n), remote.get(n));
+            let local_auth = us.map_or_else(|| silent(them.map(|t| t.0)), |us| us.0.clone());
+            let remote_auth = them.map_or_else(|| silent(us.map(|u| u.0)), |them| them.0.clone());
+            Cow::Owned(Self {
+                local_auth,
+                remote_auth,
+                local_id: us.map_or(ours, |us| us.1).cloned(),
+                remote_id: them.map_or(theirs, |them| them.1).clone(),
+                local_rounds: Vec::new(),
+                remote_rounds: Vec::new(),
+                ..self.clone()
+            })
+        };
+        (0..local.len().max(remote.len())).map(one).collect()
+    }
+
+    /// Our method and identity in each round. Without an identity, our outer address is meant.
+    pub fn local_sides(&self) -> impl Iterator<Item = (&Auth, Option<&Identity>)> {
+        let more = self.local_rounds.iter().map(|round| (&round.auth, round.id.as_ref()));
+        std::iter::once((&self.local_auth, self.local_id.as_ref())).chain(more)
+    }
+
+    /// The peer's method and identity in each round.
+    pub fn remote_sides(&self) -> impl Iterator<Item = (&Auth, &IdPattern)> {
+        let more = self.remote_rounds.iter().map(|round| (&round.auth, &round.id));
+        std::iter::once((&self.remote_auth, &self.remote_id)).chain(more)
     }
 
     /// True when every child is a policy without an SA (`mode = pass`, `drop`): nothing is
@@ -366,8 +437,7 @@ impl Connection {
 
     /// True when each side has to prove the same identity by the same method and keys.
     pub fn authenticates_like(&self, other: &Self) -> bool {
-        let of = |c: &Self| (c.local_id.clone(), c.local_auth.clone(), c.remote_auth.clone());
-        of(self) == of(other) && self.remote_id == other.remote_id
+        self.local_sides().eq(other.local_sides()) && self.remote_sides().eq(other.remote_sides())
     }
 
     /// True when both are the same to the peer: they differ at most in what concerns this end only,

@@ -69,6 +69,8 @@ pub struct Connections {
     any_id: Names,
     /// Names by our own identity.
     by_local_id: BTreeMap<Identity, Names>,
+    /// Names of the connections with several rounds of IKE_AUTH.
+    with_rounds: Names,
     /// Addresses of the DNS names in the connections, as far as they are known.
     resolved: BTreeMap<String, Vec<IpAddr>>,
     /// Names of connections by DNS name.
@@ -154,7 +156,10 @@ impl Connections {
                 false => _ = self.general.remove(name),
             }
         }
-        if let Some(id) = &conn.local_id {
+        if conn.has_rounds() {
+            set(&mut self.with_rounds);
+        }
+        for id in conn.local_sides().filter_map(|(_, id)| id) {
             index(&mut self.by_local_id, id.folded(), name, add);
         }
         match &conn.remote_id {
@@ -231,6 +236,11 @@ impl Connections {
     pub fn using(&self, dns: &str) -> Vec<Arc<Connection>> {
         let names = self.by_dns.get(dns).into_iter().flatten();
         names.filter_map(|name| self.by_name.get(name)).cloned().collect()
+    }
+
+    /// True when a loaded connection has several rounds of IKE_AUTH (RFC 4739).
+    pub fn have_rounds(&self) -> bool {
+        !self.with_rounds.is_empty()
     }
 
     /// How many DNS names the connections have.
@@ -379,10 +389,10 @@ impl Connections {
         best.cloned()
     }
 
-    /// True when a peer says that it is us, and `conn`, on which we are `ours`, does not say that
+    /// True when a peer says that it is us, where we are `ours`, and `expected` does not say that
     /// this is whom we expect.
-    pub fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool {
+    pub fn claims_to_be_us(&self, expected: &IdPattern, ours: &Identity, peer: &Identity) -> bool {
         let is_ours = self.by_local_id.contains_key(&peer.folded()) || ours.folded() == peer.folded();
-        is_ours && !matches!(conn.remote_id, IdPattern::Exact(_))
+        is_ours && !matches!(expected, IdPattern::Exact(_))
     }
 }

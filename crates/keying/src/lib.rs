@@ -50,8 +50,8 @@ pub mod tunnels;
 
 pub use certificates::{Certificates, Trust, names_shown};
 pub use connection::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, MAX_REQID,
-    SendCert, TsSpec, Unique,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, Fragmentation, LocalRound,
+    MAX_REQID, RemoteRound, SendCert, TsSpec, Unique,
 };
 pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};

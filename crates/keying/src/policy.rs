@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ironswan_pki::Certificate;
-use ironswan_wire::id::Identity;
+use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
 
 use crate::diagnosis::Configuration;
@@ -41,9 +41,9 @@ pub trait Policy: Send + Sync {
         allows: &dyn Fn(&Connection) -> bool,
     ) -> Option<Arc<Connection>>;
 
-    /// True when this peer must not stand: it says that it is us, and the connection, on which we
-    /// are `ours`, does not name exactly this identity as the peer's.
-    fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool;
+    /// True when this peer must not stand: it says that it is us, where we are `ours`, and
+    /// `expected` does not name exactly this identity as the peer's.
+    fn claims_to_be_us(&self, expected: &IdPattern, ours: &Identity, peer: &Identity) -> bool;
 
     /// The shared key for this pair of identities.
     fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<SharedKey>;
@@ -53,6 +53,9 @@ pub trait Policy: Send + Sync {
 
     /// True when some post-quantum preshared key is loaded.
     fn has_ppks(&self) -> bool;
+
+    /// True when a loaded connection has several rounds of IKE_AUTH (RFC 4739).
+    fn have_rounds(&self) -> bool;
 
     /// Our private key to sign with: that of the first of these public keys which is loaded.
     /// Without any public key, the one that our identity names.
@@ -194,8 +197,8 @@ impl Policy for Shared {
         self.read().conns.by_identity(claim, allows)
     }
 
-    fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool {
-        self.read().conns.claims_to_be_us(conn, ours, peer)
+    fn claims_to_be_us(&self, expected: &IdPattern, ours: &Identity, peer: &Identity) -> bool {
+        self.read().conns.claims_to_be_us(expected, ours, peer)
     }
 
     fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<SharedKey> {
@@ -208,6 +211,10 @@ impl Policy for Shared {
 
     fn has_ppks(&self) -> bool {
         !self.read().ppks.is_empty()
+    }
+
+    fn have_rounds(&self) -> bool {
+        self.read().conns.have_rounds()
     }
 
     fn private_key(&self, of: &[PublicKey], local: &Identity) -> Option<PrivateKey> {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use ironswan_crypto::sign::Legacy;
 use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::limits::KEYS_TRIED;
-use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, PublicKey, Trust, key_identity};
+use ironswan_keying::{
+    AddrSpec, Auth, ChildAction, ChildConfig, Connection, LocalRound, PublicKey, RemoteRound, Trust,
+    key_identity,
+};
 use ironswan_pki::{Certificate, identity};
 use ironswan_wire::iana::{IdType, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -32,6 +35,8 @@ const REKEY_TIME: Duration = Duration::from_secs(4 * 3_600);
 const MAX_PUBKEYS: usize = 100;
 /// Certificate policies of one side: each is judged by a search for a chain of its own.
 const MAX_POLICIES: usize = 8;
+/// Rounds in which one side proves itself (RFC 4739).
+const MAX_ROUNDS: usize = 4;
 /// Names of the sub-sections of a connection, each with or without a suffix.
 const SECTIONS: &[&str] = &["local", "remote", "children"];
 
@@ -77,52 +82,18 @@ pub fn connection(
     let only_shunts = children.is_some_and(|c| !c.is_empty() && c.sections().all(|(_, s)| shunt(s)));
     let sides = |found: &[(&str, &Section)]| !(only_shunts && found.is_empty());
     let (local_sides, remote_sides) = (sides(&local), sides(&remote));
-    let us = local_sides.then(|| side("local", &local, section, path, diags)).flatten().map(|(s, path)| {
-        let mut r = Reader { section: s, path: &path, diags };
-        r.written(&l::ROUND);
-        let id = r.written(&l::ID).flatten();
-        let certificates = certificates(&mut r, &l::CERTS, ENDS, named, &mut of_keys);
-        // A fingerprint of our public key as identity names the key as well.
-        let by_print = id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
-        let raw = by_print && certificates.is_empty();
-        if let (Some(id), Some(first)) = (&id, certificates.first())
-            && !certificates.iter().any(|own| identity::speaks_for(own, id))
-        {
-            r.doubt(&l::ID, Unwise::NotInCertificate { subject: first.subject().to_string() });
-        }
-        let trust = Trust { certificates, ..Trust::default() };
-        let auth =
-            authentication(&mut r, (&l::AUTH, &l::PUBKEYS, &l::CERTS), named, trust, raw, &mut of_keys);
-        let id = if r.has(&l::ID) { id } else { by_key(&auth) };
-        (auth, id)
-    });
-    let them =
-        remote_sides.then(|| side("remote", &remote, section, path, diags)).flatten().map(|(s, path)| {
-            let mut r = Reader { section: s, path: &path, diags };
-            r.written(&m::ROUND);
-            let policies = r.written(&m::CERT_POLICY).unwrap_or_default();
-            if policies.len() > MAX_POLICIES {
-                r.error(
-                    &m::CERT_POLICY,
-                    Configuration::TooMany { max: MAX_POLICIES, of: "policies", write: "" },
-                );
-            }
-            let trust = Trust {
-                certificates: certificates(&mut r, &m::CERTS, ENDS, named, &mut of_keys),
-                authorities: certificates(&mut r, &m::CACERTS, AUTHORITIES, named, &mut of_keys),
-                ca_id: r.read(&m::CA_ID),
-                policies,
-                revocation: r.read(&m::REVOCATION),
-            };
-            let auth =
-                authentication(&mut r, (&m::AUTH, &m::PUBKEYS, &m::CERTS), named, trust, false, &mut of_keys);
-            if matches!(&auth, Auth::Pubkey { keys, .. } if keys.len() > KEYS_TRIED) {
-                r.doubt(&m::PUBKEYS, Unwise::ManyKeys { tried: KEYS_TRIED });
-            }
-            let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
-            let id = r.written(&m::ID).unwrap_or_else(unwritten);
-            (auth, id)
-        });
+    let us = match local_sides {
+        true => sides_of("local", &local, section, path, diags, |s, path, diags| {
+            local_side(&mut Reader { section: s, path, diags }, named, &mut of_keys)
+        }),
+        false => Vec::new(),
+    };
+    let them = match remote_sides {
+        true => sides_of("remote", &remote, section, path, diags, |s, path, diags| {
+            remote_side(&mut Reader { section: s, path, diags }, named, &mut of_keys)
+        }),
+        false => Vec::new(),
+    };
     let times = times(&mut Reader { section, path, diags });
     let mut kids = Vec::new();
     if let Some(children) = children {
@@ -176,8 +147,11 @@ pub fn connection(
     if diags.errors() > before + of_keys {
         return None;
     }
-    let (local_auth, local_id) = us.unwrap_or((Auth::Psk, None));
-    let (remote_auth, remote_id) = them.unwrap_or((Auth::Psk, IdPattern::Any));
+    let (mut us, mut them) = (us.into_iter(), them.into_iter());
+    let (local_auth, local_id) = us.next().unwrap_or((Auth::Psk, None));
+    let (remote_auth, remote_id) = them.next().unwrap_or((Auth::Psk, IdPattern::Any));
+    let local_rounds = us.map(|(auth, id)| LocalRound { auth, id }).collect();
+    let remote_rounds = them.map(|(auth, id)| RemoteRound { auth, id }).collect();
     Some(Connection {
         name: name.to_owned(),
         local_addrs,
@@ -189,6 +163,8 @@ pub fn connection(
         remote_auth,
         local_id,
         remote_id,
+        local_rounds,
+        remote_rounds,
         encap,
         mobike,
         dscp,
@@ -272,46 +248,100 @@ fn addrs(r: &mut Reader<'_>, key: &Key<Vec<AddrSpec>>) -> Vec<AddrSpec> {
     list
 }
 
-/// The one `local...` or `remote...` section, checked.
-fn side<'a>(
+/// The `local...` or `remote...` sections, checked and read, in the order of their rounds: by
+/// `round`, and without it by their place.
+fn sides_of<T>(
     what: &str,
-    found: &[(&str, &'a Section)],
+    found: &[(&str, &Section)],
     conn: &Section,
     path: &str,
     diags: &mut Diagnostics,
-) -> Option<(&'a Section, String)> {
+    mut read: impl FnMut(&Section, &str, &mut Diagnostics) -> (Option<u64>, T),
+) -> Vec<T> {
+    if found.is_empty() {
+        let write = format!("{what} {{ auth = psk }}");
+        diags.error(&conn.origin, &join(path, what), Configuration::MissingSection { write });
+    }
+    if let Some((name, section)) = found.get(MAX_ROUNDS) {
+        let many = Configuration::TooMany { max: MAX_ROUNDS, of: "rounds of authentication", write: "" };
+        diags.error(&section.origin, &join(path, name), many);
+        return Vec::new();
+    }
+    let mut sides = Vec::new();
+    for (place, (name, section)) in (1..).zip(found) {
+        let path = join(path, name);
+        check_side(what, section, &path, diags);
+        let (round, side) = read(section, &path, diags);
+        sides.push((round.unwrap_or(place), side));
+    }
+    sides.sort_by_key(|(round, _)| *round);
+    sides.into_iter().map(|(_, side)| side).collect()
+}
+
+/// Checks a `local...` or `remote...` section.
+fn check_side(what: &str, section: &Section, path: &str, diags: &mut Diagnostics) {
     let table: Table = if what == "local" { l::LOCAL_TABLE } else { m::REMOTE_TABLE };
-    let (name, section) = match found {
-        [] => {
-            let write = format!("{what} {{ auth = psk }}");
-            diags.error(&conn.origin, &join(path, what), Configuration::MissingSection { write });
-            return None;
-        }
-        [one] => *one,
-        [_, (name, second), ..] => {
-            let what = format!("a second {what} round: multiple authentication (RFC 4739) is not built yet");
-            let unbuilt = Configuration::NotBuilt { what, write: "keep one" };
-            diags.error(&second.origin, &join(path, name), unbuilt);
-            return None;
-        }
-    };
-    let path = join(path, name);
     keys::check(
         section,
-        &path,
+        path,
         table,
         diags,
         |sub, s, diags| {
             // We have no CAs of our own side to name.
             let known = folder_of(sub).is_some_and(|folder| what == "remote" || folder == ENDS);
             if known {
-                keys::check(s, &join(&path, sub), k::CERT_TABLE, diags, |_, _, _| false, &[]);
+                keys::check(s, &join(path, sub), k::CERT_TABLE, diags, |_, _, _| false, &[]);
             }
             known
         },
         &["cert", "cacert"],
     );
-    Some((section, path))
+}
+
+/// Reads a `local...` section: its `round`, and how we prove who we are.
+fn local_side(
+    r: &mut Reader<'_>,
+    named: &Named,
+    of_keys: &mut usize,
+) -> (Option<u64>, (Auth, Option<Identity>)) {
+    let round = r.written(&l::ROUND);
+    let id = r.written(&l::ID).flatten();
+    let certificates = certificates(r, &l::CERTS, ENDS, named, of_keys);
+    // A fingerprint of our public key as identity names the key as well.
+    let by_print = id.as_ref().is_some_and(|id| id.kind == IdType::KEY_ID);
+    let raw = by_print && certificates.is_empty();
+    if let (Some(id), Some(first)) = (&id, certificates.first())
+        && !certificates.iter().any(|own| identity::speaks_for(own, id))
+    {
+        r.doubt(&l::ID, Unwise::NotInCertificate { subject: first.subject().to_string() });
+    }
+    let trust = Trust { certificates, ..Trust::default() };
+    let auth = authentication(r, (&l::AUTH, &l::PUBKEYS, &l::CERTS), named, trust, raw, of_keys);
+    let id = if r.has(&l::ID) { id } else { by_key(&auth) };
+    (round, (auth, id))
+}
+
+/// Reads a `remote...` section: its `round`, and how the peer proves who it is.
+fn remote_side(r: &mut Reader<'_>, named: &Named, of_keys: &mut usize) -> (Option<u64>, (Auth, IdPattern)) {
+    let round = r.written(&m::ROUND);
+    let policies = r.written(&m::CERT_POLICY).unwrap_or_default();
+    if policies.len() > MAX_POLICIES {
+        r.error(&m::CERT_POLICY, Configuration::TooMany { max: MAX_POLICIES, of: "policies", write: "" });
+    }
+    let trust = Trust {
+        certificates: certificates(r, &m::CERTS, ENDS, named, of_keys),
+        authorities: certificates(r, &m::CACERTS, AUTHORITIES, named, of_keys),
+        ca_id: r.read(&m::CA_ID),
+        policies,
+        revocation: r.read(&m::REVOCATION),
+    };
+    let auth = authentication(r, (&m::AUTH, &m::PUBKEYS, &m::CERTS), named, trust, false, of_keys);
+    if matches!(&auth, Auth::Pubkey { keys, .. } if keys.len() > KEYS_TRIED) {
+        r.doubt(&m::PUBKEYS, Unwise::ManyKeys { tried: KEYS_TRIED });
+    }
+    let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
+    let id = r.written(&m::ID).unwrap_or_else(unwritten);
+    (round, (auth, id))
 }
 
 /// The identity of a side that has none: its first certificate or public key names it, as with

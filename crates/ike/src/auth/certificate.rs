@@ -39,7 +39,8 @@ pub(crate) fn payloads(chain: &[Certificate]) -> impl Iterator<Item = Payload> {
 /// belongs to this connection. Else its identity may name another one. `None`: nothing is asked
 /// for.
 pub(crate) fn request(policy: &dyn Policy, conn: &Connection, settled: bool) -> Option<Payload> {
-    let trust = conn.remote_auth.trust();
+    // CAs of the first round by certificates: of further rounds nothing is asked for.
+    let trust = conn.remote_sides().find_map(|(auth, _)| auth.trust());
     if !conn.send_certreq || (settled && trust.is_none()) {
         return None;
     }

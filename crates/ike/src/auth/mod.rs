@@ -14,6 +14,7 @@
 //! | `ppk` | post-quantum preshared keys beside any method |
 //! | `ppk_int` | the same in IKE_INTERMEDIATE |
 //! | `psk` | AUTH with a pre-shared key |
+//! | `rounds` | several rounds of IKE_AUTH |
 //! | `signature` | AUTH with a signature and a raw public key |
 
 pub(crate) mod certificate;
@@ -22,6 +23,7 @@ pub(crate) mod int_auth;
 pub(crate) mod ppk;
 pub(crate) mod ppk_int;
 pub(crate) mod psk;
+pub(crate) mod rounds;
 pub(crate) mod signature;
 
 use ironswan_crypto::prf::Prf;

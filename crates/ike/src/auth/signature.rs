@@ -25,17 +25,24 @@ use crate::event::{Completion, Request};
 /// Hashes over which we verify signatures. `settled`: the peer will belong to this connection. Else
 /// its identity may name another one, so all hashes that need not be named are among them.
 pub(crate) fn hashes(conn: &Connection, settled: bool) -> Vec<Hash> {
-    let any = Signatures::default().announced();
-    match &conn.remote_auth {
-        Method::Psk => any,
-        Method::Pubkey { rules, .. } | Method::Certificate { rules, .. } if settled => rules.announced(),
-        Method::Pubkey { rules, .. } | Method::Certificate { rules, .. } => {
-            let mut hashes = rules.announced();
-            let others: Vec<Hash> = any.into_iter().filter(|hash| !hashes.contains(hash)).collect();
-            hashes.extend(others);
-            hashes
-        }
+    let rules = conn.remote_sides().filter_map(|(auth, _)| match auth {
+        Method::Psk => None,
+        Method::Pubkey { rules, .. } | Method::Certificate { rules, .. } => Some(rules.announced()),
+    });
+    let mut hashes: Vec<Hash> = Vec::new();
+    let mut add = |more: Vec<Hash>| {
+        let new: Vec<Hash> = more.into_iter().filter(|hash| !hashes.contains(hash)).collect();
+        hashes.extend(new);
+    };
+    let mut signs = false;
+    for announced in rules {
+        signs = true;
+        add(announced);
     }
+    if !settled || !signs {
+        add(Signatures::default().announced());
+    }
+    hashes
 }
 
 /// The notification that says over which hashes our side verifies signatures.

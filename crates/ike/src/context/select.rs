@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ironswan_keying::{Auth, Claim, Connection};
 use ironswan_wire::iana::AuthMethod;
-use ironswan_wire::id::Identity;
+use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::IkeSuite;
 
 use super::{Context, Effect};
@@ -16,28 +16,72 @@ impl Context<'_> {
     /// True when a peer says that it is us, and the configuration does not say that this is whom we
     /// expect.
     pub(crate) fn claims_to_be_us(&self, sa: &IkeSa, peer: &Identity) -> bool {
-        self.policy().claims_to_be_us(sa.conn(), sa.local_id(), peer)
+        self.policy().claims_to_be_us(&sa.conn().remote_id, sa.local_id(), peer)
     }
 
     /// The best connection for a peer that says it is `idi`, and perhaps that we are `idr`. `suite`
     /// has been agreed already, so the connection must allow it. Connections whose peers
-    /// authenticate by `method` come first.
+    /// authenticate by `method`, and in more than one round if that is said (`follows`), come first.
     pub(crate) fn select_by_identity(
         &self,
         local: IpAddr,
         remote: IpAddr,
         suite: &IkeSuite,
-        method: Option<AuthMethod>,
+        (method, follows): (Option<AuthMethod>, bool),
         idi: &Identity,
         idr: Option<&Identity>,
     ) -> Option<Arc<Connection>> {
         let claim = Claim { local, remote, peer: idi, asked: idr };
-        let fits = |conn: &Connection| method.is_some_and(|method| accepts(&conn.remote_auth, method));
+        let fits = |conn: &Connection| {
+            let rounds = conn.remote_rounds.is_empty() != follows;
+            rounds && method.is_some_and(|method| accepts(&conn.remote_auth, method))
+        };
         // Without one that takes the peer's method, the one that would have been taken says what it
         // requires.
         self.policy()
             .for_identity(&claim, &|conn| allows(conn, suite) && fits(conn))
             .or_else(|| self.policy().for_identity(&claim, &|conn| allows(conn, suite)))
+    }
+
+    /// The best connection for a peer that is in a later round of IKE_AUTH (counted from 0) and says
+    /// that it is `peer` there. It is like the present one in all rounds before, which the peer has
+    /// passed, and has as many rounds of ours.
+    pub(crate) fn select_by_round(
+        &self,
+        sa: &IkeSa,
+        suite: &IkeSuite,
+        round: (usize, &Identity),
+        said: (Option<AuthMethod>, bool),
+    ) -> Option<Arc<Connection>> {
+        let now = sa.conn();
+        let claim = Claim {
+            local: sa.local().ip(),
+            remote: sa.remote().ip(),
+            peer: sa.remote_id()?,
+            asked: Some(sa.local_id()),
+        };
+        let fits = |conn: &Connection| {
+            let before = conn.remote_sides().take(round.0).eq(now.remote_sides().take(round.0));
+            before
+                && conn.local_sides().eq(now.local_sides())
+                && self.fits_round(conn, round, said)
+                && allows(conn, suite)
+        };
+        self.policy().for_identity(&claim, &fits)
+    }
+
+    /// True when a peer with this identity and method may be in this round, counted from 0, on a
+    /// connection. `follows`: it says that another round comes.
+    pub(crate) fn fits_round(
+        &self,
+        conn: &Connection,
+        (round, peer): (usize, &Identity),
+        (method, follows): (Option<AuthMethod>, bool),
+    ) -> bool {
+        let fits = |(auth, id): (&Auth, &IdPattern)| {
+            id.matches(peer) && method.is_none_or(|method| accepts(auth, method))
+        };
+        conn.remote_sides().nth(round).is_some_and(fits) && follows == (round < conn.remote_rounds.len())
     }
 
     /// The peer has said who it is, and belongs to another connection than its address suggested.

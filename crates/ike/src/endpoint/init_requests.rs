@@ -29,6 +29,7 @@ use ironswan_wire::proposal::{IkeSuite, Proposal};
 use super::halfopen::Room;
 use super::strangers::About;
 use super::{Close, Endpoint};
+use crate::auth::rounds::Rounds;
 use crate::auth::{certificate, ppk, signature};
 use crate::event::{IkeId, Level};
 use crate::natd;
@@ -129,6 +130,8 @@ fn begin_init(policy: &dyn Policy, from: &Stranger<'_>, accepted: &Accepted<'_>)
             ..ppk::Agreement::default()
         },
         our_certreq: certificate::request(policy, &accepted.conn, false),
+        // Which connection the peer belongs to shows in IKE_AUTH.
+        auth: Rounds { responder: policy.have_rounds(), ..Rounds::default() },
         ..Init::default()
     }
 }

@@ -85,6 +85,9 @@ pub(crate) fn response(
     if init.childless {
         payloads.push(Payload::Notify(Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, [])));
     }
+    if init.auth.responder {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::MULTIPLE_AUTH_SUPPORTED, [])));
+    }
     if init.fragments {
         payloads.push(Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, [])));
     }

@@ -15,7 +15,7 @@
 use std::net::SocketAddr;
 
 use ironswan_crypto::kex;
-use ironswan_keying::diagnosis::{Forgery, KeyExchange, Uncomputed};
+use ironswan_keying::diagnosis::{Authentication, Forgery, KeyExchange, Uncomputed};
 use ironswan_keying::{Diagnosis, Fragmentation};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
@@ -189,6 +189,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     init.response.clone_from(&d.bytes);
     init.peer_public.clone_from(&ke.data);
     init.childless = find_notify(payloads, NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some();
+    init.auth.responder = find_notify(payloads, NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
     init.fragments = find_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
     init.peer_hashes = signature::announced(payloads);
     init.ppk.way = way;
@@ -315,6 +316,11 @@ fn read_answer<'a>(
     // The response is not authenticated, so another one may still come.
     if let Err(why) = ppk::judge_response(sa.conn(), payloads) {
         restart::refused(cx, sa, why);
+        return None;
+    }
+    let knows_rounds = find_notify(payloads, NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
+    if sa.conn().has_rounds() && !knows_rounds {
+        restart::refused(cx, sa, Authentication::PeerLacksRounds.into());
         return None;
     }
     Some(Answer { suite, ke, nonce })

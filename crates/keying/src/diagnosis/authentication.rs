@@ -279,6 +279,21 @@ entries! {
         ppk: Option<Box<Identity>>,
     } = "rejected-by-peer" by NoAgreement;
 
+    // ---- several rounds (RFC 4739) ----
+
+    /// The connection asks for several rounds of IKE_AUTH, and the peer does not know of any.
+    PeerLacksRounds = "peer-lacks-rounds" by NoAgreement;
+    /// The peer proves itself in another number of rounds than the connection asks for.
+    OtherRounds {
+        /// Identity that the peer has claimed in its first round.
+        peer: Identity,
+        /// Number of rounds of the peer. When it has more than the connection asks for, the first
+        /// that is too many.
+        theirs: usize,
+        /// Number of rounds that the connection asks for.
+        configured: usize,
+    } = "other-number-of-rounds" by NoAgreement;
+
     // ---- post-quantum preshared keys ----
 
     /// A post-quantum preshared key is required, and the peer uses none.
@@ -350,6 +365,8 @@ impl Authentication {
                 | Self::OtherPpk { .. }
                 | Self::WrongPpk { .. }
                 | Self::PpkDemanded { .. }
+                | Self::PeerLacksRounds
+                | Self::OtherRounds { .. }
         ) || certificate::is_about_one(self)
     }
 
@@ -469,6 +486,22 @@ impl Authentication {
                 "the peer did not accept '{ours}' (looking for '{expected}') with {key}{}",
                 ppk::beside(ppk.as_deref())
             )]),
+            Self::PeerLacksRounds => say(
+                "the peer has not sent MULTIPLE_AUTH_SUPPORTED (RFC 4739), and the connection has several rounds",
+                "keep one local and one remote section, or let the peer authenticate in several rounds",
+            ),
+            Self::OtherRounds { peer, theirs, configured } if theirs > configured => say(
+                format!(
+                    "'{peer}' begins round {theirs} of its authentication, and {configured} are configured"
+                ),
+                "add a remote section for each local section of the peer",
+            ),
+            Self::OtherRounds { peer, theirs, configured } => say(
+                format!(
+                    "'{peer}' ends its authentication after round {theirs}, and {configured} rounds are configured"
+                ),
+                "give the peer a local section for each remote section here",
+            ),
             Self::PeerLacksPpk { lack } => ppk::lack(*lack),
             Self::OtherPpk { theirs, ours } => ppk::other(theirs, ours.as_deref()),
             Self::WrongPpk { id } => ppk::wrong(id),

@@ -265,6 +265,8 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         proposals: vec![ike_proposal()],
         local_auth: Auth::Psk,
         remote_auth: Auth::Psk,
+        local_rounds: Vec::new(),
+        remote_rounds: Vec::new(),
         local_id: Some(Identity::parse(&tunnel.local_id).ok_or_else(|| bad(&tunnel.local_id))?),
         remote_id: IdPattern::parse(&tunnel.remote_id).ok_or_else(|| bad(&tunnel.remote_id))?,
         encap: spec.encap,

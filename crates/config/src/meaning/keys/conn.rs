@@ -124,9 +124,9 @@ const CERT_UNUSED: &[Unused] =
 const ROUND: Key<u64> = text(
     "round",
     Kind::Number,
-    Is("0"),
+    Depends("the place of the section"),
     |t| value::number(t, 255),
-    "order of authentication rounds; there is one",
+    "order of this section among those of its side. Each `local` and each `remote` section is a [round](#rounds) in which that side proves who it is",
 );
 
 /// A method of authentication, without its keys.

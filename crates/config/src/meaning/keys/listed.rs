@@ -98,8 +98,15 @@ const CHILD_ROWS: &[Row<ChildConfig>] = &[
 
 /// A connection without its children, as `list-conns` shows it.
 pub fn list_connection(conn: &Connection) -> Section {
-    let (local, remote) = (section(LOCAL_ROWS, conn), section(REMOTE_ROWS, conn));
-    section(CONN_ROWS, conn).with("local-1", local).with("remote-1", remote)
+    let rounds = conn.apart();
+    let sides = |name: &str, rows: &[Row<Connection>], count: usize| {
+        let all = (1..).zip(&rounds).take(count);
+        all.map(|(n, round)| (format!("{name}-{n}"), section(rows, &**round))).collect::<Vec<_>>()
+    };
+    let local = sides("local", LOCAL_ROWS, 1 + conn.local_rounds.len());
+    let remote = sides("remote", REMOTE_ROWS, 1 + conn.remote_rounds.len());
+    let sides = local.into_iter().chain(remote);
+    sides.fold(section(CONN_ROWS, conn), |all, (name, side)| all.with(&name, side))
 }
 
 /// A child, as `list-conns` shows it.

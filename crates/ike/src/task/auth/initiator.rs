@@ -9,15 +9,16 @@ use super::super::exchange::Exchange;
 use super::super::state::{AUTH_NAME, NewChild, Task};
 use super::super::{create_child, mobike, qcd, restart};
 use super::{
-    expected_peer, is_fatal, no_proof, our_octets, ppk_in_use, prover, resume_proof, their_octets, verifier,
+    done, expected_peer, is_fatal, no_proof, our_identity, our_octets, ppk_in_use, prover, resume_proof,
+    their_octets, verifier,
 };
-use crate::auth::{Prover, Step, Verifier, certificate, ppk};
+use crate::auth::{Prover, Step, Verifier, certificate, ppk, rounds};
 use crate::context::{Context, Effect};
 use crate::endpoint::Close;
 use crate::event::{Completion, Level};
 use crate::negotiate::KeRule;
 use crate::sa::{Active, IkeSa};
-use ironswan_keying::diagnosis::{Authentication, KeyExchange};
+use ironswan_keying::diagnosis::{Authentication, KeyExchange, NotDone};
 use ironswan_keying::{Auth as Method, Childless, Diagnosis};
 
 /// Our IKE_AUTH request, while its AUTH is made. What is wanted waits in the queue.
@@ -41,7 +42,7 @@ impl Exchange for Proving {
         if let Completion::Failed { why } = completion {
             return cx.close(sa, Close::Failed(why));
         }
-        match resume_proof(cx, sa, &*self.prover, completion) {
+        match resume_proof(cx, &our_identity(sa, done(sa).0), &*self.prover, completion) {
             Ok(step) => proved(cx, sa, *self, step),
             Err(why) => fail(cx, sa, &why),
         }
@@ -99,11 +100,17 @@ impl Exchange for Verifying {
 /// Makes AUTH, then the request.
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
     let Some(prf) = sa.keys().map(|keys| keys.prf) else { return };
-    let ppk = match ppk_of_request(cx, sa) {
+    let (round, _) = done(sa);
+    if round >= rounds::of_ours(sa.conn()) {
+        // Nothing is left to prove, and the peer goes on with its own proof in the response.
+        return send_more(cx, sa, Vec::new());
+    }
+    // Further rounds go on with the PPK that the first one has settled.
+    let ppk = match if round == 0 { ppk_of_request(cx, sa) } else { Ok(None) } {
         Ok(ppk) => ppk,
         Err(why) => return fail(cx, sa, &why),
     };
-    match prover(cx, sa, prf, &expected_peer(sa)) {
+    match prover(cx, sa, prf, round, &expected_peer(sa, round)) {
         Ok(prover) => {
             let without = match ppk {
                 // "if using PPKs for communication with this responder is optional for the
@@ -111,7 +118,9 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa) {
                 // 8784 section 3).
                 Some(used) if !sa.conn().ppk_required => WithoutPpk::First(used),
                 used => {
-                    use_ppk(sa, used);
+                    if round == 0 {
+                        use_ppk(sa, used);
+                    }
                     WithoutPpk::Unneeded
                 }
             };
@@ -137,7 +146,8 @@ fn use_ppk(sa: &mut IkeSa, used: Option<ppk::Used>) {
 
 /// Begins to make AUTH over the octets as they are now.
 fn prove(cx: &mut Context<'_>, sa: &mut IkeSa, x: Proving) {
-    let Some(octets) = our_octets(sa, &Id::new(sa.local_id().clone())) else { return };
+    let ours = our_identity(sa, done(sa).0);
+    let Some(octets) = our_octets(sa, &Id::new(ours)) else { return };
     let step = x.prover.prove(octets);
     proved(cx, sa, x, step);
 }
@@ -152,7 +162,7 @@ fn proved(cx: &mut Context<'_>, sa: &mut IkeSa, x: Proving, step: Step<Auth>) {
         (Step::Done(auth), WithoutPpk::Unneeded) => send(cx, sa, &*x.prover, auth, None),
         (Step::Ask(request), without) => cx.wait_for(sa, request, Proving { without, ..x }),
         (Step::Failed(_) | Step::Refused(_), _) => {
-            let why = Authentication::CannotSign { ours: sa.local_id().clone() };
+            let why = Authentication::CannotSign { ours: our_identity(sa, done(sa).0) };
             fail(cx, sa, &why.into());
         }
     }
@@ -194,8 +204,16 @@ fn first_child(cx: &mut Context<'_>, sa: &mut IkeSa, offered: bool) -> FirstChil
 
 /// Sends the request. `without`: AUTH as if there were no post-quantum preshared key.
 fn send(cx: &mut Context<'_>, sa: &mut IkeSa, prover: &dyn Prover, auth: Auth, without: Option<Auth>) {
-    let mut payloads = vec![Payload::IdI(Id::new(sa.local_id().clone()))];
+    let (round, _) = done(sa);
+    let ours = our_identity(sa, round);
+    let line = format!("authentication of '{ours}' (myself) with {}", prover.name());
+    let mut payloads = vec![Payload::IdI(Id::new(ours))];
     payloads.extend(certificate::payloads(prover.chain()));
+    if round > 0 {
+        cx.log(Level::Info, sa, line);
+        payloads.push(Payload::Auth(auth));
+        return send_more(cx, sa, payloads);
+    }
     // "This notification asserts that this IKE SA is the only IKE SA currently active between the
     // authenticated identities" (RFC 7296 section 2.4).
     if cx.others().is_initial_contact(sa, cx.policy()) {
@@ -209,10 +227,10 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, prover: &dyn Prover, auth: Auth, w
     if let Some(used) = sa.init().and_then(|init| init.ppk.used.as_ref()) {
         payloads.extend(ppk::request(used, without));
     }
-    // "should follow the AUTH payload and precede ... all payloads related to the Child SA" (RFC
-    // 6290 section 4.2).
-    payloads.extend(qcd::token(cx, sa));
-    let line = format!("authentication of '{}' (myself) with {}", sa.local_id(), prover.name());
+    if sa.conn().has_rounds() {
+        payloads.push(rounds::announcement());
+    }
+    payloads.extend(after_auth(cx, sa));
     cx.log(Level::Info, sa, line);
 
     // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an
@@ -243,7 +261,44 @@ fn send(cx: &mut Context<'_>, sa: &mut IkeSa, prover: &dyn Prover, auth: Auth, w
         return fail(cx, sa, &Authentication::ChildNeeded { by_peer }.into());
     }
     payloads.extend(mobike::offer(cx, sa));
-    cx.send_request(sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
+    request(cx, sa, child, &payloads);
+}
+
+/// Payloads that follow AUTH: another round of ours is announced, or this is the last request. A
+/// QCD token "should follow the AUTH payload and precede ... all payloads related to the Child SA"
+/// (RFC 6290 section 4.2).
+fn after_auth(cx: &mut Context<'_>, sa: &mut IkeSa) -> Option<Payload> {
+    match done(sa).0 + 1 < rounds::of_ours(sa.conn()) {
+        true => Some(rounds::another()),
+        false => qcd::token(cx, sa),
+    }
+}
+
+/// Sends a request after the first: AUTH of a further round, or nothing where only the peer has
+/// rounds left.
+fn send_more(cx: &mut Context<'_>, sa: &mut IkeSa, mut payloads: Vec<Payload>) {
+    let asked = sa.init().and_then(|init| init.auth.child);
+    let child = match asked {
+        Some(id) => match sa.work_mut().take_first(|t| matches!(t, Task::Child(n) if n.id == id)) {
+            Some(Task::Child(child)) => Some(child),
+            // The peer would make it all the same.
+            _ => return cx.close(sa, Close::Failed(NotDone::ChildRemoved.into())),
+        },
+        None => None,
+    };
+    if !payloads.is_empty() {
+        payloads.extend(after_auth(cx, sa));
+    }
+    request(cx, sa, child, &payloads);
+}
+
+/// Sends a request of this round.
+fn request(cx: &mut Context<'_>, sa: &mut IkeSa, child: Option<Box<NewChild>>, payloads: &[Payload]) {
+    if let Some(init) = sa.init_mut() {
+        init.auth.child = child.as_ref().map(|child| child.id);
+        init.auth.ours += 1;
+    }
+    cx.send_request(sa, ExchangeType::IKE_AUTH, Task::Auth(child), payloads);
     restart::hurry_auth(cx, sa);
 }
 
@@ -260,20 +315,30 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
         }
     }
     let prf = sa.keys().map(|keys| keys.prf);
+    let (_, round) = done(sa);
+    if round >= rounds::of_theirs(sa.conn()) {
+        return passed(cx, sa, auth.is_some(), payloads);
+    }
     let (Some(idr), Some(auth), Some(prf)) = (idr, auth, prf) else {
         return refused(cx, sa, &payloads);
     };
     let peer = idr.identity.clone();
-    if let Err(why) = settle_ppk(sa, &payloads) {
+    if round == 0
+        && let Err(why) = settle_ppk(sa, &payloads)
+    {
         return unproved(cx, sa, &why);
     }
-    let verifier = if !sa.conn().remote_id.matches(&peer) {
-        let required = sa.conn().remote_id.clone();
+    let required = rounds::their_side(sa.conn(), round).1.clone();
+    let counted =
+        rounds::judge(sa.conn(), sa.remote_id().unwrap_or(&peer), round, rounds::follows(&payloads));
+    let verifier = if !required.matches(&peer) {
         Err(Authentication::OtherPeer { peer: peer.clone(), required }.into())
-    } else if cx.claims_to_be_us(sa, &peer) {
+    } else if cx.policy().claims_to_be_us(&required, &our_identity(sa, round), &peer) {
         Err(Authentication::OurIdentity { peer: peer.clone() }.into())
+    } else if let Err(why) = counted {
+        Err(why.into())
     } else {
-        verifier(cx, sa, prf, &peer, &payloads)
+        verifier(cx, sa, prf, round, &peer, &payloads)
     };
     match verifier {
         Ok(mut verifier) => {
@@ -282,6 +347,20 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payloa
         }
         Err(why) => unproved(cx, sa, &why),
     }
+}
+
+/// The peer has passed all its rounds before, and answers another one of ours.
+fn passed(cx: &mut Context<'_>, sa: &mut IkeSa, more: bool, payloads: Vec<Payload>) {
+    if notifies(&payloads).any(|n| is_fatal(n.kind)) {
+        return refused(cx, sa, &payloads);
+    }
+    if more {
+        let configured = rounds::of_theirs(sa.conn());
+        let peer = sa.remote_id().cloned().unwrap_or_else(|| expected_peer(sa, 0));
+        let why = Authentication::OtherRounds { peer, theirs: configured + 1, configured };
+        return unproved(cx, sa, &why.into());
+    }
+    go_on(cx, sa, payloads);
 }
 
 /// Goes on without our post-quantum preshared key when the responder does not use it. The error: we
@@ -330,18 +409,20 @@ fn refused(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
 
 /// The peer does not accept our proof.
 fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
-    let expected = expected_peer(sa);
-    let key = match &sa.conn().local_auth {
+    // The request in flight counts already.
+    let round = done(sa).0.saturating_sub(1);
+    let (expected, ours) = (expected_peer(sa, round), our_identity(sa, round));
+    let key = match rounds::our_method(sa.conn(), round) {
         Method::Psk => {
-            let key = cx.policy().shared_key(sa.local_id(), &expected);
+            let key = cx.policy().shared_key(&ours, &expected);
             format!("shared key '{}'", key.map_or_else(String::new, |k| k.name))
         }
         Method::Pubkey { keys, .. } => {
-            let key = cx.policy().private_key(keys, sa.local_id());
+            let key = cx.policy().private_key(keys, &ours);
             key.map_or_else(|| "our key".to_owned(), |key| format!("our {} key", key.public().kind()))
         }
         Method::Certificate { trust, .. } => {
-            let found = cx.policy().our_certificate(trust, sa.local_id(), &[]);
+            let found = cx.policy().our_certificate(trust, &ours, &[]);
             let own = found.as_ref().ok().and_then(|(chain, _)| chain.first());
             own.map_or_else(
                 || "our certificate".to_owned(),
@@ -349,7 +430,7 @@ fn rejected(cx: &Context<'_>, sa: &IkeSa) -> Authentication {
             )
         }
     };
-    Authentication::Rejected { ours: sa.local_id().clone(), expected, key, ppk: ppk_in_use(sa) }
+    Authentication::Rejected { ours, expected, key, ppk: ppk_in_use(sa) }
 }
 
 fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying, step: Step<()>) {
@@ -357,7 +438,9 @@ fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying, step: Step<()>) 
         Step::Done(()) => authorise(cx, sa, x),
         Step::Ask(request) => cx.wait_for(sa, request, x),
         Step::Refused(why) => unproved(cx, sa, &why),
-        Step::Failed(fault) => unproved(cx, sa, &no_proof(sa, &x.peer, &x.auth, fault)),
+        Step::Failed(fault) => {
+            unproved(cx, sa, &no_proof(sa, done(sa).1, &x.peer, &x.auth, fault));
+        }
     }
 }
 
@@ -397,8 +480,25 @@ fn authorise(cx: &mut Context<'_>, sa: &mut IkeSa, x: Verifying) {
         put_back(sa, child);
         return fail(cx, sa, &KeyExchange::peer_error(kind).into());
     }
-    sa.set_remote_id(peer.clone());
-    let (peer, payloads) = (x.peer, x.payloads);
+    if done(sa).1 == 0 {
+        sa.set_remote_id(peer.clone());
+    }
+    if let Some(init) = sa.init_mut() {
+        init.auth.theirs += 1;
+    }
+    go_on(cx, sa, x.payloads);
+}
+
+/// The response is good: makes the request of the next round, or asks whether the peer gets the
+/// IKE_SA.
+fn go_on(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: Vec<Payload>) {
+    let (ours, theirs) = done(sa);
+    if ours < rounds::of_ours(sa.conn()) || theirs < rounds::of_theirs(sa.conn()) {
+        let child = conclude(sa);
+        put_back(sa, child);
+        return sa.work_mut().push_first(Task::Auth(None));
+    }
+    let Some(peer) = sa.remote_id().cloned() else { return };
     let then = Box::new(move |cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosis>| {
         establish(cx, sa, admitted, &payloads);
     });

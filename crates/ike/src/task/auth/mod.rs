@@ -7,6 +7,7 @@
 //!                      <--  HDR, SK {N(AUTHENTICATION_FAILED)}
 //! ```
 //! After the second kind of response the IKE_SA stands without a child; after the third it ends.
+//! A side that proves itself in several rounds takes an exchange for each (`crate::auth::rounds`).
 //!
 //! Each side goes through phases. Proving and verifying may wait for work outside:
 //!
@@ -38,6 +39,7 @@ use ironswan_wire::ike::payload::{Auth as AuthPayload, Id};
 use crate::auth::certificate::{self, Certified};
 use crate::auth::ppk;
 use crate::auth::psk::Psk;
+use crate::auth::rounds;
 use crate::auth::signature::{Keys, Signer};
 use crate::auth::{Prover, Step, Verifier, signed_octets};
 use crate::context::Context;
@@ -60,40 +62,64 @@ pub(crate) fn is_fatal(kind: NotifyType) -> bool {
     )
 }
 
-/// Whom we expect to meet, for finding the key before the peer has said who it is.
-fn expected_peer(sa: &IkeSa) -> Identity {
-    match &sa.conn().remote_id {
+/// Rounds that are done: ours, and those of the peer.
+fn done(sa: &IkeSa) -> (usize, usize) {
+    sa.init().map_or((0, 0), |init| (init.auth.ours, init.auth.theirs))
+}
+
+/// Our identity in a round, counted from 0. After the last round, that of the last.
+fn our_identity(sa: &IkeSa, round: usize) -> Identity {
+    let last = round.min(sa.conn().local_rounds.len());
+    let here = sa.local().ip();
+    match last.checked_sub(1).and_then(|n| sa.conn().local_rounds.get(n)) {
+        Some(side) => side.id.clone().unwrap_or_else(|| Identity::from_addr(here)),
+        None => sa.local_id().clone(),
+    }
+}
+
+/// Whom we expect to meet in a round, for finding the key before the peer has said who it is: the
+/// identity that is configured, else the one that the peer has proved before, else its address.
+fn expected_peer(sa: &IkeSa, round: usize) -> Identity {
+    match rounds::their_side(sa.conn(), round).1 {
         IdPattern::Exact(id) => id.clone(),
+        _ if round > 0 => sa.remote_id().cloned().unwrap_or_else(|| Identity::from_addr(sa.remote().ip())),
         _ => Identity::from_addr(sa.remote().ip()),
     }
 }
 
 /// The PSK for this pair.
-fn shared_key(cx: &Context<'_>, sa: &IkeSa, remote: &Identity) -> Result<SharedKey, Diagnosis> {
-    let key = cx.policy().shared_key(sa.local_id(), remote);
-    let (local, remote, conn) = (sa.local_id().to_string(), remote.to_string(), sa.conn().name.clone());
+fn shared_key(
+    cx: &Context<'_>,
+    sa: &IkeSa,
+    local: &Identity,
+    remote: &Identity,
+) -> Result<SharedKey, Diagnosis> {
+    let key = cx.policy().shared_key(local, remote);
+    let (local, remote, conn) = (local.to_string(), remote.to_string(), sa.conn().name.clone());
     key.ok_or_else(|| Configuration::NoKey { local, remote, conn }.into())
 }
 
-/// The method by which we prove who we are to this peer. The error says what it lacks.
+/// The method by which we prove who we are to this peer in a round. The error says what it lacks.
 fn prover(
     cx: &Context<'_>,
     sa: &IkeSa,
     prf: &'static dyn Prf,
+    round: usize,
     peer: &Identity,
 ) -> Result<Box<dyn Prover>, Diagnosis> {
-    match &sa.conn().local_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
+    let ours = our_identity(sa, round);
+    match rounds::our_method(sa.conn(), round) {
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, &ours, peer)?))),
         Auth::Pubkey { keys, rules } => {
-            let Some(key) = cx.policy().private_key(keys, sa.local_id()) else {
+            let Some(key) = cx.policy().private_key(keys, &ours) else {
                 let why = if keys.is_empty() { KeyLack::Fingerprint } else { KeyLack::Named };
-                return Err(no_private_key(sa, why));
+                return Err(no_private_key(&ours, why));
             };
             Ok(Box::new(signer(sa, &key, rules)?))
         }
         Auth::Certificate { trust, rules } => {
             let asked = sa.init().and_then(|init| init.peer_asks.as_deref());
-            let found = cx.policy().our_certificate(trust, sa.local_id(), asked.unwrap_or_default());
+            let found = cx.policy().our_certificate(trust, &ours, asked.unwrap_or_default());
             let (chain, key) = found?;
             let chain = if certificate::is_sent(sa.conn(), asked) { chain } else { Vec::new() };
             Ok(Box::new(signer(sa, &key, rules)?.with_chain(chain)))
@@ -114,36 +140,37 @@ fn signer(sa: &IkeSa, key: &PrivateKey, rules: &Signatures) -> Result<Signer, Di
 }
 
 /// Our private key is not loaded.
-fn no_private_key(sa: &IkeSa, why: KeyLack) -> Diagnosis {
-    Configuration::NoPrivateKey { local: sa.local_id().to_string(), why }.into()
+fn no_private_key(local: &Identity, why: KeyLack) -> Diagnosis {
+    Configuration::NoPrivateKey { local: local.to_string(), why }.into()
 }
 
 /// Goes on with the answer that a method of ours has waited for. The error is that its private key
 /// has been unloaded meanwhile: its signature proves nothing any more.
 fn resume_proof(
     cx: &Context<'_>,
-    sa: &IkeSa,
+    local: &Identity,
     prover: &dyn Prover,
     completion: Completion,
 ) -> Result<Step<AuthPayload>, Diagnosis> {
-    let is_loaded = |key| cx.policy().private_key(std::slice::from_ref(key), sa.local_id()).is_some();
+    let is_loaded = |key| cx.policy().private_key(std::slice::from_ref(key), local).is_some();
     if !prover.key().is_none_or(is_loaded) {
-        return Err(no_private_key(sa, KeyLack::Named));
+        return Err(no_private_key(local, KeyLack::Named));
     }
     Ok(prover.resume(completion))
 }
 
-/// The method by which this peer, who has sent these payloads, proves who it is. The error says
-/// what it lacks.
+/// The method by which this peer, who has sent these payloads, proves who it is in a round. The
+/// error says what it lacks.
 fn verifier(
     cx: &mut Context<'_>,
     sa: &IkeSa,
     prf: &'static dyn Prf,
+    round: usize,
     peer: &Identity,
     payloads: &[Payload],
 ) -> Result<Box<dyn Verifier>, Diagnosis> {
-    match &sa.conn().remote_auth {
-        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, peer)?))),
+    match rounds::their_side(sa.conn(), round).0 {
+        Auth::Psk => Ok(Box::new(Psk::new(prf, shared_key(cx, sa, &our_identity(sa, round), peer)?))),
         Auth::Pubkey { keys, rules } => Ok(Box::new(Keys::new(tried(keys, peer).to_vec(), rules.clone()))),
         Auth::Certificate { trust, rules } => {
             let nonce = cx.random(MAX_NONCE).try_into().unwrap_or([0; MAX_NONCE]);
@@ -192,10 +219,16 @@ fn ppk_in_use(sa: &IkeSa) -> Option<Box<Identity>> {
     ppk.mixed.as_ref().or(ppk.used.as_ref().map(ppk::Used::id)).map(|id| Box::new(id.clone()))
 }
 
-/// The peer has not proved who it is.
-fn no_proof(sa: &IkeSa, peer: &Identity, auth: &AuthPayload, fault: Option<ProofFault>) -> Diagnosis {
+/// The peer has not proved who it is in this round.
+fn no_proof(
+    sa: &IkeSa,
+    round: usize,
+    peer: &Identity,
+    auth: &AuthPayload,
+    fault: Option<ProofFault>,
+) -> Diagnosis {
     let fault = fault.unwrap_or(ProofFault::Short(auth.data.len()));
-    let (peer, ours) = (peer.clone(), sa.local_id().clone());
+    let (peer, ours) = (peer.clone(), our_identity(sa, round));
     let ppk = ppk_in_use(sa);
     Authentication::NoProof { peer, ours, method: auth.method, fault: Box::new(fault), ppk }.into()
 }

@@ -211,6 +211,8 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         proposals: vec![proposal(ProtocolId::IKE, ike)],
         local_auth: Auth::Psk,
         remote_auth: Auth::Psk,
+        local_rounds: Vec::new(),
+        remote_rounds: Vec::new(),
         local_id: Identity::parse(NAMES[n]),
         remote_id: pattern(NAMES[1 - n])?,
         encap: false,
