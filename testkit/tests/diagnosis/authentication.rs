@@ -3,7 +3,8 @@
 use ironswan_config::keyfiles;
 use ironswan_keying::diagnosis::AuthenticationEntry as E;
 use ironswan_keying::{
-    AddrSpec, Auth, Childless, Connection, Diagnosis, Limits, PrivateKey, Signatures, Unique,
+    AddrSpec, Auth, Childless, Connection, Diagnosis, Limits, LocalRound, PrivateKey, RemoteRound,
+    Signatures, Unique,
 };
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
@@ -124,6 +125,13 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
         }
         // The initiator does not ask for signatures, and so announces no hash algorithm.
         E::NotVerified => signed_by(key(), "pubkey", |c| c[0].remote_auth = Auth::Psk),
+        E::PeerLacksRounds => tried(|c| c[0].local_rounds = vec![LocalRound { auth: Auth::Psk, id: None }]),
+        E::OtherRounds => tried(|c| {
+            let id = IdPattern::Any;
+            c[0].local_rounds = vec![LocalRound { auth: Auth::Psk, id: None }];
+            c[1].local_rounds = vec![LocalRound { auth: Auth::Psk, id: None }];
+            c[0].remote_rounds = vec![RemoteRound { auth: Auth::Psk, id }];
+        }),
         E::PeerLacksPpk => with_ppks([Some(("one", 1)), None], 0, |_| {}),
         E::OtherPpk => with_ppks([Some(("one", 1)), Some(("two", 1))], 1, |_| {}),
         E::WrongPpk => with_ppks([Some(("one", 1)), Some(("one", 2))], 1, |_| {}),

@@ -45,6 +45,7 @@ mod rfc7296_auth;
 mod rfc7296_exchanges;
 mod rfc7296_states;
 mod roam;
+mod rounds;
 mod series;
 mod setup;
 mod signature;

@@ -85,7 +85,9 @@ impl Exchange for AnswerAuth {
 pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
     if done(sa) != (0, 0) && !is_loaded(cx, sa) {
         // The rounds before have been passed by a configuration that is gone.
-        return refuse(cx, sa, &NotDone::Changed.into());
+        let peer = expected_peer(sa, done(sa).1);
+        let why = no_peer(cx, sa, &peer, None);
+        return refuse(cx, sa, &why.into());
     }
     match identify(cx, sa, payloads) {
         Ok(mut x) => match &mut x.claim {
