@@ -192,7 +192,11 @@ fn a_round_that_fails_lets_nobody_in_and_says_which() {
     let mut w = world(5, [1, 2], |_| {});
     w.nodes[1].endpoint.load_shared(config::psk("ike-rounds", "another secret", &[]));
     assert!(w.establish(0).is_err());
-    assert!(w.nodes[0].logged("authentication of 'g2-2.example' with pre-shared key failed"), "{:#?}", w.nodes[0].log);
+    assert!(
+        w.nodes[0].logged("authentication of 'g2-2.example' with pre-shared key failed"),
+        "{:#?}",
+        w.nodes[0].log
+    );
     w.run(REST);
     w.assert_empty();
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironswan_keying::{AddrSpec, ChildAction, ChildKind, Connection, TsSpec, Unique};
-use ironswan_wire::id::IdPattern;
+use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildKind, Connection, TsSpec, Unique};
+use ironswan_wire::id::{IdPattern, Identity};
 
 use super::super::diag::Severity;
 use super::super::syntax::{NoIncludes, parse};
@@ -150,7 +150,7 @@ fn unknown_keys_and_sections_name_the_nearest_known_one() {
     assert!(bad("children = 1").contains("is a section, not a key"));
     assert!(bad("proposals { }").contains("is a key, not a section"));
     assert!(bad("children { n = 1 }").contains("children.n: is a section"));
-    assert!(bad("local_x { auth = psk }").contains("a second local round"));
+    assert!(bad("local_x { auth = eap-md5 }").contains("connections.c.local_x"));
 }
 
 #[test]
@@ -174,6 +174,33 @@ fn names_and_lists_of_addresses_have_a_length() {
     let addrs = |n: usize| format!("remote_addrs = {}", vec!["192.0.2.1"; n].join(","));
     assert!(bad(&addrs(256)).contains("more than 255 addresses"));
     good(&addrs(255));
+}
+
+#[test]
+fn each_local_and_remote_section_is_a_round_in_the_order_of_round_or_of_place() {
+    let names = |c: &Connection| {
+        let of = |id: Option<String>| id.unwrap_or_default();
+        let local: Vec<_> = c.local_sides().map(|(_, id)| of(id.map(Identity::to_string))).collect();
+        let remote: Vec<_> = c.remote_sides().map(|(_, id)| id.to_string()).collect();
+        (local.join(" "), remote.join(" "))
+    };
+    let both = |text: &str| {
+        let (c, d) = conn(&format!("{text}\nchildren {{ n {{ }} }}"));
+        names(&c.unwrap_or_else(|| panic!("{d:?}")))
+    };
+    let side = |name: &str, more: &str, id: &str| format!("{name} {{ auth = psk\n {more}\n id = {id} }}\n");
+    let placed = side("local-b", "", "b") + &side("remote", "", "x") + &side("local-a", "", "a");
+    assert_eq!(both(&placed), ("b a".into(), "x".into()));
+    let numbered = side("local-1", "round = 2", "second") + &side("local-2", "round = 1", "first");
+    let remote = side("remote1", "round = 9", "y") + &side("remote2", "round = 7", "z");
+    assert_eq!(both(&(numbered + &remote)), ("first second".into(), "z y".into()));
+    // Each round has a method of its own.
+    let (c, _) = conn("local-1 { auth = pubkey }\nlocal-2 { auth = psk }\nremote { auth = psk }\n");
+    let c = c.unwrap();
+    assert!(c.local_auth.trust().is_some() && c.local_rounds[0].auth == Auth::Psk && c.has_rounds());
+    let five = (0..5).map(|n| side(&format!("local{n}"), "", "a")).collect::<String>();
+    let (c, d) = conn(&(five + "remote { auth = psk }\n"));
+    assert!(c.is_none() && d.error_lines()[0].contains("4 rounds of authentication"), "{d:?}");
 }
 
 #[test]

@@ -314,16 +314,22 @@ fn read_answer<'a>(
         return None;
     }
     // The response is not authenticated, so another one may still come.
-    if let Err(why) = ppk::judge_response(sa.conn(), payloads) {
+    if let Err(why) = suits(sa, payloads) {
         restart::refused(cx, sa, why);
         return None;
     }
-    let knows_rounds = find_notify(payloads, NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
-    if sa.conn().has_rounds() && !knows_rounds {
-        restart::refused(cx, sa, Authentication::PeerLacksRounds.into());
-        return None;
-    }
     Some(Answer { suite, ke, nonce })
+}
+
+/// Whether the responder knows what the connection requires: post-quantum preshared keys, several
+/// rounds of IKE_AUTH.
+fn suits(sa: &IkeSa, payloads: &[Payload]) -> Result<(), Diagnosis> {
+    ppk::judge_response(sa.conn(), payloads)?;
+    let knows_rounds = find_notify(payloads, NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
+    match sa.conn().has_rounds() && !knows_rounds {
+        true => Err(Authentication::PeerLacksRounds.into()),
+        false => Ok(()),
+    }
 }
 
 /// Goes on with the request of this method, which need not be the last one.
