@@ -356,8 +356,9 @@ impl Connection {
         !self.local_rounds.is_empty() || !self.remote_rounds.is_empty()
     }
 
-    /// The rounds of both sides, each as a connection of its own with one round: for looking at what
-    /// each takes. A side that has fewer rounds than the other proves nothing in the last ones.
+    /// The rounds of both sides, each as a connection of its own with one round: for looking at
+    /// what each takes. A side that has fewer rounds than the other proves nothing in the last
+    /// ones.
     pub fn apart(&self) -> Vec<Cow<'_, Self>> {
         if !self.has_rounds() {
             return vec![Cow::Borrowed(self)];

@@ -21,7 +21,8 @@ impl Context<'_> {
 
     /// The best connection for a peer that says it is `idi`, and perhaps that we are `idr`. `suite`
     /// has been agreed already, so the connection must allow it. Connections whose peers
-    /// authenticate by `method`, and in more than one round if that is said (`follows`), come first.
+    /// authenticate by `method`, and in more than one round if that is said (`follows`), come
+    /// first.
     pub(crate) fn select_by_identity(
         &self,
         local: IpAddr,
@@ -43,9 +44,9 @@ impl Context<'_> {
             .or_else(|| self.policy().for_identity(&claim, &|conn| allows(conn, suite)))
     }
 
-    /// The best connection for a peer that is in a later round of IKE_AUTH (counted from 0) and says
-    /// that it is `peer` there. It is like the present one in all rounds before, which the peer has
-    /// passed, and has as many rounds of ours.
+    /// The best connection for a peer that is in a later round of IKE_AUTH (counted from 0) and
+    /// says that it is `peer` there. It is like the present one in all rounds before, which the
+    /// peer has passed, and has as many rounds of ours.
     pub(crate) fn select_by_round(
         &self,
         sa: &IkeSa,
