@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Floods beside an established tunnel and honest peers that come and go: IKE_SA_INIT requests, 2,000 a second, and peers that
-complete the key exchange and prove nothing, 100 a second.
+complete the key exchange and prove nothing, 100 a second. With --full also peers whose certificates name servers of revocation lists that
+lie, and 100,000 peers with wrong secrets.
 
 usage: testkit/interop/run [--full] floods[.TEST]      --full: each flood lasts 60 s instead of 8 or 3
 Of the tunnel's numbered packets none is lost; an honest peer is up within a second, as median of ten; memory stays flat and the
@@ -9,13 +10,15 @@ log short.
 import json
 import os
 import sys
+import threading
 import time
 
 import certs
 from daemon import resident
-from gateway import Charon, IronSwan, program, tunnel
+from gateway import SECRET, Charon, IronSwan, program, tunnel
 from lab import HERE, call, check, main, need, say, until
 from traffic import Numbered, check_no_loss, ping
+from vici import ViciError
 
 RATE = 2000
 UNPROVEN_RATE = 100
@@ -242,7 +245,120 @@ def peers_with_wrong_secrets_hold_nobody_up(lab, full):
     unproven_peers(lab, full, 'psk', ('halves', 'wrong', 'garbled') if full else ('halves', 'wrong'))
 
 
+# Places of revocation lists that lie, by what they do (web.py), or by where they are.
+LIARS = {**{path: f'http://198.51.100.2:8080/{path}' for path in ('hang', 'endless', 'drip', 'header', 'file', 'loopback', 'rubbish')},
+         'local': 'file:///etc/passwd', 'here': 'http://127.0.0.1:8080/link.crl'}
+
+
+class Comers:
+    """Peers of an IronSwan that come again and again until they are told to end: a thread for each connection."""
+
+    def __init__(self, gateway, names, seconds=None, times=None):
+        self.gateway, self.ends, self.left = gateway, seconds and time.monotonic() + seconds, times
+        self.lock, self.sent = threading.Lock(), 0
+        self.threads = [threading.Thread(target=self.come, args=(name,), daemon=True) for name in names]
+        for thread in self.threads:
+            thread.start()
+
+    def goes_on(self):
+        with self.lock:
+            if self.left is not None:
+                self.left -= 1
+            return (self.ends is None or time.monotonic() < self.ends) and (self.left is None or self.left >= 0)
+
+    def come(self, name):
+        with self.gateway.vici() as v:
+            while self.goes_on():
+                try:
+                    v.request('initiate', {'ike': name, 'child': name, 'timeout': '20000'})
+                except ViciError:
+                    with self.lock:
+                        self.sent += 1
+                else:
+                    raise AssertionError(f'{name} was let in')
+
+    def alive(self):
+        return any(thread.is_alive() for thread in self.threads)
+
+    def log(self):
+        """As the log of a program that ends with one line of JSON."""
+        return json.dumps({'sent': self.sent, 'full': 0})
+
+
+def comer(name, auth):
+    """A connection of box x to the attacked gateway."""
+    return f"""
+  {name} {{
+    version = 2
+    local_addrs = 198.51.100.2
+    remote_addrs = 198.51.100.1
+    proposals = aes128gcm16-prfsha256-x25519
+    local {{
+      auth = {auth}
+      id = {name}.example
+    }}
+    remote {{
+      auth = psk
+      id = g1-anybody.example
+    }}
+    children {{
+      {name} {{
+        local_ts = 10.9.0.0/24
+        remote_ts = 10.1.9.0/24
+        esp_proposals = aes128gcm16
+      }}
+    }}
+  }}"""
+
+
+def servers_that_lie_hold_nobody_up(lab, full):
+    """Peers with certificates of a trusted CA, whose servers of revocation lists hang, send without end, drip, send a long header, point to
+    files and to loopback, or send rubbish."""
+    ends = attacked(lab, IronSwan, 'pubkey\n      revocation = strict')
+    chains = certs.Chains(lab, 'ecdsa')
+    with ends[0].vici() as v:
+        for path in (chains.root, chains.link):
+            with open(path, encoding='ascii') as f:
+                v.request('load-cert', {'type': 'X509', 'flag': 'CA', 'data': f.read()})
+    os.makedirs(lab.path('web'), exist_ok=True)
+    web = lab.spawn('x', sys.executable, os.path.join(HERE, 'web.py'), '8080', lab.path('web'), name='web')
+    until('the server of the web runs', lambda: 'ready' in web.log())
+    for name, place in LIARS.items():
+        chains.key(name)
+        own = chains.issue(name, by='link', dn=f'CN={name}.example', names=(f'{name}.example',), dates=('--crl', place))
+        chains.put('x', 'etc', f'x509/{name}.pem', own)
+        chains.put('x', 'etc', f'private/{name}.pem', chains.path(f'{name}.key'))
+    chains.put('x', 'etc', 'x509/link.pem', chains.link)
+    text = ''.join(comer(name, f'pubkey\n      certs = {name}.pem') for name in LIARS)
+    x = IronSwan(lab, 'x').start('connections {' + text + f'\n}}\nsecrets {{\n  ike-x {{\n    secret = "{SECRET}"\n  }}\n}}\n')
+    seen = beside(lab, ends, lambda seconds: Comers(x, LIARS, seconds=seconds), 60 if full else 8, may_hold=True)
+    asked = web.log().count('GET /')
+    say(f"  seen {seen['sent']} peers refused, {asked} requests at the server")
+    check(seen['sent'] >= 2 * len(LIARS) and asked >= 5, 'the peers came, and the server was asked')
+    check(len(ends[0].established()) == 1, 'none of them has an IKE_SA')
+
+
+def hundred_thousand_wrong_secrets_write_little(lab, full):
+    """100,000 peers (without --full 500) complete the key exchange and have another secret: less than 1 MB of log."""
+    many, threads = 100_000 if full else 500, 24
+    ends = attacked(lab, IronSwan)
+    text = ''.join(comer(f'w{n}', 'psk') for n in range(threads))
+    x = IronSwan(lab, 'x').start('connections {' + text + '\n}\nsecrets {\n  ike-x {\n    secret = "a wrong one"\n  }\n}\n',
+                                 settings='log {\n  level = error\n}\n')
+    before, failed = os.path.getsize(ends[0].process.log_path), counters(ends[0])['auth-failed']
+    began = time.monotonic()
+    comers = Comers(x, [f'w{n}' for n in range(threads)], times=many)
+    until('all have come', lambda: not comers.alive(), 900, 1)
+    took, grown = time.monotonic() - began, os.path.getsize(ends[0].process.log_path) - before
+    count = int(counters(ends[0])['auth-failed']) - int(failed)
+    say(f'  seen {count} wrong proofs in {took:.0f} s, {count / took:.0f} a second; the log grew by {grown} bytes')
+    check(count >= many, f'{count} proofs were judged')
+    check(grown < 1 << 20, f'the log grew by {grown} bytes')
+    check(len(ends[0].established()) == 1, 'none of them has an IKE_SA')
+
+
 if __name__ == '__main__':
     main({f.__name__: f for f in (
         returned_cookies_hold_nobody_up, requests_that_fit_nothing_hold_nobody_up, repeated_request_is_answered_once_a_second,
-        peers_with_certificates_that_prove_nothing_hold_nobody_up, peers_with_wrong_secrets_hold_nobody_up)}, 'floods')
+        peers_with_certificates_that_prove_nothing_hold_nobody_up, peers_with_wrong_secrets_hold_nobody_up,
+        *((servers_that_lie_hold_nobody_up, hundred_thousand_wrong_secrets_write_little) if '--full' in sys.argv else ()))}, 'floods')

@@ -261,6 +261,7 @@ mod tests {
         "placement",
         "topology",
         "trace",
+        "auth",
         "engine",
         "dispatch",
         "check",
