@@ -115,7 +115,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(worked.iter().all(|(_, did)| *did), "a gateway without work: {worked:?}");
 
     let carried = document(&plan(&["--this-machine", "--json", "--model", model]));
-    assert_eq!(carried["schema"], "ironswan.plan/3");
+    assert_eq!(carried["schema"], "ironswan.plan/4");
     for c in carried["carries"].as_array().expect("answers") {
         let of = |who: &str, name: &str| c[who][name].as_f64().expect("a number");
         assert!(of("shared", "mbps") > 0.0 && of("whole", "mbps") > of("shared", "mbps"), "{c}");
@@ -135,6 +135,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
         "500",
         "--setup-storm",
         "10s",
+        "--why",
         "--model",
         model,
     ]);
@@ -210,6 +211,8 @@ fn without_a_model_or_with_nonsense_it_says_what_to_do() {
         (["--this-machine", "--model", "/nonexistent/plan.json"], "/nonexistent/plan.json"),
         (["--link", "soon", "--json"], "155.52M"),
         (["--link", "1G", "--share=0"], "--share"),
+        (["--users=1000000000000", "--up=1M", "--down=1M"], "several gateways"),
+        (["--link", "1G", "--machine=no-such-machine"], "plan --export NAME"),
     ] {
         let out = plan(&arguments);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -154,7 +154,7 @@ pub(crate) enum Command {
     /// Plans capacity: the needs of a link and the rates that this machine carries, from a model
     /// fitted to measurements on this machine
     #[command(
-        after_help = "Examples:\n  ironswan plan --calibrate\n  ironswan plan --this-machine --share 0.5\n  ironswan plan --link 1G \
+        after_help = "Examples:\n  ironswan plan --calibrate\n  ironswan plan --users 200 --up 1M --down 5M --why\n  ironswan plan --this-machine --share 0.5\n  ironswan plan --link 1G \
         --mix imix --suite aes128gcm16 --tunnels 500\n  ironswan plan --links\n  ironswan plan --verify --out DIR\n\n--verify exits with 1 when a prediction misses its goal."
     )]
     Plan(Box<super::plan::Plan>),

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::plan::answer::Ask;
+use crate::plan::ask::{Ask, Demand};
 use crate::plan::links;
 use crate::plan::mix::Mix;
 use crate::plan::model::Path;
 use crate::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
 
 #[derive(clap::Args, Debug)]
-#[command(group = clap::ArgGroup::new("what").required(true))]
+#[command(group = clap::ArgGroup::new("what"))]
 pub(crate) struct Plan {
     /// Measures this machine, in about two minutes (root); the model stays in
     /// /var/lib/ironswan/plan.json
@@ -27,6 +27,30 @@ pub(crate) struct Plan {
     /// Answers what links from T1 to 400G need, beside the rule of thumb of FreeS/WAN
     #[arg(long, group = "what")]
     links: bool,
+    /// Copies the model to a file, or by a word into the folder of machines
+    #[arg(long, group = "what", value_name = "FILE|NAME")]
+    export: Option<PathBuf>,
+    /// Sites, each with a tunnel to this gateway and with --up and --down
+    #[arg(long, default_value_t = 0, conflicts_with_all = ["what", "tunnels"])]
+    sites: u64,
+    /// Users, each with a tunnel to this gateway and with --up and --down
+    #[arg(long, default_value_t = 0, conflicts_with_all = ["what", "tunnels"])]
+    users: u64,
+    /// Rate that each site and user sends to the gateway in the busiest hour
+    #[arg(long, value_name = "RATE")]
+    up: Option<String>,
+    /// Rate that each site and user receives from the gateway in the busiest hour
+    #[arg(long, value_name = "RATE")]
+    down: Option<String>,
+    /// Outer packets are IPv6
+    #[arg(long)]
+    ipv6: bool,
+    /// Time between two NAT keepalives of a peer behind a NAT: 20s
+    #[arg(long, value_name = "TIME")]
+    keepalive: Option<String>,
+    /// Reasons of the answer, line by line
+    #[arg(long)]
+    why: bool,
     /// Suites of ESP [default: aes128gcm16; with --this-machine those of the model; with
     /// --calibrate the usual ones]
     #[arg(long, value_delimiter = ',')]
@@ -50,7 +74,7 @@ pub(crate) struct Plan {
     /// Share of the processors that a firewall and all else leave
     #[arg(long, default_value_t = 0.5)]
     share: f64,
-    /// Safety factor: have this many times the capacity that is needed
+    /// Safety factor: the load is multiplied by it
     #[arg(long, default_value_t = 1.5, value_name = "FACTOR")]
     safety: f64,
     /// Processors [default: those of the model's machine]
@@ -59,6 +83,9 @@ pub(crate) struct Plan {
     /// Clock of the processors, GHz [default: that of the model's machine]
     #[arg(long)]
     ghz: Option<f64>,
+    /// Asks another machine's model: a file, or a word for one of the folder of machines
+    #[arg(long, value_name = "FILE|NAME", conflicts_with = "model")]
+    machine: Option<PathBuf>,
     /// The model's file
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
@@ -104,12 +131,24 @@ pub(crate) fn plan(a: Plan) -> i32 {
 fn options(a: Plan) -> Result<PlanOptions, String> {
     let text = |e: crate::LabError| e.to_string();
     let what = match &a.link {
-        Some(rate) => PlanWhat::Link(links::rate(rate).map_err(text)?),
+        Some(rate) => PlanWhat::Link(Demand::full(links::rate(rate).map_err(text)?)),
+        None if a.export.is_some() => PlanWhat::Export,
         None if a.calibrate => PlanWhat::Calibrate,
         None if a.verify => PlanWhat::Verify,
         None if a.links => PlanWhat::Links,
-        None => PlanWhat::ThisMachine,
+        None if a.this_machine => PlanWhat::ThisMachine,
+        None => PlanWhat::Link(of_peers(&a)?),
     };
+    if a.sites + a.users == 0 && (a.up.is_some() || a.down.is_some()) {
+        return Err(
+            "--up and --down are the rates of each of --sites or --users: say how many there are".into()
+        );
+    }
+    if a.machine.is_some() && (a.calibrate || a.verify) {
+        return Err("--machine: another machine's model is asked with --link, --links, --sites or --users; measure this one \
+                    without it"
+            .into());
+    }
     if a.against.is_some() && !a.verify {
         return Err("--against: it is for --verify, which predicts the rates of that run".into());
     }
@@ -131,13 +170,15 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         other => return Err(format!("--encap: `{other}` is not an encapsulation; write yes or no")),
     };
     let ask = Ask {
-        tunnels: a.tunnels,
+        tunnels: tunnels(&a)?,
         rekey: links::seconds(&a.rekey).map_err(text)?,
         storm: a.setup_storm.as_deref().map(links::seconds).transpose().map_err(text)?,
         share: a.share,
         safety: a.safety,
         cores: a.cores,
         ghz: a.ghz,
+        ipv6: a.ipv6,
+        keepalive: a.keepalive.as_deref().map(links::seconds).transpose().map_err(text)?,
         ..Ask::of("aes128gcm16", path, Mix::imix().shuffled())
     };
     ask.check().map_err(text)?;
@@ -146,7 +187,9 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         ask,
         suites: a.suite,
         mixes: a.mix.iter().map(|m| Mix::parse(m)).collect::<Result<_, _>>().map_err(text)?,
-        model: a.model,
+        model: a.machine.as_deref().map(crate::plan::store::of_machine).or(a.model),
+        why: a.why,
+        export: a.export,
         against: a.against,
         out: a.out,
         calibrate: CalibrateOptions {
@@ -159,6 +202,33 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         },
         json: a.json,
     })
+}
+
+/// Tunnels that are asked about: as many as sites and users, or as said.
+fn tunnels(a: &Plan) -> Result<u32, String> {
+    match a.sites.checked_add(a.users) {
+        Some(0) => Ok(a.tunnels),
+        // The check of the question names the limit.
+        Some(peers) => Ok(u32::try_from(peers).unwrap_or(u32::MAX)),
+        None => Ok(u32::MAX),
+    }
+}
+
+/// Load of all sites and users together: what they receive is sealed, what they send is opened.
+fn of_peers(a: &Plan) -> Result<Demand, String> {
+    if a.sites == 0 && a.users == 0 {
+        return Err("ask for something: --link RATE, --links, --this-machine, or --sites N or --users N with --up RATE and --down \
+                    RATE; or --calibrate, --verify or --export"
+            .into());
+    }
+    let rate = |name: &str, value: &Option<String>| {
+        let text = value
+            .as_deref()
+            .ok_or_else(|| format!("--{name}: give the rate of each site and user, such as 5M"))?;
+        links::rate(text).map_err(|e| format!("--{name}: {e}"))
+    };
+    let peers = f64::from(tunnels(a)?);
+    Ok(Demand { out: rate("down", &a.down)? * peers, into: rate("up", &a.up)? * peers })
 }
 
 #[cfg(test)]
@@ -181,9 +251,15 @@ mod tests {
             .unwrap();
         assert_eq!(
             (o.what, o.ask.tunnels, o.ask.rekey, o.ask.storm),
-            (PlanWhat::Link(1e9), 500, 1800.0, Some(10.0))
+            (PlanWhat::Link(Demand::full(1e9)), 500, 1800.0, Some(10.0))
         );
         assert_eq!((o.suites.len(), o.mixes.len()), (2, 1));
+        let o = parsed("ironswan-lab plan --sites 20 --users 480 --up 1M --down 5M --keepalive 20s --ipv6")
+            .unwrap();
+        assert_eq!(o.what, PlanWhat::Link(Demand { out: 2.5e9, into: 5e8 }));
+        assert_eq!((o.ask.tunnels, o.ask.keepalive, o.ask.ipv6, o.why), (500, Some(20.0), true, false));
+        let o = parsed("ironswan-lab plan --link 1G --machine xeon --why").unwrap();
+        assert!(o.why && o.model.is_some_and(|m| m.ends_with("machines/xeon.json")));
         assert_eq!(parsed("ironswan-lab plan --this-machine").unwrap().ask.share, 0.5);
     }
 
@@ -197,6 +273,13 @@ mod tests {
             ("ironswan-lab plan --link 1G --share 2", "--share"),
             ("ironswan-lab plan --link 1G --rekey never", "1h"),
             ("ironswan-lab plan --link 1G --encap maybe", "maybe"),
+            ("ironswan-lab plan --users 10", "--down: give the rate"),
+            ("ironswan-lab plan --users 10 --up 1M --down fast", "--down: `fast`"),
+            ("ironswan-lab plan --users 1000000000000 --up 1M --down 1M", "several gateways"),
+            ("ironswan-lab plan --link 1G --tunnels 0", "1 to 1,000,000"),
+            ("ironswan-lab plan --link 1G --up 1M", "say how many"),
+            ("ironswan-lab plan --link 1G --keepalive 20s --encap no", "NAT"),
+            ("ironswan-lab plan --calibrate --machine xeon", "--link"),
             ("ironswan-lab plan --link 1G --quick", "--calibrate"),
             ("ironswan-lab plan --calibrate --against run", "--verify"),
         ] {

@@ -55,6 +55,9 @@ pub struct Mix {
 /// measured with.
 pub const LARGEST: u32 = 1418;
 
+/// The largest frame of a question: a jumbo frame with a packet of 9,000 bytes.
+const LARGEST_JUMBO: u32 = 9_018;
+
 impl Mix {
     /// Frames of one size.
     pub fn frames(frame: u32) -> Self {
@@ -88,7 +91,7 @@ impl Mix {
     pub fn parse(text: &str) -> Result<Self, LabError> {
         let wrong = |why: &str| {
             LabError::Usage(format!(
-                "`{text}` is not a mix: {why}; write imix, tcp, a frame size from 64 to 1518 bytes (FCS included), or sizes \
+                "`{text}` is not a mix: {why}; write imix, tcp, a frame size from 64 to 9018 bytes (FCS included), or sizes \
                  with weights such as 64:7,594:4,1418:1"
             ))
         };
@@ -102,7 +105,7 @@ impl Mix {
             let (size, weight) = item.split_once(':').unwrap_or((item, "1"));
             let frame = size.parse().map_err(|_| wrong(&format!("`{size}` is not a number of bytes")))?;
             let weight: f64 = weight.parse().map_err(|_| wrong(&format!("`{weight}` is not a weight")))?;
-            if !(64..=1518).contains(&frame) {
+            if !(64..=LARGEST_JUMBO).contains(&frame) {
                 return Err(wrong(&format!("no Ethernet frame has {frame} bytes")));
             }
             if !(weight > 0.0 && weight.is_finite()) {
@@ -139,7 +142,7 @@ mod tests {
         assert!((bytes("imix") - (7.0 * 46.0 + 4.0 * 576.0 + 1400.0) / 12.0).abs() < 1e-9);
         let mix = Mix::parse("64:1,128:1").expect("a mix");
         assert!((mix.change - 0.5).abs() < 1e-9 && !mix.merged);
-        for bad in ["", "63", "1519", "big", "64:0", "64:-1", "64:nan", "64:1,,"] {
+        for bad in ["", "63", "9019", "big", "64:0", "64:-1", "64:nan", "64:1,,"] {
             assert!(matches!(Mix::parse(bad), Err(LabError::Usage(_))), "{bad}");
         }
     }

@@ -21,8 +21,12 @@
 //! | `suite` | cost of a suite alone |
 //! | `mix` | sizes of packets, and how many of each |
 //! | `links` | links by name |
-//! | `answer` | answers from a model |
-//! | `text` | answers for people |
+//! | `ask` | questions to the planner |
+//! | `answer` | answers from a model: capacity, and how busy it is at the load |
+//! | `answer_tests` | test: answers about a machine whose costs are known |
+//! | `document` | an answer as a JSON document |
+//! | `needs` | the needs of a link, for people |
+//! | `text` | other answers for people |
 //! | `fitted` | measurements and fit of a calibration, as text for people |
 //! | `verified` | predictions against measurements |
 //! | `recomputed` | test: a verification, computed by another program |
@@ -32,12 +36,17 @@
 //! | `sample` | a model with round numbers, for tests |
 
 pub mod answer;
+#[cfg(test)]
+mod answer_tests;
+pub mod ask;
+pub mod document;
 pub mod fit;
 pub mod fitted;
 pub mod gathering;
 pub mod links;
 pub mod mix;
 pub mod model;
+pub mod needs;
 pub mod paths;
 pub mod rates;
 #[cfg(test)]

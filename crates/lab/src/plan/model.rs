@@ -417,6 +417,16 @@ impl Cost {
 }
 
 impl Model {
+    /// Class of the model's machine, by the instructions that its crypto engines may use.
+    pub fn class(&self) -> &'static str {
+        let has = |flag: &str| self.machine.cpu_flags.iter().any(|f| f == flag);
+        match (has("vaes"), has("aes")) {
+            (true, _) => "with VAES",
+            (_, true) => "with AES-NI",
+            _ => "without AES",
+        }
+    }
+
     /// The suite of that name; an error names those that were measured.
     pub fn suite(&self, name: &str) -> Result<&SuiteCost, LabError> {
         self.suites.iter().find(|s| s.suite == name).ok_or_else(|| {

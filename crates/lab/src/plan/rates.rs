@@ -17,7 +17,6 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::highest;
 use super::mix::Mix;
 use super::model::{Cell, Model, Path, Seen, Way};
 use super::store;
@@ -240,6 +239,30 @@ pub fn own(model: &Model, cells: &[Cell], loss: &str) -> Result<Vec<Rate>, LabEr
     cells.iter().filter_map(|cell| Some((cell, cell.alone?))).filter_map(rate).collect()
 }
 
+/// Rates between which an answer is looked for, packets per second.
+const HIGHEST: f64 = 1e12;
+const LOWEST: f64 = 1e-3;
+/// From one to the next.
+const STEP: f64 = 1.01;
+
+/// The highest rate whose packets fit into `budget` processors. Packets that gather may take less
+/// time in all than fewer that do not, so it is looked for from above: in steps of a hundredth, and
+/// by halving within the step.
+fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
+    let fits = |pps: f64| Ok::<_, LabError>(pps * ns(pps)? / 1e9 <= budget);
+    let mut high = HIGHEST;
+    let mut low = high / STEP;
+    while low > LOWEST && !fits(low)? {
+        high = low;
+        low /= STEP;
+    }
+    for _ in 0..40 {
+        let middle = (low + high) / 2.0;
+        if fits(middle)? { low = middle } else { high = middle }
+    }
+    Ok(low)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::model::Side;
@@ -294,6 +317,16 @@ mod tests {
         assert!((gcm.predicted_pps / (2e9 / (ns + 3_000.0)) - 1.0).abs() < 1e-6, "{gcm:?}");
         assert!((gcm.error - (gcm.predicted_pps / 200_000.0 - 1.0)).abs() < 1e-12);
         assert_eq!((des.suite.as_str(), des.path, des.way), ("3des-sha1", Path::Raw, Way::In));
+    }
+
+    #[test]
+    fn the_highest_rate_is_found_where_a_lower_one_takes_more() {
+        // 0.5 processors at 60,000 packets a second, 0.3 at 100,000, from there 3 us each.
+        let ns = |pps: f64| Ok(if pps < 100_000.0 { 5e8 / pps } else { 3_000.0 });
+        let found = highest(0.45, ns).expect("a rate");
+        assert!((found - 150_000.0).abs() < 1.0, "{found}");
+        let none = highest(1e-9, |_| Ok(1e12)).expect("a rate");
+        assert!(none < 0.01, "{none}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::{self, Ask, Carried, Need};
+use super::answer::{self, Carried, Need};
+use super::ask::{Ask, Demand};
 use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ};
 use super::mix::{LARGEST, Mix};
 use super::model::{Cell, Model, Path, Way};
@@ -428,7 +429,8 @@ fn parts(model: &Model) -> Vec<Derived> {
 fn history(model: &Model) -> Option<Historical> {
     let suite = ["3des-sha1"].into_iter().chain(model.suites.first().map(|s| s.suite.as_str()));
     let suite = suite.into_iter().find(|s| model.suite(s).is_ok())?;
-    let need = answer::need(model, &Ask::of(suite, Path::Udp, Mix::frames(LARGEST)), 1e8).ok()?;
+    let need =
+        answer::need(model, &Ask::of(suite, Path::Udp, Mix::frames(LARGEST)), Demand::full(1e8)).ok()?;
     let [ip, ipsec, sha1, des] = FREESWAN_CYCLES;
     Some(Historical {
         source: "FreeS/WAN, CPU estimate for a Pentium II".into(),
@@ -538,7 +540,11 @@ mod tests {
         assert!(page.contains("carried-64-7-594-4.svg") && page.contains("an old kernel"), "{page}");
         let links = [("T1", 1.544e6), ("1G", 1e9)];
         let needs = links.map(|(name, bits)| {
-            (name.to_string(), asks[0].clone(), answer::need(&model, &asks[0], bits).expect("an answer"))
+            (
+                name.to_string(),
+                asks[0].clone(),
+                answer::need(&model, &asks[0], Demand::full(bits)).expect("an answer"),
+            )
         });
         assert!(sound(&needed(&model, &needs, told())).contains("needed.svg"));
     }

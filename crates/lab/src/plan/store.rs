@@ -12,6 +12,36 @@ use crate::schema;
 /// For everybody on this machine.
 pub const SYSTEM: &str = "/var/lib/ironswan/plan.json";
 
+/// Models of other machines, by name.
+pub const MACHINES: &str = "/var/lib/ironswan/machines";
+
+/// File of a model of some machine: a word is a name in [`MACHINES`], anything else a file.
+pub fn of_machine(named: &Path) -> PathBuf {
+    let is_word = named.components().count() == 1 && named.extension().is_none() && !named.exists();
+    if is_word { Path::new(MACHINES).join(named).with_extension("json") } else { named.to_path_buf() }
+}
+
+/// Names of the machines that [`MACHINES`] has models of.
+fn machines() -> Vec<String> {
+    let all = fs::read_dir(MACHINES).into_iter().flatten().flatten();
+    let mut names: Vec<String> = all
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .filter_map(|path| path.file_stem()?.to_str().map(String::from))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Writes a copy of a model for other machines' questions, never over another file.
+pub fn export(model: &Model, to: &Path) -> Result<PathBuf, LabError> {
+    let place = of_machine(to);
+    if place.exists() {
+        return Err(LabError::Usage(format!("--export: {} is there already: name another", place.display())));
+    }
+    write(model, Some(&place))
+}
+
 /// For a user alone.
 fn own() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").filter(|s| !s.is_empty()).map(PathBuf::from);
@@ -109,6 +139,14 @@ pub fn read(file: Option<&Path>) -> Result<Model, LabError> {
              minutes)"
         ))
     })?;
+    if !place.exists() && place.starts_with(MACHINES) {
+        let known = machines();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        return Err(LabError::Usage(format!(
+            "there is no model {}; there are: {known}. `ironswan plan --export NAME` makes one of a calibrated machine",
+            place.display()
+        )));
+    }
     let text = fs::read_to_string(place).map_err(LabError::io(format!("reading {}", place.display())))?;
     parse(&text).map_err(|why| LabError::Usage(format!("{}: {why}", place.display())))
 }
@@ -124,7 +162,56 @@ fn parse(text: &str) -> Result<Model, String> {
     if let Some(first) = schema::breaches_of::<Model>(&json).first() {
         return Err(format!("it is no model, as it breaks its schema at {first}; calibrate again"));
     }
-    serde_json::from_value(json).map_err(|e| format!("it is no model: {e}; calibrate again"))
+    let model = serde_json::from_value(json).map_err(|e| format!("it is no model: {e}; calibrate again"))?;
+    match beyond_reason(&model) {
+        None => Ok(model),
+        Some(what) => Err(format!("no machine is like that: {what}; calibrate again")),
+    }
+}
+
+/// The first figure of a model that no machine has, whoever wrote it.
+fn beyond_reason(model: &Model) -> Option<String> {
+    let m = &model.machine;
+    let mut checks = vec![
+        ("processors", m.cpus as f64, 1.0, 65_536.0),
+        ("MHz of the clock", m.mhz.unwrap_or(1e3), 10.0, 20_000.0),
+        ("KiB of memory", m.memory_kib.unwrap_or(1 << 20) as f64, 1_024.0, 1e12),
+        ("ns to forward a packet", model.forwarding.ns, 0.0, 1e7),
+        ("us to rekey", model.handshake.rekey_us, 1.0, 1e8),
+        ("us to set a tunnel up", model.tunnel.setup_us, 1.0, 1e9),
+        ("KiB of a tunnel", model.tunnel.kib, 0.1, 1e6),
+    ];
+    for path in &model.paths {
+        checks.push(("ns of a byte on a path", path.per_byte, 0.0, 1e4));
+        checks.push(("error of a path's fit", path.residual, 0.0, 1.0));
+        for point in path.packets.iter().chain(&path.merged) {
+            checks.push(("packets a second", point.pps, 1.0, 1e9));
+            checks.push(("ns for a packet's way", point.ns, 10.0, 1e9));
+            checks.push(("packets in a call", point.burst, 1.0, 1e6));
+        }
+        let rises = |curve: &[super::model::Point]| curve.windows(2).all(|w| w[0].pps <= w[1].pps);
+        if !rises(&path.packets) || !rises(&path.merged) {
+            return Some(format!(
+                "the rates of path {} {} are in no order",
+                path.path.name(),
+                path.way.name()
+            ));
+        }
+    }
+    for way in super::model::Way::BOTH {
+        for path in super::model::Path::BOTH {
+            let found = model.paths.iter().filter(|p| p.path == path && p.way == way).count();
+            if found != 1 {
+                return Some(format!("path {} {} is there {found} times", path.name(), way.name()));
+            }
+        }
+    }
+    for line in model.suites.iter().flat_map(|s| &s.bursts).flat_map(|b| [&b.seal, &b.open]) {
+        checks.push(("ns of crypto for 1,400 bytes", line.per_packet + 1_400.0 * line.per_byte, 1.0, 1e8));
+    }
+    checks.extend(model.many_sas.iter().map(|m| ("ns for many SAs", m.added, 0.0, 1e7)));
+    let wrong = checks.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
+    wrong.map(|(what, value, least, most)| format!("{value} {what}, which is {least} to {most}"))
 }
 
 /// Reasons to doubt a model.
@@ -221,6 +308,48 @@ mod tests {
             let e = parse(text).expect_err(text);
             assert!(e.contains(part), "{e}");
         }
+    }
+
+    #[test]
+    fn a_model_made_to_mislead_is_refused() {
+        let model = sample::model();
+        let refused = |change: &dyn Fn(&mut Model)| {
+            let mut bad = model.clone();
+            change(&mut bad);
+            parse(&serde_json::to_string(&bad).expect("JSON")).err().unwrap_or_default()
+        };
+        assert_eq!(refused(&|_| ()), "");
+        for (change, part) in [
+            (&(|m: &mut Model| m.machine.cpus = 1_000_000) as &dyn Fn(&mut Model), "processors"),
+            (&|m: &mut Model| m.machine.mhz = Some(1e9), "MHz"),
+            (&|m: &mut Model| m.paths[0].packets[2].ns = 0.0, "packet's way"),
+            (&|m: &mut Model| m.paths[0].packets.reverse(), "in no order"),
+            (&|m: &mut Model| m.paths[1] = m.paths[0].clone(), "times"),
+            (&|m: &mut Model| m.handshake.rekey_us = 0.0, "rekey"),
+            (&|m: &mut Model| m.tunnel.kib = 1e-9, "KiB of a tunnel"),
+            (&|m: &mut Model| m.suites[0].bursts[0].seal.per_byte = 1e9, "crypto"),
+            (&|m: &mut Model| m.forwarding.ns = f64::NAN, "calibrate again"),
+            (&|m: &mut Model| m.forwarding.ns = -1.0, "breaks its schema"),
+        ] {
+            let why = refused(change);
+            assert!(why.contains(part) && why.contains("calibrate again"), "{part}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_a_machine_and_anything_else_a_file() {
+        let of = |text: &str| of_machine(Path::new(text));
+        assert_eq!(of("xeon"), Path::new(MACHINES).join("xeon.json"));
+        assert_eq!((of("./xeon"), of("xeon.json")), ("./xeon".into(), "xeon.json".into()));
+        let folder = std::env::temp_dir().join(format!("ironswan-plan-export-{}", std::process::id()));
+        let file = folder.join("copy.json");
+        let model = sample::model();
+        assert_eq!(export(&model, &file).expect("written"), file);
+        assert_eq!(read(Some(&file)).expect("read"), model);
+        assert!(export(&model, &file).is_err_and(|e| e.to_string().contains("name another")));
+        fs::remove_dir_all(&folder).expect("removed");
+        let missing = read(Some(&of("no-such-machine-here"))).expect_err("no model").to_string();
+        assert!(missing.contains("no-such-machine-here") && missing.contains("--export"), "{missing}");
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! Answers for people: the reasoning line by line, with the numbers in the formula.
 
-use super::answer::{Ask, Carried, Need, cores, tunnels, tunnels_of_memory};
-use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ, LINKS};
+use super::answer::{Carried, Need, cores, tunnels};
+use super::ask::Ask;
 use super::mix::Mix;
-use super::model::{Cost, Model, Point, Way};
+use super::model::{Model, Point, Way};
 use super::store::Doubts;
 use super::verified::Verification;
-use crate::error::LabError;
 use crate::report::{Table, number};
 
 /// About the model: where and when, and what speaks against it.
@@ -70,9 +69,17 @@ fn beyond(model: &Model, ask: &Ask, mix: &Mix, pps: f64) -> Vec<String> {
 /// second that the answer is about.
 pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(&Mix, f64)]) -> Vec<String> {
     let mut why = Vec::new();
-    let needs = needed.map(|n| (&ask.mix, n.pps));
+    let needs = needed.map(|n| (&ask.mix, n.pps.max(n.back_pps)));
     for (mix, pps) in needs.into_iter().chain(loads.iter().copied()) {
         why.extend(beyond(model, ask, mix, pps).into_iter().filter(|w| !why.contains(w)).collect::<Vec<_>>());
+    }
+    if ask.ipv6 {
+        why.push("IPv6 was not measured: its packets are taken to cost what those of IPv4 do".into());
+    }
+    if ask.keepalive.is_some() {
+        why.push(
+            "NAT keepalives were not measured: each is taken to cost the way of a received packet".into(),
+        );
     }
     let here = model.machine.cpus as f64;
     if ask.cores.is_some_and(|c| c != here) {
@@ -96,135 +103,6 @@ pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(
         why.push("more SAs than were measured cost no more than the most that were".into());
     }
     why
-}
-
-fn parts(what: &str, cost: &Cost, calls: f64, burst: f64) -> String {
-    format!(
-        "  {what} = {} for its way and {calls:.2} calls and wakings + {} for bytes + {} crypto in bursts of {} + {} for many SAs = {} ns",
-        number(cost.base),
-        number(cost.bytes),
-        number(cost.crypto),
-        number(burst),
-        number(cost.sas),
-        number(cost.total())
-    )
-}
-
-/// Between which of the measured rates an answer lies.
-fn between(model: &Model, ask: &Ask, pps: f64) -> Option<String> {
-    let curve = model.path(ask.path, Way::In).ok()?.curve(&ask.mix);
-    let at = |p: &Point| format!("{} ns at {}", number(p.ns), number(p.pps));
-    Some(match curve.iter().position(|p| p.pps >= pps) {
-        Some(0) => format!("the lowest rate that was measured cost {} packets a second", at(curve.first()?)),
-        None => format!("the highest rate that was measured cost {} packets a second", at(curve.last()?)),
-        Some(n) => format!(
-            "between two rates that were measured: {} and {} packets a second",
-            at(&curve[n - 1]),
-            at(&curve[n])
-        ),
-    })
-}
-
-/// Text about the needs of a link.
-pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
-    let with = ask.safety / ask.share;
-    let mut lines = vec![
-        format!(
-            "{} Mbit/s each way, {} in {}, mix {} (mean {} bytes of IP)",
-            number(n.link_mbps),
-            ask.suite,
-            if ask.path == super::model::Path::Udp { "UDP" } else { "raw ESP" },
-            ask.mix.name,
-            number(ask.mix.bytes())
-        ),
-        format!(
-            "packets: {} Mbit/s / 8 / {} bytes on the link = {} a second each way, {} Mbit/s of inner packets",
-            number(n.link_mbps),
-            number(n.outer_bytes),
-            number(n.pps),
-            number(n.inner_mbps)
-        ),
-        format!("cost of a packet at {} a second:", number(n.pps)),
-        parts("out", &n.packet.out, n.packet.calls[0], n.packet.burst[0]),
-        parts("in ", &n.packet.into, n.packet.calls[1], n.packet.burst[1]),
-        format!(
-            "  in, the way and its calls: {}",
-            between(model, ask, n.pps).unwrap_or_else(|| "not measured".into())
-        ),
-        format!(
-            "  forwarding, what one box without a tunnel takes: {} ns each way",
-            number(n.packet.forwarding_ns)
-        ),
-        format!(
-            "processors: {} x ({} + {} + 2 x {}) ns = {}",
-            number(n.pps),
-            number(n.packet.out.total()),
-            number(n.packet.into.total()),
-            number(n.packet.forwarding_ns),
-            number(n.packet_cores)
-        ),
-        format!(
-            "rekeying: {} tunnels x {} us / {} s = {}",
-            ask.tunnels,
-            number(model.handshake.rekey_us),
-            number(ask.rekey),
-            number(n.keys.rekey_cores)
-        ),
-    ];
-    if let Some(storm) = ask.storm {
-        lines.push(format!(
-            "setup storm: {} tunnels x {} us in {} s = {} while it lasts",
-            ask.tunnels,
-            number(model.tunnel.setup_us),
-            number(storm),
-            number(n.keys.storm_cores)
-        ));
-    }
-    lines.push(format!(
-        "needed: {} x safety {} / share {} = {} processors of this kind (factor {})",
-        number(n.bare_cores),
-        ask.safety,
-        ask.share,
-        number(n.cores),
-        number(with)
-    ));
-    if let Some(most) = tunnels_of_memory(model, ask) {
-        lines.push(format!(
-            "memory: {} tunnels x {} KiB = {} MiB; share {} of this machine's holds {}",
-            ask.tunnels,
-            number(model.tunnel.kib),
-            number(f64::from(ask.tunnels) * model.tunnel.kib / 1024.0),
-            ask.share,
-            number(most)
-        ));
-    }
-    let have = cores(model, ask);
-    lines.push(if n.cores <= have {
-        format!("this machine's {} are enough", number(have))
-    } else {
-        format!(
-            "this machine's {} are not enough: {} times as many are needed",
-            number(have),
-            number(n.cores / have)
-        )
-    });
-    if let (Some(cycles), Some(bare), Some(safe)) = (n.cycles_per_byte, n.mhz_per_mbps, n.mhz_per_mbps_safe) {
-        lines.push(format!(
-            "cycles per byte and direction: {}; MHz for each Mbit/s: {}, with safety and share {}; FreeS/WAN's rule: {}, with \
-             safety {} (3DES; of a link, without a word about directions)",
-            number(cycles),
-            number(bare),
-            number(safe),
-            FREESWAN_MHZ.1,
-            FREESWAN_MHZ.0
-        ));
-        lines.push(published(cycles));
-        lines.push(RULE.into());
-    }
-    lines.push(format!("what dominates: {}, {:.0} % of it", n.dominant.0, n.dominant.1 * 100.0));
-    lines.extend(extrapolation(model, ask, Some(n), &[]).iter().map(|w| format!("extrapolation: {w}")));
-    lines.push("not in it: interrupts of real network cards, a firewall's rules".into());
-    lines
 }
 
 /// Text about the rates that a machine carries, by itself and with the share; the mixes are those
@@ -296,68 +174,6 @@ fn short_first(model: &Model, ask: &Ask) -> String {
         None => "this machine's memory is not known".into(),
     };
     format!("{}, which {} sets: {processors}, {memory}", number(found.most), found.limit.name())
-}
-
-/// The published cycles for each byte beside ours.
-fn published(ours: f64) -> String {
-    let [ip, ipsec, sha1, des] = FREESWAN_CYCLES;
-    format!(
-        "cycles per byte published then: IP stack {ip}, IPsec without cryptography {ipsec}, with SHA-1 {sha1}, 3DES {des} more: {}; \
-         ours, all of it: {}",
-        sha1 + des,
-        number(ours)
-    )
-}
-
-/// Notes that a reader needs in order to compare.
-const RULE: &str = "caveat: the rule gives the MHz for a link and does not say whether it was full one way or both ways; ours are for \
-                    both directions full, so beside a rule for one direction they are up to twice as large";
-
-/// The historical table, remade.
-pub fn links(model: &Model, ask: &Ask) -> Result<Vec<String>, LabError> {
-    let mut table = Table::default();
-    table.row(
-        [
-            "link",
-            "Mbit/s",
-            "FreeS/WAN: MHz",
-            "ours: MHz",
-            "with safety and share",
-            "processors of this kind",
-            "",
-        ]
-        .map(String::from),
-    );
-    let have = cores(model, ask);
-    for (name, mbps) in LINKS {
-        let n = super::answer::need(model, ask, mbps * 1e6)?;
-        let mhz = |per: Option<f64>| per.map_or_else(|| "-".into(), |m| number(m * mbps));
-        let beyond = if n.cores > have { "extrapolation" } else { "" };
-        table.row([
-            name.to_string(),
-            number(mbps),
-            number(mbps * FREESWAN_MHZ.0),
-            mhz(n.mhz_per_mbps),
-            mhz(n.mhz_per_mbps_safe),
-            number(n.cores),
-            beyond.to_string(),
-        ]);
-    }
-    let mut lines = vec![format!(
-        "links full of {} both ways, {}; FreeS/WAN's rule of thumb was Mbit/s x {} (3DES; {} without safety)",
-        ask.mix.name, ask.suite, FREESWAN_MHZ.0, FREESWAN_MHZ.1
-    )];
-    lines.extend(table.render(" ").lines().map(String::from));
-    lines.push(format!(
-        "extrapolation: beyond the {} processors that were measured, as if everything scaled; DSL and cable are taken as 50 and 250 \
-         Mbit/s each way",
-        number(have)
-    ));
-    lines.push(RULE.into());
-    if let Some(cycles) = super::answer::need(model, ask, 1e6)?.cycles_per_byte {
-        lines.push(format!("at 1 Mbit/s, {}", published(cycles)));
-    }
-    Ok(lines)
 }
 
 /// Predictions against measurements.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::plan::answer::{self, ANSWER_SCHEMA};
+use crate::plan::document::{self, ANSWER_SCHEMA};
 use crate::plan::model::{MODEL_SCHEMA, Model};
 use crate::plan::verified::{VERIFY_SCHEMA, Verification};
 use crate::record::{LAB_SCHEMA, Record};
@@ -21,7 +21,7 @@ pub fn by_name(name: &str) -> Option<Value> {
         LAB_SCHEMA => super::of::<Record>(),
         MODEL_SCHEMA => super::of::<Model>(),
         VERIFY_SCHEMA => super::of::<Verification>(),
-        ANSWER_SCHEMA => super::of::<answer::Document>(),
+        ANSWER_SCHEMA => super::of::<document::Document>(),
         _ => return None,
     })
 }

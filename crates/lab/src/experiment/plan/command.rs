@@ -9,12 +9,14 @@ use crate::clock::{self, Utc};
 use crate::error::LabError;
 use crate::experiment::shown::say;
 use crate::machine::Fingerprint;
-use crate::plan::answer::{self, ANSWER_SCHEMA, Ask, Asked, Needed, Source};
+use crate::plan::answer;
+use crate::plan::ask::{Ask, Demand};
+use crate::plan::document::{ANSWER_SCHEMA, Asked, Document, Needed, Source};
 use crate::plan::mix::Mix;
 use crate::plan::model::Model;
 use crate::plan::record::{self, Told};
 use crate::plan::store::{self, Doubts};
-use crate::plan::{fitted, links, text};
+use crate::plan::{fitted, links, needs, text};
 use crate::process;
 use crate::record::Record;
 use crate::report::{RunFolder, Stored, number, pretty, publish_with};
@@ -28,8 +30,10 @@ pub enum PlanWhat {
     Verify,
     /// Rates that this machine carries.
     ThisMachine,
-    /// Needs of a link of that many bits per second each way.
-    Link(f64),
+    /// Needs of a link under that load.
+    Link(Demand),
+    /// A copy of the model, for another machine's questions.
+    Export,
     /// Needs of all links that have names.
     Links,
 }
@@ -53,6 +57,10 @@ pub struct PlanOptions {
     pub calibrate: CalibrateOptions,
     /// Folder for the run; none is made when absent.
     pub out: Option<PathBuf>,
+    /// Reasons of an answer, too.
+    pub why: bool,
+    /// File that the model is copied to.
+    pub export: Option<PathBuf>,
     /// One JSON document instead of text.
     pub json: bool,
 }
@@ -130,7 +138,21 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     }
     let model = store::read(o.model.as_deref())?;
     let doubts = here(&model);
-    let mut lines = text::about(&model, &doubts);
+    if let (PlanWhat::Export, Some(to)) = (&o.what, &o.export) {
+        let place = store::export(&model, to)?;
+        let name = to.display();
+        let lines = vec![format!(
+            "the model is in {}: ask it with `ironswan plan --machine {name} --link 1G`",
+            place.display()
+        )];
+        let document = serde_json::to_value(&model).map_err(unwritable)?;
+        let record = record::calibrated(&model, told());
+        return Ok(Answer { lines, document, file: "plan.json", model, record, good: true });
+    }
+    let about = text::about(&model, &doubts);
+    let asks_need = matches!(o.what, PlanWhat::Link(_));
+    // Answers come first: the model stands behind the three lines.
+    let mut lines = if asks_need { Vec::new() } else { about.clone() };
     let foreign = !doubts.machine.is_empty();
     if foreign && matches!(o.what, PlanWhat::ThisMachine | PlanWhat::Verify) {
         return Err(LabError::Usage(format!(
@@ -177,23 +199,31 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
             (Some(all), None, record)
         }
         _ => {
-            let links: Vec<(&str, f64)> = match o.what {
-                PlanWhat::Link(bits) => vec![("", bits)],
-                _ => links::LINKS.map(|(name, mbps)| (name, mbps * 1e6)).into(),
+            let links: Vec<(&str, Demand)> = match o.what {
+                PlanWhat::Link(demand) => vec![("", demand)],
+                _ => links::LINKS.map(|(name, mbps)| (name, Demand::full(mbps * 1e6))).into(),
             };
             let (mut all, mut documents) = (Vec::new(), Vec::new());
             for ask in &asks {
-                lines.push(String::new());
                 if o.what == PlanWhat::Links {
-                    lines.extend(text::links(&model, ask)?);
+                    lines.push(String::new());
+                    lines.extend(needs::links(&model, ask)?);
                 }
-                for (name, bits) in &links {
-                    let need = answer::need(&model, ask, *bits)?;
+                for (name, demand) in &links {
+                    let need = answer::need(&model, ask, *demand)?;
+                    let beyond = text::extrapolation(&model, ask, Some(&need), &[]);
                     if o.what != PlanWhat::Links {
-                        lines.extend(text::need(&model, ask, &need));
+                        if asks.len() > 1 {
+                            lines.push(format!("{}, mix {}:", ask.suite, ask.mix.name));
+                        }
+                        lines.extend(needs::summary(&model, ask, &need, &beyond));
+                        if o.why {
+                            lines.extend(needs::why(&model, ask, &need));
+                        }
                     }
-                    extrapolated.extend(text::extrapolation(&model, ask, Some(&need), &[]));
-                    let name = if name.is_empty() { number(bits / 1e6) + " Mbit/s" } else { (*name).into() };
+                    extrapolated.extend(beyond);
+                    let mbps = number(demand.out / 1e6);
+                    let name = if name.is_empty() { mbps + " Mbit/s" } else { (*name).into() };
                     let (suite, mix) = (ask.suite.clone(), ask.mix.clone());
                     documents.push(Needed { link: name.clone(), suite, mix, need: need.clone() });
                     all.push((name, ask.clone(), need));
@@ -202,11 +232,14 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
             (None, Some(documents), record::needed(&model, &all, told()))
         }
     };
+    if asks_need {
+        lines.extend(about);
+    }
     extrapolated.sort();
     extrapolated.dedup();
     let extrapolation = extrapolated.iter().map(|why| format!("extrapolation: {why}"));
     let said: Vec<String> = doubts.others.iter().cloned().chain(extrapolation).collect();
-    let document = answer::Document {
+    let document = Document {
         schema: ANSWER_SCHEMA.into(),
         model: Source {
             made: model.made.clone(),
@@ -250,6 +283,8 @@ mod tests {
             against: None,
             calibrate: CalibrateOptions::default(),
             out: None,
+            why: true,
+            export: None,
             json: false,
         }
     }
@@ -264,12 +299,14 @@ mod tests {
         let model =
             Model { machine: Fingerprint { mhz: Some(2_000.0), ..Fingerprint::take() }, ..sample::model() };
         let file = stored("answers", &model);
-        let Answer { lines, document, .. } = done(&options(PlanWhat::Link(1e9), &file)).expect("an answer");
+        let Answer { lines, document, .. } =
+            done(&options(PlanWhat::Link(Demand::full(1e9)), &file)).expect("an answer");
         let text = lines.join("\n");
         // Far more packets than the sample's curve has, and larger ones.
         for part in [
             "processors:",
-            "the highest rate that was measured cost 1,500 ns at 90,000",
+            "first runs out processors",
+            "sure to 5 %",
             "one box without a tunnel takes: 700 ns",
             "memory: 1 tunnels x 25.0 KiB",
             "rekeying:",
@@ -278,7 +315,7 @@ mod tests {
             "FreeS/WAN's rule: 17.5",
             "3DES 116 more: 140",
             "extrapolation: more than the 90,000 packets",
-            "extrapolation: frames of 594 B",
+            "frames of 594 B: 64 to 64 B were measured",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
@@ -341,11 +378,14 @@ mod tests {
         let file = stored("another", &model);
         let e = done(&options(PlanWhat::ThisMachine, &file)).err().expect("another machine");
         assert!(e.to_string().contains("another machine") && e.exit_code() == 2, "{e}");
-        let Answer { lines, document, .. } = done(&options(PlanWhat::Link(1e9), &file)).expect("an answer");
+        let Answer { lines, document, .. } =
+            done(&options(PlanWhat::Link(Demand::full(1e9)), &file)).expect("an answer");
         assert!(lines.iter().any(|l| l.starts_with("warning: this is another machine")), "{lines:?}");
         assert!(document["another_machine"].as_array().is_some_and(|a| !a.is_empty()));
-        let missing =
-            PlanOptions { suites: vec!["aes256gcm16".into()], ..options(PlanWhat::Link(1e9), &file) };
+        let missing = PlanOptions {
+            suites: vec!["aes256gcm16".into()],
+            ..options(PlanWhat::Link(Demand::full(1e9)), &file)
+        };
         let e = done(&missing).err().expect("not measured");
         assert!(e.to_string().contains("--calibrate --suite aes256gcm16"), "{e}");
         std::fs::remove_file(file).expect("removed");
