@@ -247,7 +247,7 @@ mod tests {
     }
 
     /// Options of experiments that are words, or lists of them.
-    const WORDS: [&str; 17] = [
+    const WORDS: [&str; 18] = [
         "dut",
         "encap",
         "suite",
