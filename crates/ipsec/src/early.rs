@@ -81,6 +81,8 @@ struct State {
     bytes: usize,
     /// The same of each address that has packets here.
     shares: HashMap<IpAddr, (usize, usize)>,
+    /// No packet that waits is stale before this time.
+    none_stale_before: Duration,
 }
 
 impl State {
@@ -130,6 +132,18 @@ impl State {
             reserved.bytes -= packet.bytes.len();
             self.give_up(&packet, tally);
         }
+    }
+
+    /// Drops the packets of all SPIs that have waited too long. Looks through the SPIs only when
+    /// some packet may be stale, so that a flood at a full queue does not have each packet do that.
+    fn expire_all(&mut self, now: Duration, tally: &mut Tally) {
+        if now < self.none_stale_before {
+            return;
+        }
+        let spis: Vec<Spi> = self.reserved.keys().copied().collect();
+        spis.into_iter().for_each(|spi| self.expire(spi, now, tally));
+        let oldest = self.reserved.values().filter_map(|reserved| reserved.packets.front()).map(|p| p.since);
+        self.none_stale_before = oldest.min().unwrap_or(now) + EARLY_TIMEOUT;
     }
 }
 
@@ -199,7 +213,10 @@ impl EarlyQueue {
         state.expire(spi, now, tally);
         let from = datagram.remote.ip();
         if !state.has_room(from, packet.len()) {
-            return false;
+            state.expire_all(now, tally);
+            if !state.has_room(from, packet.len()) {
+                return false;
+            }
         }
         let early = || EarlyPacket { bytes: packet.to_vec(), from: *datagram, since: now };
         match state.reserved.get_mut(&spi) {
@@ -370,6 +387,23 @@ mod tests {
         case.queue.installed(Spi(300), NOW + EARLY_TIMEOUT * 2, &mut case.tally);
         assert_eq!(case.books(), (0, 1));
         assert!(!case.queue.is_ready());
+    }
+
+    #[test]
+    fn stale_packets_of_other_spis_make_room() {
+        let mut case = Case::reserving(300..1_300);
+        let held = (300..1_299).flat_map(|spi| [spi; 9]).filter(|spi| case.hold(NOW, *spi, PEER, &[0; 40]));
+        let held = held.count() as u64;
+        assert!(held > 9 && !case.hold(NOW + EARLY_TIMEOUT / 2, 1_299, PEER, &[1]), "the share is used up");
+        assert!(case.hold(NOW + EARLY_TIMEOUT, 1_299, PEER, &[1]));
+        assert_eq!(case.books(), (1, held));
+        // Younger ones stay.
+        assert!(case.hold(NOW + EARLY_TIMEOUT * 3 / 2, 1_298, PEER, &[2]));
+        let later = NOW + EARLY_TIMEOUT * 2;
+        let held = (300..1_298).flat_map(|spi| [spi; 9]).filter(|spi| case.hold(later, *spi, PEER, &[0; 40]));
+        assert!(held.count() > 9);
+        case.queue.installed(Spi(1_298), later, &mut case.tally);
+        assert_eq!(case.taken(99), [[2]]);
     }
 
     #[test]
