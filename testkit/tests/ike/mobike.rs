@@ -324,6 +324,46 @@ fn an_update_that_allows_no_nat_is_refused_behind_one() {
 }
 
 #[test]
+fn a_refusal_returns_the_cookie_and_nat_detection_of_the_request() {
+    let mut w = world(18, |_| {});
+    let forge = Forger::newest(&w.nodes[0]);
+    let cookie = notify(NotifyType::COOKIE2, &[9; 16]);
+    let update = [
+        notify(NotifyType::UPDATE_SA_ADDRESSES, &[]),
+        notify(NotifyType::NO_NATS_ALLOWED, &[0; 12]),
+        notify(NotifyType::NAT_DETECTION_SOURCE_IP, &[1; 20]),
+        notify(NotifyType::NAT_DETECTION_DESTINATION_IP, &[1; 20]),
+        cookie.clone(),
+    ];
+    say(&mut w, 0, 2, &update);
+    let answer = w.net.log.iter().rev().find(|(s, _)| s.node == 1 && s.response).cloned();
+    let (_, payloads) = forge.open(&answer.unwrap().1.payload[4..]).unwrap();
+    assert_eq!(payloads.first(), Some(&notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[])));
+    assert_eq!(payloads.last(), Some(&cookie));
+    assert_eq!(payloads.len(), 4, "{payloads:?}");
+}
+
+#[test]
+fn a_refusal_with_another_cookie_ends_the_ike_sa_and_one_without_does_not() {
+    for (returned, stands) in [(None, true), (Some([7; 16]), false)] {
+        let mut w = world(19, |_| {});
+        // Nobody answers at the new address but the forger.
+        w.net.mute.insert(1);
+        w.readdress(0, vec![ip(AWAY)]);
+        w.run(100 * MS);
+        let up = w.up(0).remove(0);
+        let mut refusal = vec![notify(NotifyType::UNACCEPTABLE_ADDRESSES, &[])];
+        refusal.extend(returned.map(|cookie| notify(NotifyType::COOKIE2, &cookie)));
+        let mut forge = Forger::newest(&w.nodes[0]);
+        let bytes = forge.message(false, ExchangeType::INFORMATIONAL, true, 2, &refusal);
+        w.inject(up.remote, up.local, [&[0; 4], &bytes[..]].concat());
+        w.run(100 * MS);
+        assert_eq!(w.up(0).iter().any(|sa| sa.id == up.id), stands, "{returned:?}");
+        assert_eq!(w.nodes[0].logged("to a test of the way back is wrong"), !stands);
+    }
+}
+
+#[test]
 fn a_peer_that_lies_about_addresses_changes_nothing_and_costs_little() {
     // The hub has no say: it was not the original initiator.
     let mut w = world(14, |_| {});

@@ -3,7 +3,7 @@
 //! ```text
 //! HDR, SK {N(UPDATE_SA_ADDRESSES), N(NATD)*2, N(COOKIE2), N(ADDITIONAL_*)*}  -->
 //!                      <--  HDR, SK {N(NATD)*2, N(COOKIE2)}
-//!                      <--  HDR, SK {N(UNACCEPTABLE_ADDRESSES)}
+//!                      <--  HDR, SK {N(UNACCEPTABLE_ADDRESSES), N(NATD)*2, N(COOKIE2)}
 //!                      <--  HDR, SK {N(COOKIE2)}          is the initiator where it says?
 //! HDR, SK {N(COOKIE2)}  -->
 //! ```
@@ -144,9 +144,10 @@ pub(crate) fn process(
 ) {
     let (Mobike::Update { cookie, .. } | Mobike::Routable { cookie }) = &task else { return };
     let error = notifies(payloads).map(|n| n.kind).find(|kind| kind.is_error());
-    let returned = find_notify(payloads, NotifyType::COOKIE2).is_some_and(|n| n.data == *cookie);
-    // "the IKE_SA MUST be closed" when the response has another cookie (RFC 4555 section 3.7).
-    if error.is_none() && !returned {
+    // "the IKE_SA MUST be closed" when the response has another cookie (RFC 4555 section 3.7). Some
+    // peers leave it out of a refusal.
+    let returned = find_notify(payloads, NotifyType::COOKIE2).map(|n| n.data == *cookie);
+    if !returned.unwrap_or(error.is_some()) {
         let why = Path::NotRoutable { remote: d.remote };
         cx.log_why(Level::Error, sa, "", &why.clone().into());
         cx.say_deleted(sa);
@@ -217,16 +218,17 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         && !sa.moves()
         && let Err(why) = update(cx, sa, payloads, (local, remote))
     {
-        cx.log_why(Level::Warn, sa, "", &why.clone().into());
-        return ironswan_keying::Diagnosis::from(why).notify().map(Payload::Notify).into_iter().collect();
-    }
-    if let Some(peer) = read_list(payloads) {
+        let why = why.into();
+        cx.log_why(Level::Warn, sa, "", &why);
+        response.extend(why.notify().map(Payload::Notify));
+    } else if let Some(peer) = read_list(payloads) {
         sa.path().mobility_mut().peer = peer;
         cx.peer_addresses_changed(sa, (local, remote));
     }
     if detects {
         response.extend(nat_detection(sa, (local, remote)));
     }
+    // It is copied to every response, also to a refusal (RFC 4555 section 4.2.5).
     if let Some(cookie) = find_notify(payloads, NotifyType::COOKIE2).filter(|n| n.data.len() <= COOKIE_MAX) {
         response.push(notify(NotifyType::COOKIE2, cookie.data.clone()));
     }
