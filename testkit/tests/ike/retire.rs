@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
+use ironswan_crypto::kex;
 use ironswan_ike::event::IkeSaInfo;
 use ironswan_keying::limits::RETIRED_DELETE;
 use ironswan_keying::{ChildAction, Connection, Limits, Target, Unique};
-use ironswan_testkit::{Seen, Verdict, World, config};
-use ironswan_wire::iana::ExchangeType;
+use ironswan_testkit::{Forger, Seen, Verdict, World, config};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Delete, Ke, Nonce, Notify};
+use ironswan_wire::proposal::Proposal;
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -320,5 +324,190 @@ fn an_end_by_command_while_the_answer_waits_leaves_nothing() {
         w.run(10 * S);
         w.assert_empty();
         w.audit();
+    }
+}
+
+/// Like [`hasty`], with the DELETE of node 1, which has answered the new IKE_SA: traffic of node 1
+/// moves when it sees that node 0 has the new CHILD_SA.
+fn hasty_responder(seed: u64, quiet: &[usize]) -> World {
+    let mut w = world(seed, 0, |_| {});
+    w.esp_late = 150 * MS;
+    w = between_in(w);
+    w.quiet.extend(quiet);
+    let old = ike_sas(&w, 1).remove(0);
+    terminate(&mut w, 1, &Target { ike_id: Some(old.id.0), ..Target::default() });
+    w
+}
+
+#[test]
+fn an_initiator_answers_a_hasty_delete_no_sooner_than_a_responder() {
+    for quiet in [&[][..], &[0], &[1]] {
+        let mut w = hasty_responder(15, quiet);
+        let start = w.now();
+        assert!(w.run_until(10 * S, |w| w.up(0).len() == 1));
+        let took = w.now() - start;
+        assert!(took >= 150 * MS && took < S, "{quiet:?}, {took:?}");
+        w.run(5 * S);
+        assert_eq!(lost(&w), (0, 0), "{quiet:?}");
+        w.assert_one();
+        w.traffic = None;
+        w.audit();
+    }
+}
+
+/// A request of node 1 on the old IKE_SA, which node 0 has initiated.
+fn of_old(w: &World, old: &IkeSaInfo, payloads: &[Payload]) -> Vec<u8> {
+    let mut forger = Forger::of(&w.nodes[1], Some(old.spi_i));
+    forger.message(false, ExchangeType::INFORMATIONAL, false, 0, payloads)
+}
+
+#[test]
+fn a_request_that_comes_again_while_the_answer_waits_is_worked_on_once() {
+    let error = Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED, []));
+    for payloads in [vec![error], vec![Payload::Delete(Delete::ike_sa())]] {
+        let mut w = between(16, |_| {});
+        let old = ike_sas(&w, 0).remove(0);
+        let (bytes, lines) = (of_old(&w, &old, &payloads), w.nodes[0].log.len());
+        for _ in 0..300 {
+            w.inject(old.remote, old.local, bytes.clone());
+        }
+        // Another request under the same message ID is not worked on at all.
+        let other = of_old(&w, &old, &[]);
+        w.inject(old.remote, old.local, other);
+        w.run(100 * MS);
+        assert!(w.nodes[0].log.len() <= lines + 2, "{:?}", &w.nodes[0].log[lines..][..4]);
+        assert_eq!(w.up(0).len(), 2, "the answer waits");
+        w.run(S);
+        assert_eq!(w.up(0).len(), 1);
+        let ours = |s: &Seen| s.node == 0 && s.response && s.mid == 0;
+        let of_this = |p: &[u8]| p.starts_with(&old.spi_i.to_be_bytes());
+        let answers = w.net.log.iter().filter(|(s, p)| ours(s) && of_this(&p.payload));
+        assert_eq!(answers.count(), 1);
+    }
+}
+
+#[test]
+fn a_rekeying_that_is_answered_after_the_delete_leaves_no_ike_sa() {
+    // Node 1 has made the IKE_SA anew, and sends nothing through it yet.
+    let mut w = world(17, 1, |_| {});
+    w.establish(0).unwrap();
+    w.quiet.insert(1);
+    w.traffic = Some(5 * MS);
+    assert!(w.run_until(110 * S, |w| w.nodes[1].logged("which is deleted in 2s")));
+    let old = ike_sas(&w, 0).remove(0);
+    // Our request to rekey the old one is under way when its DELETE comes, and is granted then.
+    let target = Target { ike_id: Some(old.id.0), ..Target::default() };
+    let now = w.now();
+    w.nodes[0].endpoint.rekey(now, &target, false).unwrap();
+    w.net.mute.insert(1);
+    w.run(5 * MS);
+    let delete = of_old(&w, &old, &[Payload::Delete(Delete::ike_sa())]);
+    w.inject(old.remote, old.local, delete);
+    w.run(50 * MS);
+    let granted = [
+        Payload::Sa(vec![Proposal { spi: vec![7; 8], ..config::ike_proposal(&[KeId::CURVE_25519]) }]),
+        Payload::Nonce(Nonce(vec![1; 32])),
+        Payload::Ke(Ke {
+            group: KeId::CURVE_25519,
+            data: kex::generate(KeId::CURVE_25519, &[5; 32]).unwrap().1,
+        }),
+    ];
+    let mut forger = Forger::of(&w.nodes[1], Some(old.spi_i));
+    let answer = forger.message(false, ExchangeType::CREATE_CHILD_SA, true, 2, &granted);
+    w.inject(old.remote, old.local, answer);
+    w.run(S);
+    assert_eq!(w.up(0).len(), 1, "{:?}", w.nodes[0].log.iter().rev().take(9).collect::<Vec<_>>());
+    assert!(w.up(0)[0].id > old.id && w.nodes[0].count_logged(" rekeyed between") == 0);
+    w.net.mute.clear();
+    w.run(200 * S);
+    w.traffic = None;
+    w.audit();
+}
+
+/// Makes the newest IKE_SA anew at this node, by a command.
+fn renew(w: &mut World, node: usize) {
+    let (now, newest) = (w.now(), ike_sas(w, node).pop().unwrap().id);
+    let target = Target { ike_id: Some(newest.0), ..Target::default() };
+    w.nodes[node].endpoint.rekey(now, &target, true).unwrap();
+    assert!(w.run_until(S, |w| (0..2).all(|n| ike_sas(w, n).last().unwrap().id > newest)));
+}
+
+#[test]
+fn an_ike_sa_that_has_taken_over_may_be_replaced_before_the_first_has_gone() {
+    for action in [ChildAction::Trap, ChildAction::Start] {
+        for of in 0..2 {
+            for (quiet, pause) in [(None, 10), (None, 250), (Some(0), 10), (Some(1), 10), (Some(of), 600)] {
+                let mut w = world(18, of, |c| c.iter_mut().for_each(|c| c.children[0].close_action = action));
+                w.establish(0).unwrap();
+                w.quiet.extend(quiet);
+                w.traffic = Some(5 * MS);
+                for _ in 0..3 {
+                    w.run(pause * MS);
+                    renew(&mut w, of);
+                }
+                assert_eq!(w.up(of).len(), 4);
+                w.run(20 * S);
+                let case = format!("{action:?}, of {of}, {quiet:?}, {pause}");
+                assert_eq!(lost(&w), (0, 0), "{case}");
+                w.assert_one();
+                for node in 0..2 {
+                    assert_eq!(w.nodes[node].count_logged("IKE_SA gw[5]"), 0, "{case}, node {node}");
+                    assert_eq!(w.nodes[node].engine.policies.len(), 1, "{case}, node {node}");
+                }
+                w.audit();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chain_may_end_in_any_order() {
+    for of in 0..2 {
+        for by in 0..2 {
+            for first in 0..3 {
+                let mut w = world(19, of, |c| {
+                    c.iter_mut().for_each(|c| c.children[0].close_action = ChildAction::Start);
+                });
+                w.esp_late = 150 * MS;
+                w.establish(0).unwrap();
+                w.traffic = Some(5 * MS);
+                (0..2).for_each(|_| renew(&mut w, of));
+                let (last, gone) = (ike_sas(&w, of).pop().unwrap().id, ike_sas(&w, by).remove(first));
+                terminate(&mut w, by, &Target { ike_id: Some(gone.id.0), ..Target::default() });
+                w.run(20 * S);
+                let case = format!("of {of}, by {by}, first {first}");
+                w.assert_one();
+                if first < 2 {
+                    assert_eq!(w.up(of)[0].id, last, "{case}");
+                    assert_eq!(lost(&w), (0, 0), "{case}");
+                }
+                let got = (w.nodes[0].esp.0, w.nodes[1].esp.0);
+                w.run(S);
+                assert!(w.nodes[0].esp.0 > got.0 && w.nodes[1].esp.0 > got.1, "{case}");
+                w.audit();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_child_that_takes_over_may_be_rekeyed_before_the_old_one_has_gone() {
+    for of in 0..2 {
+        for by in 0..2 {
+            let mut w = world(20, of, |c| {
+                c.iter_mut().for_each(|c| c.children[0].close_action = ChildAction::Start);
+            });
+            w.establish(0).unwrap();
+            w.traffic = Some(5 * MS);
+            renew(&mut w, of);
+            w.run(600 * MS);
+            let (now, new) = (w.now(), ike_sas(&w, by).pop().unwrap());
+            let target = Target { child_id: Some(new.children[0].id.0), ..Target::default() };
+            w.nodes[by].endpoint.rekey(now, &target, false).unwrap();
+            w.run(20 * S);
+            w.assert_one();
+            assert!((0..2).all(|n| w.nodes[n].count_logged("IKE_SA gw[3]") == 0), "of {of}, by {by}");
+            w.audit();
+        }
     }
 }

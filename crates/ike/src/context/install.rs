@@ -193,12 +193,26 @@ impl Context<'_> {
     /// A child of the same tunnel may stand on an older IKE_SA of the peer: the new one takes over
     /// from it, and waits with sending while the peer may not have it yet.
     fn take_over_child(&mut self, sa: &IkeSa, new: &mut NewSas, reqid: ReqId) {
-        let older = if new.reqid.is_none() { self.others.older(sa, reqid, &new.agreed) } else { None };
-        let Some(older) = older else { return };
-        self.shared.handovers.insert(older.child, new.id);
-        if older.carries && !new.initiator && older.spi_out != new.spi_out {
+        if new.reqid.is_some() {
+            return;
+        }
+        let has_heir = |child| self.shared.handovers.heir(child).is_some();
+        let Some(older) = self.others.older(sa, (reqid, &new.agreed), &has_heir) else { return };
+        // One that waits with sending itself stands for the one that carries meanwhile.
+        let carries = older.same_path && (older.sends || self.has_timer(Timer::TakeUp(older.child)));
+        self.shared.handovers.insert(older.child, new.id, carries, new.initiator);
+        if carries && !new.initiator && older.spi_out != new.spi_out {
             new.hold_out = true;
             self.shared.timers.set(Timer::TakeUp(new.id), self.now + HANDOVER);
+        } else {
+            self.begin_sending(new.id);
+        }
+    }
+
+    /// We send on this child now, and on none any more from which it takes over.
+    fn begin_sending(&mut self, heir: ChildId) {
+        for before in self.shared.handovers.begin(heir, self.now) {
+            self.shared.timers.cancel(Timer::TakeUp(before));
         }
     }
 
@@ -282,10 +296,14 @@ impl Context<'_> {
     pub(crate) fn activate(&mut self, sa: &mut IkeSa, id: ChildId) {
         // The peer is to delete that one, whatever it sends on it until then.
         let (local, remote, udp_encap) = (sa.local(), sa.remote(), sa.nat().encap());
-        let Some(child) = sa.child_mut(id).filter(|c| c.redundant_to().is_none()) else { return };
+        // Where a third one has taken over from it meanwhile, traffic does not come back to it.
+        let over = self.shared.handovers.is_over(id);
+        let wanted = |c: &&mut Child| c.redundant_to().is_none() && !over;
+        let Some(child) = sa.child_mut(id).filter(wanted) else { return };
         let Some(mut out) = child.release_outbound() else { return };
         self.shared.timers.cancel(Timer::TakeUp(id));
-        self.shared.handovers.begin(id, self.now);
+        self.begin_sending(id);
+        let Some(child) = sa.child_mut(id) else { return };
         // The peer may have moved since.
         (out.local, out.remote, out.udp_encap) = (local, remote, udp_encap);
         if out.mode == Mode::Transport {
@@ -299,11 +317,11 @@ impl Context<'_> {
         self.log(Level::Info, sa, line);
     }
 
-    /// The peer deletes this IKE_SA: has the children on other IKE_SAs send that take over from its
+    /// An end deletes this IKE_SA: has the children on other IKE_SAs send that take over from its
     /// children. Returns the time at which all packets that left before have arrived; `None`: they
     /// have.
     pub(crate) fn take_up_heirs(&mut self, sa: &IkeSa) -> Option<Instant> {
-        let mut begun = None;
+        let mut last = None;
         for child in sa.children() {
             let heir = self.shared.handovers.heir(child.id());
             let at = match heir.filter(|heir| self.has_timer(Timer::TakeUp(*heir))) {
@@ -311,11 +329,11 @@ impl Context<'_> {
                     self.put_off(Todo::TakeUp(heir));
                     Some(self.now)
                 }
-                None => self.shared.handovers.begun(child.id()),
+                None => self.shared.handovers.last_sent(child.id(), self.now),
             };
-            begun = begun.max(at);
+            last = last.max(at);
         }
-        begun.map(|at| at + HANDED_OVER_ANSWER).filter(|at| *at > self.now)
+        last.map(|at| at + HANDED_OVER_ANSWER).filter(|at| *at > self.now)
     }
 
     /// Tells that a child is up.
@@ -379,6 +397,7 @@ impl Context<'_> {
         let Some(child) = sa.child_mut(old) else { return };
         child.replace_by(new);
         self.count_gone(&conn.name, child);
+        self.shared.handovers.inherit(old, new);
         if out_stands && child.sends() {
             self.remove_outbound(sa, old);
         }
@@ -394,7 +413,13 @@ impl Context<'_> {
     fn heir_of_child(&mut self, sa: &IkeSa, child: &Child) -> Option<ChildId> {
         let elsewhere = self.shared.handovers.heir(child.id());
         self.shared.todo.extend(elsewhere.map(Todo::TakeUp));
-        self.shared.handovers.forget(child.id());
+        let successor = child.replaced_by().filter(|new| sa.has_child(*new));
+        for before in self.shared.handovers.forget(child.id(), elsewhere.or(successor)) {
+            if self.shared.handovers.is_heir(before) {
+                // It has waited with sending, for one that has gone now.
+                self.shared.todo.push_back(Todo::TakeUp(before));
+            }
+        }
         let here = child.replaced_by().filter(|_| !sa.is_dead());
         let heir = here.or(elsewhere)?;
         // A successor that has been rekeyed itself has one of its own; one that was closed leaves

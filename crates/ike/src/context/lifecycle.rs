@@ -44,7 +44,7 @@ impl Context<'_> {
 
     /// Starts the next task, if the IKE_SA is free. False when there is nothing to start.
     pub(crate) fn start_next(&mut self, sa: &mut IkeSa) -> bool {
-        if sa.is_dead() || sa.work().active().is_some() || sa.waiting().is_some() {
+        if sa.is_dead() || sa.work().active().is_some() || sa.waiting().is_some() || self.owes_answer(sa) {
             return false;
         }
         let Some(task) = sa.work_mut().pop() else { return false };

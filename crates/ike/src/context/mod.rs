@@ -93,8 +93,14 @@ pub(crate) trait Others {
     /// selectors at the same address.
     fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String>;
 
-    /// A child of the same tunnel on another IKE_SA with the same peer.
-    fn older(&self, sa: &IkeSa, reqid: ReqId, agreed: &Agreed) -> Option<Older>;
+    /// A child of the same tunnel on another IKE_SA with the same peer, from which no other takes
+    /// over.
+    fn older(
+        &self,
+        sa: &IkeSa,
+        tunnel: (ReqId, &Agreed),
+        has_heir: &dyn Fn(ChildId) -> bool,
+    ) -> Option<Older>;
 
     /// The connection of another IKE_SA, and whether its child has an outbound SA in the engine.
     fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)>;

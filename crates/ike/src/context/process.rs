@@ -60,6 +60,7 @@ impl Context<'_> {
         }
         if header.is_request() {
             match sa.work().judge(header.message_id) {
+                Inbound::New if self.owes_answer(sa) => self.shared.counters.retransmits_in += 1,
                 Inbound::New => self.request(sa, &header, &d),
                 Inbound::Again => match self.stored(sa, &d.bytes) {
                     // "the responder MUST remember each response until it receives a request whose
@@ -74,15 +75,18 @@ impl Context<'_> {
                 },
                 Inbound::Outside => self.shared.counters.out_of_order += 1,
             }
-        } else if sa
-            .work()
-            .active()
-            .is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange)
+        } else if !self.owes_answer(sa)
+            && sa.work().active().is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange)
         {
             self.response(sa, &header, &d);
         } else {
             self.shared.counters.out_of_order += 1;
         }
+    }
+
+    /// True while our answer to the peer's DELETE waits: nothing is done any more on the IKE_SA.
+    pub(crate) fn owes_answer(&self, sa: &IkeSa) -> bool {
+        self.has_timer(Timer::AnswerDelete(sa.id()))
     }
 
     /// The response to the last request, when this is that request or its first fragment.

@@ -95,11 +95,17 @@ impl Others for Neighbours<'_> {
         !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
     }
 
-    fn older(&self, sa: &IkeSa, reqid: ReqId, agreed: &Agreed) -> Option<Older> {
+    fn older(
+        &self,
+        sa: &IkeSa,
+        (reqid, agreed): (ReqId, &Agreed),
+        has_heir: &dyn Fn(ChildId) -> bool,
+    ) -> Option<Older> {
         let ids = self.by_ids.get(&identities(sa)?)?;
         let same = |c: &&Child| {
             c.reqid() == reqid
                 && c.replaced_by().is_none()
+                && !has_heir(c.id())
                 && c.state() != ChildState::Deleting
                 && c.agreed().local_ts == agreed.local_ts
                 && c.agreed().remote_ts == agreed.remote_ts
@@ -107,8 +113,8 @@ impl Others for Neighbours<'_> {
         let others = ids.iter().filter(|id| **id != sa.id()).filter_map(|id| self.sas.get(id));
         others.filter(|o| o.stands()).find_map(|o| {
             let child = o.children().find(same)?;
-            let carries = o.shares_path(sa) && child.sends();
-            Some(Older { child: child.id(), spi_out: child.spi_out(), carries })
+            let (sends, same_path) = (child.sends(), o.shares_path(sa));
+            Some(Older { child: child.id(), spi_out: child.spi_out(), sends, same_path })
         })
     }
 

@@ -86,6 +86,8 @@ pub(crate) fn build_ike(cx: &mut Context<'_>, sa: &mut IkeSa, task: DeleteIke) {
         // Nothing gets to the peer, and there may never be a way again.
         return process_ike(cx, sa, task);
     }
+    // The peer may drop its SAs with its answer: nothing is sent on them any more then.
+    cx.take_up_heirs(sa);
     let payload = Payload::Delete(Delete::ike_sa());
     cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::DeleteIke(task), &[payload]);
 }
@@ -119,7 +121,7 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
         return cx.close(sa, Close::Syntax(why));
     }
     if error.is_some() || deletes().any(|d| d.protocol == ProtocolId::IKE) {
-        return answer_ike(cx, sa);
+        return delete_asked(cx, sa);
     }
     cx.read_auth_lifetime(sa, payloads);
     // Each once, however often the message names it: while we delete a child ourselves, it stays.
@@ -135,14 +137,18 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     cx.respond(sa, &response);
 }
 
-/// The peer closes the IKE_SA.
-pub(crate) fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
+/// The peer closes the IKE_SA. The answer waits for packets that are under way.
+fn delete_asked(cx: &mut Context<'_>, sa: &mut IkeSa) {
+    forget_rekeying(cx, sa);
     if let Some(at) = cx.take_up_heirs(sa) {
         sa.roam_mut().leave();
         return cx.set_timer(Timer::AnswerDelete(sa.id()), at);
     }
-    cx.respond(sa, &[]);
-    cx.bury(sa);
+    answer_ike(cx, sa);
+}
+
+/// Our own rekeying of an IKE_SA that the peer closes comes to nothing.
+fn forget_rekeying(cx: &mut Context<'_>, sa: &mut IkeSa) {
     // "If a peer receives a request to close an IKE SA that it is currently rekeying, it SHOULD
     // reply as usual, and forget about its own rekeying request" (RFC 7296 section 2.25.2). If the
     // peer's own rekeying came meanwhile, it has settled on that one.
@@ -159,6 +165,12 @@ pub(crate) fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
             _ => cx.done(ours.ticket, Err(KeyExchange::PeerDeleted { child: false }.into())),
         }
     }
+}
+
+/// Answers the peer's DELETE of the IKE_SA, which ends it.
+pub(crate) fn answer_ike(cx: &mut Context<'_>, sa: &mut IkeSa) {
+    cx.respond(sa, &[]);
+    cx.bury(sa);
     match sa.state() {
         IkeState::Rekeyed => cx.close(sa, Close::Replaced),
         // It was on its way to being adopted, or redundant.
