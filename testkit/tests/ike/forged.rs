@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironswan_crypto::kex;
+use ironswan_ike::event::Ticket;
 use ironswan_keying::{AddrSpec, Childless, Unique};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId};
@@ -89,6 +90,52 @@ fn one_forged_response_does_not_end_an_attempt() {
             w.assert_one();
             w.audit();
         }
+    }
+}
+
+/// Node 0 has taken a forged response, and has sent the next request under the forger's keys. The
+/// peer's own response has come as well.
+fn deceived(seed: u64, additional: &[(u8, KeId)]) -> (World, Ticket, Forger) {
+    let mut w = World::pair(seed, |c| {
+        c.iter_mut().for_each(|c| {
+            c.proposals = vec![config::ike_proposal_with(&[KeId::CURVE_25519], additional)];
+        });
+    });
+    let ticket = w.initiate(0);
+    let mut payloads = whole(public(), 32);
+    payloads[0] = Payload::Sa(vec![config::ike_proposal_with(&[KeId::CURVE_25519], additional)]);
+    payloads.extend(notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED, &[]));
+    forge(&mut w, 77, payloads);
+    assert!(w.run_until(S, |w| w.nodes[0].logged("two different responses")));
+    let forger = Forger::newest(&w.nodes[0]);
+    (w, ticket, forger)
+}
+
+#[test]
+fn sealed_messages_of_the_forger_do_not_end_an_attempt() {
+    let ml_kem = [(1, KeId::ML_KEM_768)];
+    let error = notify(NotifyType::INVALID_SYNTAX, &[]);
+    let refusal = notify(NotifyType::AUTHENTICATION_FAILED, &[]);
+    let value = vec![Payload::Ke(Ke { group: KeId::ML_KEM_768, data: vec![1; 7] })];
+    // `None`: bytes that are no payloads.
+    let intermediate = [None, Some(vec![]), Some(error.clone()), Some(refusal.clone()), Some(value)];
+    let auth = [None, Some(vec![]), Some(error), Some(refusal)];
+    let cases = intermediate.into_iter().map(|p| (&ml_kem[..], ExchangeType::IKE_INTERMEDIATE, p));
+    for (additional, exchange, payloads) in
+        cases.chain(auth.into_iter().map(|p| (&[][..], ExchangeType::IKE_AUTH, p)))
+    {
+        let (mut w, ticket, mut f) = deceived(33, additional);
+        let bytes = match &payloads {
+            Some(payloads) => f.message(false, exchange, true, 1, payloads),
+            None => f.raw(false, exchange, true, 1, PayloadType::NOTIFY, &[1, 2, 3]),
+        };
+        w.inject(b(), a(), bytes);
+        w.run(20 * S);
+        assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())), "{exchange}: {payloads:?}");
+        assert_eq!(w.nodes[0].count_logged("starting IKE_SA_INIT again"), 1);
+        w.run(31 * S);
+        w.assert_one();
+        w.audit();
     }
 }
 

@@ -15,7 +15,7 @@ use crate::event::{IkeState, Level};
 use crate::sa::{Active, Answering, Datagram, IkeSa, Inner, Opened};
 use crate::task::{
     Task, answer_child, answer_init, auth, create_child, delete, follow_up, intermediate, liveness, mobike,
-    qcd, rekey_ike, sa_init,
+    qcd, rekey_ike, restart, sa_init,
 };
 use crate::timer::Timer;
 use crate::window::{Inbound, Sealed};
@@ -272,6 +272,14 @@ impl Context<'_> {
         self.log_why(Level::Error, sa, "", &why);
         // The peer cannot know that its answer was of no use.
         self.say_deleted(sa);
+        let active = match sa.is_up() {
+            true => active,
+            // Perhaps it is not the peer's.
+            false => match self.doubt_sealed(sa, active) {
+                Some(active) => active,
+                None => return,
+            },
+        };
         let how = match sa.state() {
             // Only its DELETE was to be answered.
             IkeState::Rekeyed => Close::Replaced,
@@ -280,6 +288,18 @@ impl Context<'_> {
         };
         sa.work_mut().sent(active);
         self.close(sa, how);
+    }
+
+    /// A sealed response cannot be read before the peer is authenticated. When IKE_SA_INIT may have
+    /// been forged, the attempt begins again; else gives the request back.
+    fn doubt_sealed(&mut self, sa: &mut IkeSa, active: Active) -> Option<Active> {
+        match active {
+            Active { task: Task::Auth(child), mid, exchange, bytes, tries, unsent } => {
+                let child = restart::doubted(self, sa, child, false)?;
+                Some(Active { task: Task::Auth(child), mid, exchange, bytes, tries, unsent })
+            }
+            active => restart::doubted(self, sa, None, false).map(|_| active),
+        }
     }
 
     fn response(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {

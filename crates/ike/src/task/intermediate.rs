@@ -226,7 +226,7 @@ pub(crate) fn process(
                 None => conclude(cx, sa, None, ppk),
             }
         }
-        Err(why) => fail(cx, sa, why),
+        Err(why) => doubt(cx, sa, why),
     }
 }
 
@@ -280,7 +280,7 @@ fn fitting<'a>(
 fn have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, shared: SharedSecret, ppk: Option<Mixing>) {
     match shared {
         Ok(shared) => conclude(cx, sa, Some(&shared), ppk),
-        Err(why) => fail(cx, sa, why),
+        Err(why) => doubt(cx, sa, why),
     }
 }
 
@@ -292,6 +292,13 @@ fn conclude(cx: &mut Context<'_>, sa: &mut IkeSa, shared: Option<&Secret>, ppk: 
             sa.work_mut().push_first(next);
         }
         Err(why) => fail(cx, sa, why),
+    }
+}
+
+/// The response is of no use. It may be that of a forger of IKE_SA_INIT.
+fn doubt(cx: &mut Context<'_>, sa: &mut IkeSa, why: Diagnosis) {
+    if super::restart::doubted(cx, sa, None, false).is_some() {
+        fail(cx, sa, why);
     }
 }
 

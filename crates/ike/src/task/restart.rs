@@ -11,8 +11,8 @@
 //!   [`FORGED_REPEAT`].
 //! * A whole response is taken, as it came first. When another one has come, the peer has to
 //!   authenticate itself within [`FORGED_REPEAT`] of that, or of our IKE_AUTH if that is sent
-//!   later. If it does not, the attempt begins again, and the peer is sent a DELETE, as the first
-//!   response may have been its own.
+//!   later. If it does not, or answers what is of no use, the attempt begins again, and the peer is
+//!   sent a DELETE where IKE_AUTH was sent, as the first response may have been its own.
 //!
 //! A new start has a new SPI, nonce and key pair, so who forges has to see the new request. After
 //! [`RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,
@@ -118,7 +118,7 @@ pub(super) fn hurry_auth(cx: &mut Context<'_>, sa: &IkeSa) {
 
 /// The peer has not authenticated itself, or has refused us. When that may be because somebody has
 /// interfered with IKE_SA_INIT, begins again; else gives the child back.
-pub(super) fn doubted(
+pub(crate) fn doubted(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     child: Option<Box<NewChild>>,
