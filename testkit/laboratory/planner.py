@@ -214,15 +214,15 @@ def check_whole(verify):
         "worst_error": max(errors),
         "median_spread": median(spreads),
         "worst_spread": max(spreads),
-        "median_goal": max(0.1, 2 * median(spreads)),
-        "worst_goal": 0.25,
+        "within": sum(e <= 0.25 for e in errors) / len(errors),
     }
     yield from differing("all", verify, expected)
-    # Each prediction may be off by a quarter, or by twice the spread of its own repeats.
-    each = all(abs(c["error"]) <= max(0.25, 2 * c.get("spread", 0.0)) for c in verify["cells"] + verify["rates"])
-    met = expected["median_error"] <= expected["median_goal"] and each
-    if verify["met"] is not met:
-        yield f"all: met is {verify['met']} in verify.json and {met} by the errors"
+    # Where the machine does not repeat itself to 5 %, or was asked once, no model can be judged.
+    repeated = any(len(load["seen"]) > 1 for load in verify["measured"])
+    met = expected["median_error"] <= 0.1 and expected["within"] >= 0.9
+    verdict = ("met" if met else "missed") if repeated and expected["median_spread"] <= 0.05 else "cannot-tell"
+    if verify["verdict"] != verdict:
+        yield f"all: the verdict is {verify['verdict']} in verify.json and {verdict} by the errors"
 
 
 def plan(folder):

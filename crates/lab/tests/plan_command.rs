@@ -163,7 +163,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
     }
     let verified = plan(&verify);
     let v = document(&verified);
-    assert_eq!(v["schema"], "ironswan.plan-verify/4");
+    assert_eq!(v["schema"], "ironswan.plan-verify/5");
     let rates = v["rates"].as_array().expect("rates");
     for (way, found) in expected {
         assert_eq!(rates.iter().any(|r| r["way"] == way), found, "{way}: {rates:?}");
@@ -184,7 +184,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(
         cells.iter().any(|c| c["mix"] == "imix") && cells.iter().any(|c| c["suite"] == "chacha20poly1305")
     );
-    assert_eq!(verified.status.code(), Some(if v["met"] == true { 0 } else { 1 }));
+    assert_eq!(verified.status.code(), Some(if v["verdict"] == "met" { 0 } else { 1 }));
     fs::remove_file(&file).expect("removed");
 }
 

@@ -36,7 +36,7 @@ fn a_soaker_beside_the_loads_is_in_no_cost() {
     assert!(accounting.into_iter().all(|w| w["text"].as_str().is_some_and(|t| t.contains("by the soaker"))));
     let verified = plan(&[&["--verify"], &asked[..]].concat());
     let v: Value = serde_json::from_slice(&verified.stdout).unwrap_or_else(|e| panic!("{e}: {verified:?}"));
-    assert_eq!(verified.status.code(), Some(if v["met"] == true { 0 } else { 1 }));
+    assert_eq!(verified.status.code(), Some(if v["verdict"] == "met" { 0 } else { 1 }));
     fs::remove_file(&file).expect("removed");
 }
 

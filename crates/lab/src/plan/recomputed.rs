@@ -134,7 +134,8 @@ fn a_second_program_predicts_the_same_and_finds_what_was_falsified() {
         ("/rates/1/spread", json!(0.5), "spread is 0.5"),
         ("/median_error", json!(0.01), "all: median_error is 0.01"),
         ("/worst_error", json!(0.01), "all: worst_error is 0.01"),
-        ("/met", json!(!v.met), "all: met is"),
+        ("/within", json!(0.01), "all: within is 0.01"),
+        ("/verdict", json!("met"), "all: the verdict is met"),
         ("/model_made", json!("2026-11-22T10:00:01Z"), "of one made 2026-11-22T10:00:01Z"),
     ] {
         let mut bad = good.clone();

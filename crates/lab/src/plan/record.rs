@@ -9,7 +9,7 @@ use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ};
 use super::mix::{LARGEST, Mix};
 use super::model::{Cell, Model, Path, Way};
 use super::rates::Rate;
-use super::verified::{Beyond, Verification};
+use super::verified::Verification;
 use crate::record::{
     Baseline, Better, Columns, Derived, Factors, Historical, LAB_SCHEMA, Measure, Plot, Record, Sample,
     Table, View, WarningRecord, Which, factors, figures,
@@ -127,25 +127,10 @@ pub fn verified(model: &Model, v: &Verification, told: Told) -> Record {
     let mut record = record(model, told, question, samples, true);
     record.program = v.taken.program.clone();
     record.machine = v.taken.machine.clone();
-    let beyond = v.beyond();
-    let share = |of: &dyn Fn(&Beyond) -> bool| {
-        beyond.iter().filter(|b| of(b)).count() as f64 / (v.cells.len() + v.taken.rates.len()) as f64
-    };
     let how = [
         ("median_error", v.median_error, "median of the errors' sizes, predicted over measured less one"),
         ("worst_error", v.worst_error, "the largest of them"),
-        ("median_goal", v.median_goal, "a tenth, or twice the repeats' median spread"),
-        (
-            "worst_goal",
-            v.worst_goal,
-            "a quarter; of a prediction whose repeats lie further apart, twice that",
-        ),
-        ("beyond", share(&|_| true), "share of the predictions that are off by more than a quarter"),
-        (
-            "allowed",
-            share(&Beyond::is_allowed),
-            "share of them all that are, and by no more than twice their repeats' spread",
-        ),
+        ("within", v.within, "share of the predictions that are off by a quarter at most"),
         ("median_spread", v.median_spread, "median over the loads of range by median of the repeats"),
         (
             "again_median",

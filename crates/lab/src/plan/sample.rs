@@ -92,7 +92,12 @@ pub(crate) fn taken() -> Taken {
         seconds: 30.0,
         machine: model.machine,
         model_made: model.made,
-        measured: model.cells,
+        // Two repeats.
+        measured: model
+            .cells
+            .into_iter()
+            .map(|c| Cell { seen: [c.seen.clone(), c.seen].concat(), ..c })
+            .collect(),
         against: None,
         rates: vec![],
         warnings: vec![],

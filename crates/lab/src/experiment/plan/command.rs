@@ -16,6 +16,7 @@ use crate::plan::mix::Mix;
 use crate::plan::model::Model;
 use crate::plan::record::{self, Told};
 use crate::plan::store::{self, Doubts};
+use crate::plan::verified::Verdict;
 use crate::plan::{fitted, links, needs, text};
 use crate::process;
 use crate::record::Record;
@@ -187,7 +188,14 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
             let document = serde_json::to_value(&v).map_err(unwritable)?;
             let told = Told { started: v.taken.made.clone(), seconds: v.taken.seconds, ..told() };
             let record = record::verified(&model, &v, told);
-            return Ok(Answer { lines, document, file: "verify.json", model, record, good: v.met });
+            return Ok(Answer {
+                lines,
+                document,
+                file: "verify.json",
+                model,
+                record,
+                good: v.verdict == Verdict::Met,
+            });
         }
         PlanWhat::ThisMachine => {
             let all = asks.iter().map(|a| answer::carries(&model, a)).collect::<Result<Vec<_>, _>>()?;
