@@ -128,6 +128,11 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
         let options = CalibrateOptions { suites: o.suites.clone(), ..o.calibrate.clone() };
         store::check(o.model.as_deref())?;
         let model = calibrate(&options)?;
+        if let Some(what) = store::beyond_reason(&model) {
+            return Err(LabError::Measurement(format!(
+                "this machine cannot be calibrated now: {what}. Wait until nothing else runs on it, and calibrate again"
+            )));
+        }
         let place = store::write(&model, o.model.as_deref())?;
         let mut lines = text::about(&model, &here(&model));
         lines.extend(fitted::fitted(&model));
