@@ -174,12 +174,12 @@ pub struct Verification {
     /// The largest.
     #[schemars(range(min = 0))]
     pub worst_spread: f64,
-    /// Share of the predictions, those of the highest rates among them, that are off by a quarter at
-    /// most.
+    /// Share of the predictions, those of the highest rates among them, that are off by at most a
+    /// quarter.
     #[schemars(range(min = 0, max = 1))]
     pub within: f64,
-    /// Median error at most 10 %, and nine in ten within a quarter; `cannot-tell` where the repeats'
-    /// median spread is above 5 %.
+    /// Median error at most 10 %, and nine in ten within a quarter; `cannot-tell` where the median
+    /// spread of the repeats is above 5 %.
     pub verdict: Verdict,
     /// Loads of the calibration, measured again.
     pub again: Again,
