@@ -23,7 +23,7 @@ const ALL_REASONS: u16 = 0x7f80;
 const MAX_POINTS: usize = 8;
 /// Most lists that may cover one certificate and are looked at.
 const MAX_LISTS: usize = 16;
-/// Most certificates of one name that are tried as the signer of a list.
+/// Most certificates of one name, beside those of the chain, that are tried as the signer of a list.
 const MAX_SIGNERS: usize = 4;
 /// How many signers of lists may stand one above the other, each with a status of its own.
 const MAX_DEPTH: usize = 2;
@@ -187,15 +187,21 @@ impl<'a> ByList<'a> {
         let issuer = list.issuer();
         let certificates = chain.certificates();
         let mut why = NoStatus::Responder;
-        let above = certificates[position + 1..].iter().map(|signer| (signer, true));
-        let others = evidence.certificates.iter().filter(|c| !certificates[position + 1..].contains(c));
-        let named = above
-            .chain(others.map(|signer| (signer, false)))
-            .filter(|(signer, _)| signer.subject() == issuer);
-        let mut named: Vec<_> = named.take(MAX_SIGNERS).collect();
-        if let Some(wanted) = list.issuer_key_id() {
-            named.sort_by_key(|(signer, _)| signer.subject_key_id() != Some(wanted));
-        }
+        // A peer sends certificates of any name and key identifier, so those that say another key
+        // go last, and no number of them stands before a CA of the chain.
+        let wanted = list.issuer_key_id();
+        let is_other_key = |signer: &Certificate| {
+            wanted.is_some() && signer.subject_key_id().is_some_and(|id| Some(id) != wanted)
+        };
+        let above = &certificates[position + 1..];
+        let mut others: Vec<_> =
+            evidence.certificates.iter().filter(|c| c.subject() == issuer && !above.contains(c)).collect();
+        others.sort_by_key(|signer| is_other_key(signer));
+        let above = above.iter().filter(|signer| signer.subject() == issuer);
+        let others = others.into_iter().take(MAX_SIGNERS);
+        let mut named: Vec<_> =
+            above.map(|signer| (signer, true)).chain(others.map(|signer| (signer, false))).collect();
+        named.sort_by_key(|(signer, _)| is_other_key(signer));
         for (signer, is_above) in named {
             // The signature first: a certificate that did not sign needs no chain.
             let good = signer.key(self.rules.legacy).is_ok_and(|key| {

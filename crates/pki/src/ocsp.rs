@@ -133,6 +133,15 @@ impl<'a> Single<'a> {
             && self.issuer_name == sha1(issuer.subject().der())
             && self.issuer_key == issuer.key_id()
     }
+
+    /// The last second at which the status is known; an error when `now` is not within its times.
+    fn current(&self, now: Time) -> Result<Time, NoStatus> {
+        if self.this_update > now.plus(SKEW) {
+            return Err(NoStatus::NotYetValid { from: self.this_update });
+        }
+        let until = self.next_update.unwrap_or(self.this_update.plus(WITHOUT_NEXT_UPDATE));
+        if until.plus(SKEW) < now { Err(NoStatus::Old { since: until }) } else { Ok(until) }
+    }
 }
 
 /// How a response names who signed it.
@@ -220,6 +229,15 @@ impl<'a> Parts<'a> {
     }
 }
 
+impl<'a> Parts<'a> {
+    /// The statuses of this certificate.
+    fn about(&self, certificate: &Certificate, issuer: &Certificate) -> Vec<Single<'a>> {
+        let mut singles = Reader::new(self.singles);
+        let all = std::iter::from_fn(|| Single::read(&mut singles).ok());
+        all.filter(|single| single.is_of(certificate, issuer)).collect()
+    }
+}
+
 /// Why bytes are no response with a status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ResponseFault {
@@ -301,11 +319,9 @@ impl Response {
         rules: &Rules,
     ) -> Result<Status, NoStatus> {
         let parts = Parts::read(&self.der).map_err(|Malformed| NoStatus::Unreadable)?;
-        let mut singles = Reader::new(parts.singles);
-        let mut of_ours = std::iter::from_fn(|| Single::read(&mut singles).ok());
-        let single =
-            of_ours.find(|single| single.is_of(certificate, issuer)).ok_or(NoStatus::OtherCertificate)?;
-        if parts.unknown_critical || single.unknown_critical {
+        let ours = parts.about(certificate, issuer);
+        let first = ours.first().ok_or(NoStatus::OtherCertificate)?;
+        if parts.unknown_critical || ours.iter().any(|single| single.unknown_critical) {
             return Err(NoStatus::UnknownCritical);
         }
         if let (Some(sent), Some(came)) = (nonce, parts.nonce)
@@ -313,13 +329,11 @@ impl Response {
         {
             return Err(NoStatus::OtherNonce);
         }
-        if single.this_update > now.plus(SKEW) {
-            return Err(NoStatus::NotYetValid { from: single.this_update });
-        }
-        let until = single.next_update.unwrap_or(single.this_update.plus(WITHOUT_NEXT_UPDATE));
-        if until.plus(SKEW) < now {
-            return Err(NoStatus::Old { since: until });
-        }
+        // Of several statuses of one certificate a revocation counts.
+        let is_revocation = |single: &&Single<'_>| matches!(single.status, Said::Revoked(..));
+        let mut revocations = ours.iter().filter(is_revocation);
+        let single = revocations.find(|single| single.current(now).is_ok()).unwrap_or(first);
+        let until = single.current(now)?;
         self.check_signature(&parts, issuer, now, rules)?;
         match single.status {
             Said::Good => Ok(Status::Good { until }),
@@ -328,13 +342,13 @@ impl Response {
         }
     }
 
-    /// Time at which there will be a newer response about `certificate`. `None`: there is one "all
-    /// the time" (RFC 6960 section 4.2.2.1), so this response is not to be kept.
+    /// Time at which there will be a newer response about `certificate`, by the first of several
+    /// statuses of it to be renewed. `None`: there is one "all the time" (RFC 6960 section 4.2.2.1),
+    /// so this response is not to be kept.
     pub fn next_update(&self, certificate: &Certificate, issuer: &Certificate) -> Option<Time> {
-        let parts = Parts::read(&self.der).ok()?;
-        let mut singles = Reader::new(parts.singles);
-        let mut of_ours = std::iter::from_fn(|| Single::read(&mut singles).ok());
-        of_ours.find(|single| single.is_of(certificate, issuer))?.next_update
+        let ours = Parts::read(&self.der).ok()?.about(certificate, issuer);
+        let times: Option<Vec<Time>> = ours.iter().map(|single| single.next_update).collect();
+        times?.into_iter().min()
     }
 
     /// `BasicOCSPResponse` in DER.

@@ -17,7 +17,7 @@ use crate::crl::Crl;
 use crate::fault::{At, ChainFault, Rule};
 use crate::ocsp::Response;
 use crate::rules::Rules;
-use crate::status::{NoStatus, Status};
+use crate::status::{NoStatus, Reason, Status};
 use crate::time::Time;
 
 /// What an unknown status means: `revocation` of `swanctl.conf`.
@@ -151,19 +151,28 @@ pub(crate) fn status(
 ) -> Result<Status, NoStatus> {
     let (certificate, issuer) = (&chain.certificates()[position], &chain.certificates()[position + 1]);
     let mut why = NoStatus::Nothing;
+    let mut good = None;
     for (response, nonce) in evidence.responses {
         match response.status(certificate, issuer, nonce.as_deref(), now, rules) {
-            Ok(status) => return Ok(status),
+            Ok(status @ Status::Good { .. }) => good = good.or(Some(status)),
+            Ok(revoked) => return Ok(revoked),
             // Most responses are about other certificates of the chain.
             Err(NoStatus::OtherCertificate) => {}
             Err(other) => why = other,
         }
     }
     let signers = Signers { chain, position, evidence, depth };
-    match (ByList { certificate, signers, now, rules }).status() {
+    let by_list = ByList { certificate, signers, now, rules }.status();
+    match (by_list, good) {
+        // A response without our nonce may be older than the list: whoever has it can send it again
+        // until it ends. A revocation is for good, but for a certificate on hold.
+        (Ok(Status::Revoked { at, reason }), Some(_)) if reason != Reason::ON_HOLD => {
+            Ok(Status::Revoked { at, reason })
+        }
+        (_, Some(good)) => Ok(good),
         // A response that was refused says more than the absence of a list.
-        Err(NoStatus::Nothing) => Err(why),
-        other => other,
+        (Err(NoStatus::Nothing), None) => Err(why),
+        (other, None) => other,
     }
 }
 

@@ -31,8 +31,22 @@ fn chain(own: &Make) -> Chain {
 
 /// A list of the root, by this key, that names these serial numbers.
 fn list(by: u8, updates: (&str, &str), serials: &[u8]) -> Crl {
+    list_of_key(by, updates, serials, &[])
+}
+
+/// The same with extensions.
+fn list_of_key(by: u8, updates: (&str, &str), serials: &[u8], extensions: &[Vec<u8>]) -> Crl {
+    list_with(by, updates, serials, 1, extensions)
+}
+
+/// A list of the root that names the peer's certificate for this reason.
+fn list_with_reason(reason: u8) -> Crl {
+    list_with(1, FRESH, &[3], reason, &[])
+}
+
+fn list_with(by: u8, updates: (&str, &str), serials: &[u8], reason: u8, extensions: &[Vec<u8>]) -> Crl {
     let time = |text: &str| emit(UTC_TIME, &[text.as_bytes()]);
-    let reason = extension(&[0x55, 0x1d, 21], false, &emit(ENUMERATED, &[&[1]]));
+    let reason = extension(&[0x55, 0x1d, 21], false, &emit(ENUMERATED, &[&[reason]]));
     let entry = |serial: &u8| {
         let at = time("191201000000Z");
         emit(SEQUENCE, &[&emit(INTEGER, &[&[*serial]]), &at, &emit(SEQUENCE, &[&reason])])
@@ -42,7 +56,11 @@ fn list(by: u8, updates: (&str, &str), serials: &[u8]) -> Crl {
     let algorithm = ironswan_crypto::sign::Scheme::Ed25519.to_der().unwrap();
     let fields =
         [emit(INTEGER, &[&[1]]), algorithm, name("CN=Root"), time(updates.0), time(updates.1), entries];
-    let body = emit(SEQUENCE, &[&fields.concat()]);
+    let more = match extensions.concat() {
+        list if list.is_empty() => list,
+        list => emit(explicit(0), &[&emit(SEQUENCE, &[&list])]),
+    };
+    let body = emit(SEQUENCE, &[&fields.concat(), &more]);
     Crl::from_der(&signed(&body, &key(by), &[])).unwrap()
 }
 
@@ -136,11 +154,13 @@ struct Answer<'a> {
     nonce: Option<&'a [u8]>,
     /// The certificate of a responder, by whose key the response is.
     responder: Option<Make>,
+    /// Another status of the same certificate behind the first one.
+    also: Option<Vec<u8>>,
 }
 
 fn answer() -> Answer<'static> {
     let updates = ("20191231000000Z", "20200201000000Z");
-    Answer { serial: 3, status: emit(implicit(0), &[]), updates, nonce: None, responder: None }
+    Answer { serial: 3, status: emit(implicit(0), &[]), updates, nonce: None, responder: None, also: None }
 }
 
 impl Answer<'_> {
@@ -153,7 +173,8 @@ impl Answer<'_> {
         let id =
             emit(SEQUENCE, &[&sha1, &issuer, &octets(&root.key_id()), &emit(INTEGER, &[&[self.serial]])]);
         let next = emit(explicit(0), &[&time(self.updates.1)]);
-        let single = emit(SEQUENCE, &[&id, &self.status, &time(self.updates.0), &next]);
+        let single = |status: &Vec<u8>| emit(SEQUENCE, &[&id, status, &time(self.updates.0), &next]);
+        let all: Vec<u8> = [&self.status].into_iter().chain(&self.also).flat_map(single).collect();
         let nonce = self.nonce.map(|nonce| {
             let list = emit(SEQUENCE, &[&extension(oid::OCSP_NONCE, false, &octets(nonce))]);
             emit(explicit(1), &[&list])
@@ -164,7 +185,7 @@ impl Answer<'_> {
         };
         let bits = ironswan_crypto::hash::sha1(key(signer).public().key_bits());
         let by = emit(explicit(2), &[&octets(&bits)]);
-        let singles = emit(SEQUENCE, &[&single]);
+        let singles = emit(SEQUENCE, &[&all]);
         let data = emit(SEQUENCE, &[&by, &time("20191231000000Z"), &singles, &nonce.unwrap_or_default()]);
         let basic = octets(&signed(&data, &key(signer), &certificates));
         let bytes = emit(SEQUENCE, &[&emit(OID, &[oid::OCSP_BASIC]), &basic]);
@@ -175,6 +196,12 @@ impl Answer<'_> {
         let response = Response::from_der(&self.der()).unwrap();
         judge(&own(), &[], &[(response, nonce.map(<[u8]>::to_vec))], Policy::Strict)
     }
+}
+
+/// Status of a certificate whose key was compromised.
+fn said_revoked() -> Vec<u8> {
+    let at = emit(GENERALIZED_TIME, &[b"20191201000000Z"]);
+    emit(explicit(1), &[&at, &emit(explicit(0), &[&emit(ENUMERATED, &[&[1]])])])
 }
 
 /// A certificate by which the root lets somebody answer.
@@ -188,10 +215,64 @@ fn a_response_of_the_ca_or_of_its_responder_is_believed() {
     let until = answer().judge(None).unwrap().until.unwrap();
     assert_eq!(until.to_string(), "2020-02-01 00:00:00 UTC");
     assert!(Answer { responder: Some(responder()), ..answer() }.judge(None).is_ok());
-    let at = emit(GENERALIZED_TIME, &[b"20191201000000Z"]);
-    let reason = emit(explicit(0), &[&emit(ENUMERATED, &[&[1]])]);
-    let status = emit(explicit(1), &[&at, &reason]);
-    assert_eq!(Answer { status, ..answer() }.judge(None), Err(revoked()));
+    assert_eq!(Answer { status: said_revoked(), ..answer() }.judge(None), Err(revoked()));
+}
+
+#[test]
+fn a_response_that_says_good_and_revoked_says_revoked() {
+    let (good, unknown) = (emit(implicit(0), &[]), emit(implicit(2), &[]));
+    for first in [good.clone(), unknown.clone()] {
+        let answer = Answer { status: first, also: Some(said_revoked()), ..answer() };
+        assert_eq!(answer.judge(None), Err(revoked()));
+    }
+    for other in [good.clone(), unknown] {
+        let answer = Answer { status: said_revoked(), also: Some(other), ..answer() };
+        assert_eq!(answer.judge(None), Err(revoked()));
+    }
+    assert!(Answer { also: Some(good), ..answer() }.judge(None).is_ok());
+}
+
+#[test]
+fn a_response_that_says_good_does_not_hide_a_revocation_by_list() {
+    let good = || vec![(Response::from_der(&answer().der()).unwrap(), None)];
+    for policy in [Policy::Strict, Policy::IfUri, Policy::Relaxed] {
+        assert_eq!(judge(&own(), &[list(1, FRESH, &[3])], &good(), policy), Err(revoked()));
+    }
+    // But a response may end a hold.
+    let hold = list_with_reason(6);
+    assert!(matches!(
+        judge(&own(), std::slice::from_ref(&hold), &[], Policy::Relaxed),
+        Err(Rule::Revoked { .. })
+    ));
+    assert!(judge(&own(), &[hold], &good(), Policy::Strict).is_ok());
+    // A list that is of no use, or does not name the certificate, takes nothing away.
+    let old = list(1, ("191201000000Z", "191231000000Z"), &[3]);
+    for list in [old, list(2, FRESH, &[3]), list(1, FRESH, &[9])] {
+        assert!(judge(&own(), &[list], &good(), Policy::Strict).is_ok());
+    }
+}
+
+#[test]
+fn certificates_with_the_name_of_a_signer_do_not_hide_it() {
+    // A newer key of the CA has signed the newer list.
+    let newer =
+        Make::own("CN=Root", 7, "CN=Root", 1).with(14, false, &emit(OCTET_STRING, &[b"newer"])).make();
+    let decoy = |n: u8| {
+        let id = emit(OCTET_STRING, &[&[n]]);
+        Make::own("CN=Root", n, "CN=Root", n).with(14, false, &id).make()
+    };
+    let decoys: Vec<Certificate> = (20..30).map(decoy).collect();
+    let key_id = emit(SEQUENCE, &[&emit(0x80, &[b"newer"])]);
+    let lists = [
+        list_of_key(7, FRESH, &[3], &[extension(&[0x55, 0x1d, 35], false, &key_id)]),
+        list(1, ("191230000000Z", "200201000000Z"), &[]),
+    ];
+    let chain = chain(&own());
+    for certificates in [vec![newer.clone()], [&decoys[..], &[newer]].concat()] {
+        let evidence = Evidence { lists: &lists, responses: &[], certificates: &certificates, anchors: &[] };
+        let result = check(&chain, &evidence, Policy::Strict, NOW, &Rules::default());
+        assert_eq!(result.map_err(|fault| fault.rule), Err(revoked()), "{} certificates", certificates.len());
+    }
 }
 
 #[test]

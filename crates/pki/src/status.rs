@@ -10,6 +10,8 @@ pub struct Reason(pub u8);
 impl Reason {
     /// No reason is said.
     pub const NONE: Self = Self(0);
+    /// The certificate may become valid again.
+    pub(crate) const ON_HOLD: Self = Self(6);
     /// The certificate is valid again: an entry in a list of differences.
     pub(crate) const REMOVED: Self = Self(8);
 }
