@@ -4,7 +4,7 @@
 //! names must not lead the fetcher to files, to this machine, or to an endless number of servers.
 //! Not here: the fetching.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::certificate::Certificate;
 use crate::ocsp;
@@ -223,10 +223,22 @@ fn may_ask(addr: IpAddr) -> bool {
             let nowhere = v4.octets()[0] == 0 || v4.octets()[0] >= 240;
             !(nowhere || v4.is_loopback() || v4.is_link_local() || v4.is_multicast())
         }
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped().or_else(|| v6.to_ipv4()) {
+        IpAddr::V6(v6) => match inside(v6) {
             Some(v4) => may_ask(v4.into()),
             None => !(v6.is_multicast() || v6.is_unicast_link_local()),
         },
+    }
+}
+
+/// The IPv4 address to which an IPv6 address leads: mapped, compatible, by NAT64 (64:ff9b::/96, RFC
+/// 6052), or by 6to4 (2002::/16, RFC 3056).
+fn inside(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, g, h] = v6.segments();
+    let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match (a, b) {
+        (0x64, 0xff9b) if [c, d, e, f] == [0; 4] => Some(of(g, h)),
+        (0x2002, _) => Some(of(b, c)),
+        _ => v6.to_ipv4(),
     }
 }
 
@@ -245,6 +257,7 @@ mod tests {
             "HTTP://crl.example:8080",
             "http://192.0.2.1/x?y#z",
             "http://[2001:db8::1]:80/",
+            "http://[64:ff9b::192.0.2.1]/",
             "http://10.0.0.1/internal.crl",
         ] {
             assert_eq!(place(uri), Ok(uri.to_owned()));
@@ -266,6 +279,8 @@ mod tests {
             ("http://[::1]/", Refused::Host),
             ("http://[::ffff:127.0.0.1]/", Refused::Host),
             ("http://[fe80::1]/", Refused::Host),
+            ("http://[64:ff9b::169.254.169.254]/", Refused::Host),
+            ("http://[2002:7f00:1::1]/", Refused::Host),
             ("http://169.254.169.254/latest", Refused::Host),
             ("http://a@crl.example/", Refused::Authority),
             ("http://crl.example:x/", Refused::Authority),

@@ -14,6 +14,7 @@ use ironswan_io::helper::client;
 use ironswan_io::helper::server::{Outcome, serve};
 use ironswan_io::http::{self, Ask};
 use ironswan_io::privileges::{self, Account};
+use ironswan_io::route::Netlink;
 use ironswan_io::{clock, sandbox, signals};
 use ironswan_keying::Fetched;
 use ironswan_pki::fetch::Place;
@@ -71,14 +72,29 @@ fn carry_out(request: Request, _: Vec<std::os::fd::OwnedFd>) -> Outcome {
 pub(crate) fn get(place: &Place, request: &[u8], time: Duration) -> Fetched {
     let start = clock::now();
     let found = addresses(place.host(), time)?;
-    let allowed = found.iter().filter(|addr| place.allows(**addr));
-    let addresses: Vec<SocketAddr> = allowed.map(|addr| (*addr, place.port()).into()).collect();
+    // Asked for each time: interfaces get addresses while the process runs.
+    let own = if place.is_ours() { Vec::new() } else { own_addresses()? };
+    let addresses = askable(place, &found, &own);
     if addresses.is_empty() && !found.is_empty() {
         return Err(FetchFault::NotAllowed);
     }
     let post = (!request.is_empty()).then_some(("application/ocsp-request", request));
     let ask = Ask { authority: place.authority(), target: &place.target(), post };
     http::ask(&addresses, &ask, time.saturating_sub(clock::now().duration_since(start)))
+}
+
+/// Those of the addresses of a place that may be asked. A place that a certificate names must not
+/// be on this machine, of which `own` are all addresses.
+fn askable(place: &Place, found: &[IpAddr], own: &[IpAddr]) -> Vec<SocketAddr> {
+    let may = |addr: &&IpAddr| place.allows(**addr) && !own.contains(&addr.to_canonical());
+    found.iter().filter(may).map(|addr| (*addr, place.port()).into()).collect()
+}
+
+/// Addresses of all interfaces. Without them no place of a certificate is asked.
+fn own_addresses() -> Result<Vec<IpAddr>, FetchFault> {
+    let all = Netlink::open().and_then(|mut netlink| netlink.addresses());
+    let all = all.map_err(|e| FetchFault::NotAsked(e.to_string()))?;
+    Ok(all.into_iter().map(|address| address.ip).collect())
 }
 
 /// One thread in the resolver.
@@ -164,12 +180,30 @@ mod tests {
     }
 
     #[test]
+    fn no_address_of_an_interface_is_asked_for_a_certificate() {
+        assert!(own_addresses().unwrap().contains(&[127, 0, 0, 1].into()));
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let own = [ip("10.0.0.1"), ip("2001:db8::1")];
+        let found = [ip("10.0.0.1"), ip("::ffff:10.0.0.1"), ip("2001:db8::1"), ip("10.0.0.2")];
+        let certificate = Place::of_certificate(b"http://ca.example:81/").unwrap();
+        assert_eq!(askable(&certificate, &found, &own), ["10.0.0.2:81".parse().unwrap()]);
+        let ours = Place::of_configuration(b"http://ca.example:81/").unwrap();
+        assert_eq!(askable(&ours, &found, &[]).len(), found.len());
+        // Those that this machine has, asked for whole.
+        for own in own_addresses().unwrap() {
+            let host = if own.is_ipv6() { format!("[{own}]") } else { own.to_string() };
+            let Ok(place) = Place::of_certificate(format!("http://{host}/").as_bytes()) else { continue };
+            assert_eq!(get(&place, &[], Duration::from_millis(500)), Err(FetchFault::NotAllowed), "{own}");
+        }
+    }
+
+    #[test]
     fn a_name_that_leads_to_this_machine_is_not_asked_for_a_certificate() {
         // A name of this machine that does not say so: its resolver answers 127.0.1.1 or the like.
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_ascii_lowercase();
         let Ok(place) = Place::of_certificate(format!("http://{name}/").as_bytes()) else { return };
         let found = resolve(place.host()).unwrap_or_default();
-        let local = !found.is_empty() && !found.iter().any(|addr| place.allows(*addr));
+        let local = !found.is_empty() && askable(&place, &found, &own_addresses().unwrap()).is_empty();
         let answer = get(&place, &[], Duration::from_millis(500));
         assert_eq!(matches!(answer, Err(FetchFault::NotAllowed)), local, "{found:?} {answer:?}");
     }
