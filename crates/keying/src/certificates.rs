@@ -280,6 +280,7 @@ impl Certificates {
         let only_roots = !trust.authorities.is_empty() && named.clone().count() == trust.authorities.len();
         let loaded = self.roots.values().filter(|_| !only_roots);
         let roots: Vec<Certificate> = named.chain(loaded).cloned().collect();
+        let from_peer = others.len();
         others.extend(trust.authorities.iter().filter(|c| !c.is_self_issued()).cloned());
         others.extend(self.links.values().cloned());
         let limits = Limits {
@@ -310,6 +311,8 @@ impl Certificates {
             return Err(Authentication::OtherAuthority { peer: peer.clone(), chain: subjects(&chain) });
         }
         let walked = walked(&own, &others, &roots);
+        // Who may have signed a list is sought among a few of one name: ours first.
+        others.rotate_left(from_peer);
         Ok(Chained::with_chain(key, Link { chain, others, roots, rules, walked }))
     }
 }

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use ironswan_crypto::sign::Legacy;
 use ironswan_ike::event::{Doubt, Request};
 use ironswan_keying::diagnosis::{AuthenticationEntry as E, Entry, ProofFault};
-use ironswan_keying::{Auth, Kept, Trust};
+use ironswan_keying::{Auth, Certificates, Inquiry, Kept, Statuses, Trust, Unproven};
 use ironswan_pki::Certificate;
 use ironswan_pki::fetch::{Place, Places};
 use ironswan_pki::revocation::Policy;
@@ -13,6 +14,7 @@ use ironswan_testkit::certificates::{LINK, Make, ROOT, end, key, link, list, roo
 use ironswan_testkit::{WALL, World};
 use ironswan_wire::der::{SEQUENCE, emit, explicit};
 use ironswan_wire::fetched::FetchFault;
+use ironswan_wire::id::Identity;
 
 const S: Duration = Duration::from_secs(1);
 const URI: &str = "http://ca.example/link.crl";
@@ -233,4 +235,30 @@ fn places_of_the_configuration_are_asked_first_and_count_for_ifuri() {
     let before = asked(&w).len();
     w.establish(0).unwrap();
     assert_eq!(asked(&w).len(), before, "the place is unloaded");
+}
+
+#[test]
+fn certificates_that_a_peer_sends_do_not_hide_the_signer_of_a_list() {
+    let mut loaded = Certificates::default();
+    loaded.insert(link(), false);
+    loaded.insert(root(), true);
+    // A newer key of the link has signed the list that revokes the peer's certificate; the older
+    // key has signed one that names nobody.
+    loaded.insert(Make::ca("CN=link", 102, "CN=root", ROOT).make(), false);
+    for list in [list("CN=link", 102, &[2]), list("CN=link", LINK, &[]), list("CN=root", ROOT, &[])] {
+        loaded.insert_list(list);
+    }
+    let decoy = |n: u8| Make::ca("CN=link", n, "CN=root", n).make().der().to_vec();
+    let decoys: Vec<Vec<u8>> = (110..120).map(decoy).collect();
+    let peer = Identity::parse("g2.example").unwrap();
+    for decoys in [&[][..], &decoys] {
+        let sent = [&[end(2).make().der().to_vec()], decoys].concat();
+        let trust = Trust::default();
+        let chained = loaded.judge(&trust, &sent, &peer, Legacy::default(), WALL).unwrap();
+        let inquiry = Inquiry::new([0; 32]);
+        let kept = Statuses::default();
+        let status = chained.status(&peer, &loaded, &kept, Policy::Strict, &inquiry, WALL);
+        let Err(Unproven::Refused(why)) = status else { panic!("{} decoys: {status:?}", decoys.len()) };
+        assert_eq!(why.entry(), E::CertificateRevoked, "{} decoys", decoys.len());
+    }
 }
