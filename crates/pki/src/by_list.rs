@@ -23,7 +23,8 @@ const ALL_REASONS: u16 = 0x7f80;
 const MAX_POINTS: usize = 8;
 /// Most lists that may cover one certificate and are looked at.
 const MAX_LISTS: usize = 16;
-/// Most certificates of one name, beside those of the chain, that are tried as the signer of a list.
+/// Most certificates of one name, beside those of the chain, that are tried as the signer of a
+/// list.
 const MAX_SIGNERS: usize = 4;
 /// How many signers of lists may stand one above the other, each with a status of its own.
 const MAX_DEPTH: usize = 2;

@@ -343,8 +343,8 @@ impl Response {
     }
 
     /// Time at which there will be a newer response about `certificate`, by the first of several
-    /// statuses of it to be renewed. `None`: there is one "all the time" (RFC 6960 section 4.2.2.1),
-    /// so this response is not to be kept.
+    /// statuses of it to be renewed. `None`: there is one "all the time" (RFC 6960 section
+    /// 4.2.2.1), so this response is not to be kept.
     pub fn next_update(&self, certificate: &Certificate, issuer: &Certificate) -> Option<Time> {
         let ours = Parts::read(&self.der).ok()?.about(certificate, issuer);
         let times: Option<Vec<Time>> = ours.iter().map(|single| single.next_update).collect();
