@@ -14,6 +14,7 @@ pub mod engine;
 pub mod forge;
 pub mod net;
 pub mod node;
+pub mod outdated;
 pub mod remains;
 pub mod scratch;
 pub mod world;

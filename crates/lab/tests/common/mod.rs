@@ -13,6 +13,7 @@ use ironswan_lab::Common;
 use ironswan_lab::record::{Factors, Record, Which};
 use ironswan_lab::report;
 use ironswan_lab::topology::Owner;
+use ironswan_testkit::outdated::newer_source;
 
 /// Fails, with the reason, where no namespaces can be made.
 pub fn assert_root() {
@@ -33,19 +34,43 @@ pub fn now() -> Instant {
 
 /// The program, in the folder where cargo puts it or in that of release builds; absent when only
 /// this package was built, which may not be where everything is tested.
+///
+/// # Panics
+/// Those that are there are all older than their source.
 pub fn program() -> Option<PathBuf> {
     let test = std::env::current_exe().expect("this test's own path");
     let folder = test.ancestors().nth(2).expect("the folder of the profile");
     let folders = [folder, &folder.with_file_name("release")];
-    let program = folders.map(|f| f.join("ironswan")).into_iter().find(|p| p.exists());
-    assert!(
-        program.is_some() || std::env::var_os("CI").is_none(),
-        "ironswan is not built: cargo build --release"
-    );
-    if program.is_none() {
+    let mut programs: Vec<_> =
+        folders.map(|f| f.join("ironswan")).into_iter().filter(|p| p.exists()).collect();
+    programs.dedup();
+    if programs.is_empty() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "ironswan is not built: cargo build --release --bin ironswan"
+        );
         eprintln!("ironswan is not built: left out");
+        return None;
     }
-    program
+    let source = source_of_program();
+    let mut outdated = Vec::new();
+    for program in programs {
+        match newer_source(&program, &source) {
+            None => return Some(program),
+            Some(file) => outdated.push(format!("{} is older than {}", program.display(), file.display())),
+        }
+    }
+    panic!("{}: cargo build --release --bin ironswan", outdated.join(", and "));
+}
+
+/// The source of everything that the program consists of: all packages but those of the other
+/// programs.
+fn source_of_program() -> Vec<PathBuf> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all packages");
+    let entries = fs::read_dir(crates).expect("the packages").map(|e| e.expect("a package"));
+    let others = ["lab", "pki-tool"];
+    let of_program = entries.filter(|e| others.iter().all(|other| e.file_name() != *other));
+    of_program.map(|e| e.path().join("src")).collect()
 }
 
 /// A folder for a run, of this process and of that name; where nobody else cleans up.
