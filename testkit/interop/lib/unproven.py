@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends IKE_AUTH requests as peers that complete the key exchange and then prove nothing.
 
-usage: unproven.py MODE TARGET PREFIX RATE SECONDS [ROOT]
+usage: unproven.py MODE TARGET PREFIX RATE SECONDS [ROOT [KEY WEB]]
 MODE: many      100 certificates in one message
       long      certificates of 1 MB together, in fragments of 1,200 bytes (RFC 7383)
       rsa       a certificate with an RSA key of 16,384 bits, issued by another with such a key, which claims to come from ROOT
@@ -10,6 +10,8 @@ MODE: many      100 certificates in one message
       garbled   a message whose integrity check value is wrong
       wrong     the AUTH payload of a wrong pre-shared key
       unsigned  a certificate that ROOT did not issue, with a signature by nobody
+      lies      a certificate from ROOT, by whose KEY, with a valid signature; its list is at a server of WEB (HOST:PORT, web.py) that
+                lies, in a file, or at loopback, and nobody has asked for it before
 PREFIX (IPv4) must be routed to this box, which takes all of its addresses for its own. ROOT is a file with a certificate in PEM.
 Prints one JSON object.
 """
@@ -105,13 +107,42 @@ def issue(subject, key, issuer, signer, ca=False):
     return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
+LIES = ('http://WEB/hang', 'http://WEB/endless', 'http://WEB/drip', 'http://WEB/header', 'http://WEB/file', 'http://WEB/loopback',
+        'http://WEB/rubbish', 'file:///etc/passwd', 'http://127.0.0.1/list', 'http://localhost/list')
+
+
+class Liars:
+    """Certificates of one key, each of which points to another place."""
+
+    def __init__(self, root, root_key, web):
+        with open(root, 'rb') as f:
+            self.issuer = x509.load_pem_x509_certificate(f.read()).subject
+        with open(root_key, 'rb') as f:
+            self.signer = serialization.load_pem_private_key(f.read(), None)
+        self.web, self.count, self.key = web, 0, ec.generate_private_key(ec.SECP256R1())
+
+    def certificate(self):
+        place = LIES[self.count % len(LIES)].replace('WEB', self.web)
+        self.count += 1
+        if place.startswith('http'):
+            # Places that were asked in vain may be remembered.
+            place += f'?{os.getpid()}-{self.count}'
+        now = datetime.datetime(2026, 1, 1)
+        points = [x509.DistributionPoint([x509.UniformResourceIdentifier(place)], None, None, None)]
+        builder = (x509.CertificateBuilder().subject_name(name('peer.example')).issuer_name(self.issuer).public_key(self.key.public_key())
+                   .serial_number(x509.random_serial_number()).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=36500))
+                   .add_extension(x509.SubjectAlternativeName([x509.DNSName('peer.example')]), critical=False)
+                   .add_extension(x509.CRLDistributionPoints(points), critical=False))
+        return builder.sign(self.signer, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
 def name(text):
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
 def certificates(mode, root):
     """What the CERT payloads hold. Certificates are made once, and sent by all."""
-    if mode in ('halves', 'garbled', 'wrong'):
+    if mode in ('halves', 'garbled', 'wrong', 'lies'):
         return []
     key = ec.generate_private_key(ec.SECP256R1())
     trusted = name('root')
@@ -160,6 +191,7 @@ class Peer:
         seed = prf(self.nonce + found[NONCE], shared)
         made = prf_plus(seed, self.nonce + found[NONCE] + self.spi + self.peer_spi, 32 + 2 * 20 + 2 * 32)
         self.encryption, self.salt = AESGCM(made[32:48]), made[48:52]
+        self.peer_nonce, self.proving = found[NONCE], made[72:104]
 
     def seal(self, kind, first, plain, before=b''):
         """One message with an SK or SKF payload; `before` is what stands between its header and the IV."""
@@ -170,7 +202,7 @@ class Peer:
                 struct.pack('!BBH', first, 0, size) + before)
         return head + iv + self.encryption.encrypt(self.salt + iv, plain + b'\0', head)
 
-    def authenticate(self, mode, certs):
+    def authenticate(self, mode, certs, key=None):
         """The messages of the IKE_AUTH request."""
         who = struct.pack('!BBH', 2, 0, 0) + b'peer.example'
         if mode in ('wrong', 'garbled', 'halves'):
@@ -178,7 +210,11 @@ class Peer:
         else:
             # ecdsa-with-SHA256, by its AlgorithmIdentifier (RFC 7427 section 3).
             algorithm = bytes.fromhex('300a06082a8648ce3d040302')
-            proof = struct.pack('!BBH', 14, 0, 0) + bytes([len(algorithm)]) + algorithm + wrap(0x30, wrap(2, b'\1' * 32) + wrap(2, b'\1' * 32))
+            signature = wrap(0x30, wrap(2, b'\1' * 32) + wrap(2, b'\1' * 32))
+            if key:
+                # RFC 7296 section 2.15.
+                signature = key.sign(self.request + self.peer_nonce + prf(self.proving, who), ec.ECDSA(hashes.SHA256()))
+            proof = struct.pack('!BBH', 14, 0, 0) + bytes([len(algorithm)]) + algorithm + signature
         first, plain = chain(0, [(IDI, who), *((CERT, b'\4' + c) for c in certs), (AUTH, proof),
                                  (SA, proposal(3, os.urandom(4), (1, 20, 128), (5, 0))),
                                  (TSI, selector('10.9.0.0', '10.9.0.255')), (TSR, selector('10.1.9.0', '10.1.9.255'))])
@@ -197,6 +233,7 @@ def main():
     mode, target, prefix, rate, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5])
     random.seed(1)
     certs = certificates(mode, sys.argv[6] if len(sys.argv) > 6 else None)
+    liars = Liars(*sys.argv[6:9]) if mode == 'lies' else None
     strangers = Strangers(target, prefix)
     asked = {}
     seen = {'asked': 0, 'keys': 0, 'IKE_AUTH requests': 0, 'IKE_AUTH responses': 0}
@@ -216,12 +253,13 @@ def main():
             if not peer or source != peer.source:
                 continue
             if kind == 'cookies':
-                strangers.send(source, with_cookie(peer.request, message[36:]))
+                peer.request = with_cookie(peer.request, message[36:])
+                strangers.send(source, peer.request)
             elif kind == 'full':
                 del asked[message[:8]]
                 peer.keys(message)
                 seen['keys'] += 1
-                for part in peer.authenticate(mode, certs):
+                for part in peer.authenticate(mode, [liars.certificate()] if liars else certs, liars and liars.key):
                     strangers.send(source, part)
                 seen['IKE_AUTH requests'] += 1
         if len(asked) > 10000:

@@ -49,7 +49,7 @@ def serve(sock, folder):
             request += part
         method, path = request.split(b'\r\n')[0].decode('ascii', 'replace').split(' ')[:2]
         print(method, path, flush=True)
-        if lie(sock, path):
+        if lie(sock, path.split('?')[0]):
             return
         name = os.path.join(folder, os.path.basename(path))
         if not os.path.isfile(name):
