@@ -40,35 +40,35 @@ pub enum DeviceSetting {
 /// A question or an order of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Opens a regular file for reading: [`Reply::Done`] with its descriptor.
+    /// Opens a regular file for reading: `Reply::Done` with its descriptor.
     Open(Vec<u8>),
-    /// Resolves a path: [`Reply::Path`].
+    /// Resolves a path: `Reply::Path`.
     Canonical(Vec<u8>),
-    /// Says whether there is something under this name: [`Reply::Flag`].
+    /// Says whether there is something under this name: `Reply::Flag`.
     Exists(Vec<u8>),
-    /// Lists a folder: [`Reply::Flag`], whether there is one, with the descriptor of a file that
+    /// Lists a folder: `Reply::Flag`, whether there is one, with the descriptor of a file that
     /// holds its paths, each followed by a 0.
     List(Vec<u8>),
-    /// Looks for the program `nft`: [`Reply::Path`], empty when there is none.
+    /// Looks for the program `nft`: `Reply::Path`, empty when there is none.
     FindNft,
     /// Runs the program that [`Request::FindNft`] has found, with three descriptors: standard
-    /// input, output and error. Ends it after this many seconds. [`Reply::Ended`].
+    /// input, output and error. Ends it after this many seconds. `Reply::Ended`.
     RunNft {
         /// The run.
         run: NftRun,
         /// Seconds that it may take.
         seconds: u8,
     },
-    /// Opens the TUN device of this name, or makes it: [`Reply::Done`] with its descriptor.
+    /// Opens the TUN device of this name, or makes it: `Reply::Done` with its descriptor.
     OpenTun(Vec<u8>),
-    /// Changes a setting of the TUN device of this name: [`Reply::Done`].
+    /// Changes a setting of the TUN device of this name: `Reply::Done`.
     SetDevice {
         /// Name of the device.
         name: Vec<u8>,
         /// The setting.
         setting: DeviceSetting,
     },
-    /// Lets kernel threads poll an interface, or softirqs: [`Reply::Done`].
+    /// Lets kernel threads poll an interface, or softirqs: `Reply::Done`.
     SetThreaded {
         /// Name of the interface.
         name: Vec<u8>,
@@ -79,25 +79,25 @@ pub enum Request {
         /// True for kernel threads.
         on: bool,
     },
-    /// Says whether the kernel takes programs with loops from the helper: [`Reply::Flag`].
+    /// Says whether the kernel takes programs with loops from the helper: `Reply::Flag`.
     MayLoop,
-    /// Makes a counter for programs at the ingress: [`Reply::Done`] with the descriptor of its map.
+    /// Makes a counter for programs at the ingress: `Reply::Done` with the descriptor of its map.
     MakeCounter,
-    /// Reads such a counter, whose descriptor comes with the request: [`Reply::Count`].
+    /// Reads such a counter, whose descriptor comes with the request: `Reply::Count`.
     ReadCounter,
-    /// Finds the counter of the guard's program with this number: [`Reply::Done`] with the
+    /// Finds the counter of the guard's program with this number: `Reply::Done` with the
     /// descriptor of its map.
     CounterOf(u32),
     /// Loads the guard's program for a filter. With two descriptors: a file with the filter, and
-    /// the map of its counter. [`Reply::Done`] with the descriptor of the program.
+    /// the map of its counter. `Reply::Done` with the descriptor of the program.
     LoadIngress,
-    /// Counts the programs in front of tc at the interface with this index: [`Reply::Count`].
+    /// Counts the programs in front of tc at the interface with this index: `Reply::Count`.
     CountTcx(u32),
-    /// Makes the maps of an XDP program with this many queues: [`Reply::Done`] with the descriptors
+    /// Makes the maps of an XDP program with this many queues: `Reply::Done` with the descriptors
     /// of the map of addresses and the map of sockets.
     MakeXdpMaps(u32),
     /// Loads the XDP program over two maps, whose descriptors come with the request:
-    /// [`Reply::Done`] with the descriptor of the program.
+    /// `Reply::Done` with the descriptor of the program.
     LoadXdp {
         /// Address of the interface in the link layer.
         mac: [u8; 6],
@@ -109,10 +109,10 @@ pub enum Request {
         raw_esp: bool,
     },
     /// Puts a socket into the map of sockets, at this queue. With two descriptors: the map, and the
-    /// socket. [`Reply::Done`].
+    /// socket. `Reply::Done`.
     SetXdpSocket(u32),
     /// Adds an address to a map of addresses, whose descriptor comes with the request, or takes it
-    /// away: [`Reply::Done`].
+    /// away: `Reply::Done`.
     SetXdpAddress {
         /// The address.
         address: IpAddr,
@@ -120,14 +120,14 @@ pub enum Request {
         ours: bool,
     },
     /// Attaches an XDP program, whose descriptor comes with the request, to an interface:
-    /// [`Reply::Done`] with the descriptor that keeps it there.
+    /// `Reply::Done` with the descriptor that keeps it there.
     AttachXdp {
         /// Index of the interface.
         index: u32,
         /// Behind the driver, not in it.
         generic: bool,
     },
-    /// Gives a thread of the daemon a nice value: [`Reply::Done`].
+    /// Gives a thread of the daemon a nice value: `Reply::Done`.
     SetNice {
         /// Number of the thread.
         thread: u32,
@@ -135,11 +135,11 @@ pub enum Request {
         nice: i8,
     },
     /// Asks the resolver for the addresses of a host. The fetcher carries this out, and nothing
-    /// else: [`Reply::Addresses`].
+    /// else: `Reply::Addresses`.
     Resolve(Vec<u8>),
     /// Gets a document from a server of the web, or what the server answers to a request of OCSP.
-    /// The fetcher carries this out: [`Reply::Done`] with the descriptor of a file that holds the
-    /// body, or [`Reply::NotFetched`].
+    /// The fetcher carries this out: `Reply::Done` with the descriptor of a file that holds the
+    /// body, or `Reply::NotFetched`.
     Fetch {
         /// URI, of `http`.
         uri: Vec<u8>,
@@ -150,15 +150,15 @@ pub enum Request {
         /// Request of OCSP to POST. Empty: GET.
         request: Vec<u8>,
     },
-    /// Makes the socket file of the control socket, and listens: [`Reply::Done`] with the socket.
+    /// Makes the socket file of the control socket, and listens: `Reply::Done` with the socket.
     Listen(Vec<u8>),
-    /// Removes a file that [`Request::Listen`] has made: [`Reply::Done`].
+    /// Removes a file that [`Request::Listen`] has made: `Reply::Done`.
     Unlisten(Vec<u8>),
     /// Opens the file of the QCD secret for reading, and makes it first where there is none. The
-    /// helper does so once: [`Reply::Done`] with its descriptor.
+    /// helper does so once: `Reply::Done` with its descriptor.
     QcdSecret(Vec<u8>),
     /// Binds a UDP socket, whose descriptor comes with the request, to a port of all addresses:
-    /// [`Reply::Done`].
+    /// `Reply::Done`.
     BindUdp {
         /// IPv6, or IPv4.
         ipv6: bool,
