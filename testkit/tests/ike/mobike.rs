@@ -219,6 +219,40 @@ fn a_nat_that_appears_without_a_change_of_address_is_seen_by_the_next_question()
     assert_eq!((spis(&w), w.up(1)[0].remote.port()), (before, 20_002));
 }
 
+/// "The host not behind a NAT MUST NOT use these dynamic updates for IKEv2 packets" (RFC 4555
+/// section 3.8): a message may try a way without anything going there.
+#[test]
+fn behind_a_nat_too_no_ike_message_moves_anything_but_an_update_and_packets_do() {
+    let mut w = world(27, |c| c[0].dpd_delay = 10 * S);
+    w.net.nat = Some(Nat::new(ip(HOME), ip("203.0.113.1")));
+    w.run(30 * S);
+    let before = w.up(1)[0].remote;
+    assert_eq!(before.ip(), ip("203.0.113.1"));
+    // The next request of node 0, as if it came by another mapping.
+    let mids: Vec<u32> =
+        w.net.log.iter().filter(|(s, _)| s.node == 0 && !s.response).map(|(s, _)| s.mid).collect();
+    let next = mids.into_iter().max().unwrap() + 1;
+    let mut forge = Forger::newest(&w.nodes[0]);
+    let bytes = forge.message(true, ExchangeType::INFORMATIONAL, false, next, &[]);
+    let elsewhere = std::net::SocketAddr::new(ip("203.0.113.9"), 4_500);
+    w.inject(elsewhere, w.up(1)[0].local, [&[0; 4], &bytes[..]].concat());
+    let sent = w.net.count;
+    w.run(100 * MS);
+    assert!(w.net.count > sent, "the request was answered");
+    assert_eq!(w.up(1)[0].remote, before);
+    assert!(w.nodes[1].engine.outbound.iter().all(|sa| sa.remote == before));
+    // Packets may move it.
+    let mut w = world(28, |c| c[0].dpd_delay = 10 * S);
+    w.net.nat = Some(Nat::new(ip(HOME), ip("203.0.113.1")));
+    w.run(30 * S);
+    w.traffic = Some(100 * MS);
+    w.run(S);
+    let before = w.up(1)[0].remote;
+    w.net.nat.as_mut().unwrap().rebind();
+    w.run(S);
+    assert_ne!(w.up(1)[0].remote, before);
+}
+
 #[test]
 fn where_one_end_does_not_want_it_a_new_ike_sa_takes_over() {
     for without in 0..2 {

@@ -132,7 +132,10 @@ impl Context<'_> {
         if auth_request {
             // It brings the ports that both float to. There are no children yet.
             sa.path().set_ends(d.local, d.remote);
-        } else {
+        } else if !sa.mobility().agreed {
+            // With MOBIKE the peer says itself where it is: "The host not behind a NAT MUST NOT use
+            // these dynamic updates for IKEv2 packets, but MAY use them for ESP packets" (RFC 4555
+            // section 3.8).
             self.peer_at(sa, d.remote);
         }
     }

@@ -29,6 +29,9 @@ pub(crate) struct Mobility {
     pub peer: Vec<IpAddr>,
     /// Further addresses of ours that the peer has been told.
     pub told: Vec<IpAddr>,
+    /// Hash of our address and port as the peer last saw them (NAT_DETECTION_DESTINATION_IP), while
+    /// a NAT is in front of us. `None`: the peer has not said yet.
+    pub mapping: Option<[u8; 20]>,
 }
 
 /// Addresses and ports of both ends.

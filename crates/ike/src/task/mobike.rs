@@ -175,6 +175,13 @@ fn see_nat(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload], d: &Datag
     }
     let now = NatState { local: nat.local, remote: nat.remote, fake: sa.nat().fake };
     let changed = now != sa.nat();
+    let mapping = find_notify(payloads, NotifyType::NAT_DETECTION_DESTINATION_IP)
+        .and_then(|n| <[u8; 20]>::try_from(n.data.as_slice()).ok())
+        .filter(|_| now.local);
+    // Another value than in the answer before says that the NAT has another mapping (RFC 4555
+    // section 3.8). Before the first value it may have changed as well, since IKE_AUTH.
+    let remapped = mapping.is_some() && sa.mobility().mapping != mapping;
+    sa.path().mobility_mut().mapping = mapping;
     if changed {
         let says = |there: bool, who: &str| {
             if there { format!("{who} is behind NAT") } else { format!("{who} is not behind NAT") }
@@ -185,7 +192,7 @@ fn see_nat(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload], d: &Datag
         cx.move_children(sa, sa.remote().ip());
         cx.rearm_path(sa);
     }
-    changed
+    changed || remapped
 }
 
 /// NAT detection in an answer to a request that moves nothing: a NAT that has appeared, or that has
