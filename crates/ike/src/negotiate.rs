@@ -369,8 +369,21 @@ fn child_suite(protocol: ProtocolId, chosen: &[Transform]) -> Option<ChildSuite>
     (has_first && all_known).then_some(ChildSuite { esp: suite, additional })
 }
 
+/// Chooses for the successor of an IKE_SA with this PRF: with the same one if both ends allow it.
+/// `ke` is the method of the KE payload.
+pub(crate) fn select_successor(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    ke: Option<KeId>,
+    prf_id: Option<PrfId>,
+) -> Result<Selected<IkeSuite>, KeyExchange> {
+    prf_id
+        .and_then(|prf_id| fit_ike(&keeping(configured, prf_id), offered, ke, &mut 0))
+        .map_or_else(|| select_ike(configured, offered, ke), Ok)
+}
+
 /// Chooses for an IKE_SA. `ke` is the method of the KE payload.
-pub(crate) fn select_ike(
+fn select_ike(
     configured: &[Proposal],
     offered: &[Proposal],
     ke: Option<KeId>,
@@ -500,6 +513,17 @@ pub(crate) fn offer<'a>(
         for (i, p) in out.iter_mut().enumerate() {
             p.number = u8::try_from(i + 1).unwrap_or(u8::MAX);
         }
+    }
+    out
+}
+
+/// What of these proposals keeps the PRF of an IKE_SA: those that have it, with no other PRF.
+pub(crate) fn keeping(configured: &[Proposal], prf_id: PrfId) -> Vec<Proposal> {
+    let keep = Transform::Prf(prf_id);
+    let mut out: Vec<Proposal> =
+        configured.iter().filter(|p| p.transforms.contains(&keep)).cloned().collect();
+    for p in &mut out {
+        p.transforms.retain(|t| *t == keep || t.kind() != TransformType::PRF);
     }
     out
 }

@@ -87,5 +87,26 @@ def with_strongswan_6(lab, full):
     suites(lab, Charon6, SIX if full else {k: v for k, v in SIX.items() if k in SHORT})
 
 
+def keeps_the_prf(lab, full):
+    """Both ends allow two PRFs, in another order: after every rekeying, of either side, the IKE_SA has the PRF that it began with, and works."""
+    us, them = pair(lab, Charon, 'aes128-sha256-modp2048')
+    for ours, theirs in (('aes128-sha256-prfsha256-prfsha1-modp2048', 'aes128-sha256-prfsha1-prfsha256-modp2048'),
+                         ('aes128-sha256-modp2048,aes256-sha1-modp2048', 'aes256-sha1-modp2048,aes128-sha256-modp2048')):
+        us.load(tunnel(us.box, ike=ours))
+        them.load(tunnel(them.box, ike=theirs))
+        for initiator in (us, them):
+            initiator.initiate()
+            ping(lab, count=1)
+            prf = us.established()[0]['prf-alg']
+            for gateway, what in ((us, 'ike'), (them, 'ike'), (them, 'ike'), (us, 'ike'), (us, 'child'), (them, 'child')):
+                gateway.rekey(what)
+                until('both name the same IKE SPIs', lambda: us.ike_spis() == them.ike_spis())
+                found = [end.established()[0]['prf-alg'] for end in (us, them)]
+                check(found == [prf] * 2, f'{initiator.kind} initiated, {gateway.kind} rekeyed ({what}): {prf}, now {found}')
+                ping(lab, count=1)
+            initiator.swanctl('--terminate', '--ike', 'net')
+            until('both are empty', lambda: not us.sas() and not them.sas())
+
+
 if __name__ == '__main__':
-    main({f.__name__: f for f in (with_strongswan_5, *(() if REFERENCE else (with_strongswan_6,)))}, 'oldike')
+    main({f.__name__: f for f in (with_strongswan_5, *(() if REFERENCE else (with_strongswan_6, keeps_the_prf)))}, 'oldike')

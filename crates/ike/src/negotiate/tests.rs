@@ -41,6 +41,26 @@ fn our_order_decides_but_the_method_of_the_ke_payload_is_kept() {
 }
 
 #[test]
+fn a_successor_keeps_the_prf_whatever_the_order_unless_one_end_is_without_it() {
+    let prf512 = Transform::Prf(PrfId::HMAC_SHA2_512);
+    let ours = [ike(1, &[GCM256, PRF256, prf512, X25519]), ike(2, &[GCM128, PRF256, ECP256])];
+    let theirs = [ike(1, &[GCM128, PRF256, ECP256]), ike(2, &[GCM256, PRF256, prf512, X25519])];
+    let prf = |offered: &[Proposal], standing| {
+        let chosen = select_successor(&ours, offered, Some(KeId::ECP_256), standing).unwrap();
+        (chosen.suite.prf, chosen.answer.number)
+    };
+    let (of_256, of_512) = (PrfId::HMAC_SHA2_256, PrfId::HMAC_SHA2_512);
+    assert_eq!(prf(&theirs, Some(of_512)), (of_512, 2));
+    assert_eq!(prf(&theirs, Some(of_256)), (of_256, 2));
+    assert_eq!(prf(&theirs, None), (of_256, 2));
+    // One end or the other does without it now.
+    assert_eq!(prf(&theirs[..1], Some(of_512)), (of_256, 1));
+    assert_eq!(prf(&theirs, Some(PrfId::HMAC_SHA2_384)), (of_256, 2));
+    assert_eq!(keeping(&ours, of_512), [ike(1, &[GCM256, prf512, X25519])]);
+    assert!(keeping(&ours, PrfId::HMAC_SHA2_384).is_empty());
+}
+
+#[test]
 fn the_transform_that_differs_is_named() {
     let ours = [ike(1, &[GCM256, PRF256, X25519])];
     let theirs = [ike(1, &[CBC128, SHA256, PRF256, ECP256]), ike(2, &[GCM256, PRF256, ECP256])];

@@ -166,9 +166,17 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke
     cx.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
 }
 
+/// Proposes what keeps the PRF, if the peer has not refused that, and else all. Which PRF makes the
+/// keys of a successor with another one is a matter of RFC 7296 section 2.18, and strongSwan does
+/// not follow it: but a peer that has agreed to a PRF once takes it again.
 fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
-    task.proposals = negotiate::offer(&sa.conn().proposals, &task.spi.to_be_bytes(), KeRule::Prefer(first));
+    let (all, rule) = (&sa.conn().proposals, KeRule::Prefer(first));
+    let same = sa.suite().filter(|_| !task.any_prf).map(|s| negotiate::keeping(all, s.prf));
+    let proposals = same.as_ref().filter(|same| !same.is_empty()).unwrap_or(all);
+    task.proposals = negotiate::offer(proposals, &task.spi.to_be_bytes(), rule);
     task.ke = negotiate::first_ke(&task.proposals).unwrap_or(KeId::NONE);
+    // To propose the same again would be for nothing.
+    task.any_prf = task.proposals == negotiate::offer(all, &task.spi.to_be_bytes(), rule);
 }
 
 fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>, pair: KeyPair) {
@@ -196,6 +204,14 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
             }
             _ => failed(cx, sa, *task, &KeyExchange::peer_error(n.kind).into()),
         };
+    }
+    if find_notify(payloads, NotifyType::NO_PROPOSAL_CHOSEN).is_some() && !task.any_prf {
+        // Its configuration may have changed.
+        cx.log(Level::Info, sa, "the peer does not take this PRF any more, proposing the others, too");
+        task.any_prf = true;
+        let ke = task.ke;
+        offer(sa, &mut task, Some(ke));
+        return cx.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
     }
     // As in `create_child`: with an error, nothing else counts.
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
@@ -489,7 +505,8 @@ fn choose_proposal(
     nonce: &[u8],
     ke: &Ke,
 ) -> Option<Selected<IkeSuite>> {
-    let selected = match negotiate::select_ike(&sa.conn().proposals, offered, Some(ke.group)) {
+    let (all, prf) = (&sa.conn().proposals, sa.suite().map(|s| s.prf));
+    let selected = match negotiate::select_successor(all, offered, Some(ke.group), prf) {
         Ok(selected) => selected,
         Err(no) => {
             cx.counters().no_proposal += 1;

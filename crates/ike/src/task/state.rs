@@ -171,6 +171,8 @@ pub(crate) struct RekeyIke {
     pub private: Option<Secret>,
     pub public: Vec<u8>,
     pub rounds: u32,
+    /// The peer has refused what keeps the PRF.
+    pub any_prf: bool,
     pub proposals: Vec<Proposal>,
     /// The peer's own rekeying, which came while ours was under way.
     pub collision: Option<IkeCollision>,
@@ -187,6 +189,7 @@ impl RekeyIke {
             private: None,
             public: Vec::new(),
             rounds: 0,
+            any_prf: false,
             proposals: Vec::new(),
             collision: None,
         }
