@@ -1,6 +1,6 @@
 //! IKE_SAs with algorithms of old peers: every cipher with every integrity algorithm and PRF is
-//! agreed on, rekeyed by both ends and used; IVs on the wire; rekeyings keep the PRF; and no default
-//! takes any of them.
+//! agreed on, rekeyed by both ends and used; IVs on the wire; rekeyings keep the PRF; and no
+//! default takes any of them.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

@@ -193,17 +193,25 @@ fn have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>, pair:
     cx.send_request(sa, ExchangeType::CREATE_CHILD_SA, Task::RekeyIke(task), &payloads);
 }
 
-pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>, payloads: &[Payload]) {
+/// The peer refuses: it is asked again with what it wants, or this was all. The task comes back if
+/// it has not refused.
+fn refused(
+    cx: &mut Context<'_>,
+    sa: &mut IkeSa,
+    mut task: Box<RekeyIke>,
+    payloads: &[Payload],
+) -> Option<Box<RekeyIke>> {
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
-        return match wanted {
+        match wanted {
             Ok(ke) if ke != task.ke && negotiate::has_ke(&task.proposals, ke) && task.rounds < KE_ROUNDS => {
                 task.rounds += 1;
                 offer(sa, &mut task, Some(ke));
                 cx.wait_for_key(sa, ke, Rekeying::NeedsKeyPair(task));
             }
             _ => failed(cx, sa, *task, &KeyExchange::peer_error(n.kind).into()),
-        };
+        }
+        return None;
     }
     if find_notify(payloads, NotifyType::NO_PROPOSAL_CHOSEN).is_some() && !task.any_prf {
         // Its configuration may have changed.
@@ -211,7 +219,8 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         task.any_prf = true;
         let ke = task.ke;
         offer(sa, &mut task, Some(ke));
-        return cx.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
+        cx.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
+        return None;
     }
     // As in `create_child`: with an error, nothing else counts.
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
@@ -220,8 +229,14 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyI
         if n.kind == NotifyType::NO_ADDITIONAL_SAS {
             renew(cx, sa, &task, "the peer takes no rekeying");
         }
-        return failed(cx, sa, *task, &why);
+        failed(cx, sa, *task, &why);
+        return None;
     }
+    Some(task)
+}
+
+pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, task: Box<RekeyIke>, payloads: &[Payload]) {
+    let Some(mut task) = refused(cx, sa, task, payloads) else { return };
     let (mut answer, mut nonce, mut ke) = (None, None, None);
     for p in payloads {
         match p {
