@@ -311,21 +311,25 @@ fn the_way_back_is_tested_and_a_wrong_answer_ends_the_ike_sa() {
     w.run(S);
     let asked = |w: &World| w.net.log.iter().any(|(s, _)| s.node == 1 && !s.response && s.mid == 0);
     assert!(asked(&w), "the hub asks at the new address");
-    // Somebody answers with another cookie.
-    let mut w = world(11, |_| {});
-    w.net.rules.push(Box::new(|s| match s.node == 0 && s.response {
-        true => Verdict::Drop,
-        false => Verdict::Pass,
-    }));
-    w.readdress(0, vec![ip(AWAY)]);
-    w.run(S);
-    let (to, from) = (w.up(1)[0].local, w.up(1)[0].remote);
-    let mut forge = Forger::newest(&w.nodes[0]);
-    let wrong = [notify(NotifyType::COOKIE2, &[7; 16])];
-    let bytes = forge.message(true, ExchangeType::INFORMATIONAL, true, 0, &wrong);
-    w.inject(from, to, [&[0; 4], &bytes[..]].concat());
-    w.run(100 * MS);
-    assert!(w.up(1).is_empty() && w.nodes[1].logged("to a test of the way back is wrong"));
+    // The peer, which is not where it says, does not see the cookie, and answers with another one,
+    // with none, or with an error in its place.
+    let error = notify(NotifyType::TEMPORARY_FAILURE, &[]);
+    for wrong in [vec![notify(NotifyType::COOKIE2, &[7; 16])], vec![], vec![error]] {
+        let mut w = world(11, |_| {});
+        w.net.rules.push(Box::new(|s| match s.node == 0 && s.response {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }));
+        w.readdress(0, vec![ip(AWAY)]);
+        w.run(S);
+        let (to, from) = (w.up(1)[0].local, w.up(1)[0].remote);
+        let mut forge = Forger::newest(&w.nodes[0]);
+        let bytes = forge.message(true, ExchangeType::INFORMATIONAL, true, 0, &wrong);
+        w.inject(from, to, [&[0; 4], &bytes[..]].concat());
+        w.run(100 * MS);
+        let ended = w.up(1).is_empty() && w.nodes[1].logged("to a test of the way back is wrong");
+        assert!(ended, "{wrong:?}");
+    }
 }
 
 #[test]

@@ -145,9 +145,11 @@ pub(crate) fn process(
     let (Mobike::Update { cookie, .. } | Mobike::Routable { cookie }) = &task else { return };
     let error = notifies(payloads).map(|n| n.kind).find(|kind| kind.is_error());
     // "the IKE_SA MUST be closed" when the response has another cookie (RFC 4555 section 3.7). Some
-    // peers leave it out of a refusal.
+    // peers leave it out of a refusal to move. A test of the way back cannot be refused: who is not
+    // at that address could do so.
+    let refused = error.is_some() && matches!(task, Mobike::Update { .. });
     let returned = find_notify(payloads, NotifyType::COOKIE2).map(|n| n.data == *cookie);
-    if !returned.unwrap_or(error.is_some()) {
+    if !returned.unwrap_or(refused) {
         let why = Path::NotRoutable { remote: d.remote };
         cx.log_why(Level::Error, sa, "", &why.clone().into());
         cx.say_deleted(sa);
