@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironswan_keying::{AddrSpec, Auth, Connection, LocalRound, PrivateKey, RemoteRound};
+use ironswan_keying::{AddrSpec, Auth, Childless, Connection, LocalRound, PrivateKey, RemoteRound};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{AuthMethod, ExchangeType, KeId, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -288,6 +288,84 @@ fn the_connection_is_chosen_by_all_rounds() {
     assert_eq!(w2.establish(0), Ok(()));
     let sa = &w2.up(1)[0];
     assert_eq!((sa.conn.as_str(), sa.children[0].name.as_str()), ("zz", "other"));
+}
+
+/// A responder whose second connection, `zz`, has the first round of `gw` and another identity in
+/// the second, which the initiator has.
+fn with_another(
+    seed: u64,
+    tweak: impl FnOnce(&mut [Connection; 2]),
+    zz: impl FnOnce(&mut Connection),
+) -> World {
+    let mut w = world(seed, [2, 2], |c| {
+        c[0].local_rounds[0].id = Identity::parse("g7.example");
+        tweak(c);
+    });
+    let now = w.now();
+    let mut other = w.nodes[1].connection("gw");
+    other.name = "zz".to_owned();
+    other.remote_rounds[0].id = IdPattern::parse("g7.example").unwrap();
+    zz(&mut other);
+    w.nodes[1].endpoint.load_connection(now, other);
+    w
+}
+
+/// The responder takes nobody in, and says why.
+fn assert_refused(w: &mut World, line: &str) {
+    assert!(w.establish(0).is_err());
+    assert!(w.nodes[1].logged(line), "{line}: {:#?}", w.nodes[1].log);
+    w.run(REST);
+    w.assert_empty();
+}
+
+#[test]
+fn a_further_round_leads_past_no_ppk_that_its_connection_requires() {
+    let id = || Identity::parse("office.ppk");
+    let requires = |c: &mut Connection| (c.ppk_id, c.ppk_required) = (id(), true);
+    // The initiator knows of no PPK.
+    let mut w = with_another(18, |_| {}, requires);
+    w.nodes[1].endpoint.load_ppk(config::ppk("office.ppk", 1));
+    assert_refused(&mut w, "the two sides have not both announced PPKs");
+    for intermediate in [false, true] {
+        let ways = |c: &mut [Connection; 2]| {
+            for c in c.iter_mut() {
+                (c.ppk_id, c.ppk_intermediate) = (id(), intermediate);
+            }
+        };
+        let mut w = with_another(19, ways, requires);
+        w.nodes.iter_mut().for_each(|n| n.endpoint.load_ppk(config::ppk("office.ppk", 1)));
+        assert_eq!(w.establish(0), Ok(()));
+        assert!(w.up(1)[0].ppk && w.up(1)[0].conn == "zz");
+        // The initiator has another PPK, and neither side needs one in `gw`.
+        let tweak = |c: &mut [Connection; 2]| {
+            ways(c);
+            c[0].ppk_id = Identity::parse("other.ppk");
+        };
+        let mut w = with_another(19, tweak, requires);
+        w.nodes[0].endpoint.load_ppk(config::ppk("other.ppk", 1));
+        w.nodes[1].endpoint.load_ppk(config::ppk("office.ppk", 1));
+        assert_refused(&mut w, "it names 'other.ppk', here ppk_id = office.ppk");
+        // Both have the PPK of `gw`, and `zz` requires another one.
+        let requires = |c: &mut Connection| (c.ppk_id, c.ppk_required) = (Identity::parse("zz.ppk"), true);
+        let mut w = with_another(20, ways, requires);
+        w.nodes.iter_mut().for_each(|n| n.endpoint.load_ppk(config::ppk("office.ppk", 1)));
+        w.nodes[1].endpoint.load_ppk(config::ppk("zz.ppk", 2));
+        assert_refused(&mut w, "it names 'office.ppk', here ppk_id = zz.ppk");
+    }
+}
+
+#[test]
+fn a_further_round_leads_past_no_rule_about_childless_ike_sas() {
+    for (theirs, alone) in [(Childless::Force, false), (Childless::Never, true)] {
+        let mut w = with_another(21, |_| {}, |c| c.childless = theirs);
+        let now = w.now();
+        let ticket = w.nodes[0].endpoint.initiate(now, Some("gw"), (!alone).then_some("net")).unwrap();
+        w.run(30 * S);
+        assert!(w.nodes[0].done[&ticket].is_err(), "{theirs:?}");
+        assert!(w.up(1).is_empty() && w.nodes[1].engine.inbound.is_empty());
+        w.run(REST);
+        w.assert_empty();
+    }
 }
 
 #[test]

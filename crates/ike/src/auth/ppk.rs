@@ -54,6 +54,13 @@ pub(crate) struct Agreement {
     pub unused: Option<Unused>,
 }
 
+impl Agreement {
+    /// Identifier of the PPK that AUTH of both sides takes into account.
+    pub(crate) fn in_use(&self) -> Option<&Identity> {
+        self.mixed.as_ref().or(self.used.as_ref().map(Used::id))
+    }
+}
+
 /// A PPK that one side has named and that the two sides do not have in common, by its identifier.
 pub(crate) enum Unused {
     /// One side does not have it.
@@ -233,33 +240,17 @@ pub(crate) fn judge_request(
     keys: &IkeKeys,
     payloads: &[Payload],
 ) -> Result<Judged, Diagnosis> {
-    let lacks = |lack| Err(Authentication::PeerLacksPpk { lack }.into());
-    match (agreement.way, &agreement.mixed) {
-        (Way::Auth, _) => {}
-        (Way::None, _) if conn.ppk_required => return lacks(PpkLack::NotSupported),
+    match agreement.way {
+        Way::Auth => {}
         // IKE_INTERMEDIATE could not refuse this: the peer's identity, and so its connection, was
         // not known then.
-        (Way::Intermediate, None) if conn.ppk_required => {
-            let ours = conn.ppk_id.clone().map(Box::new);
-            return match agreement.unused.as_ref() {
-                Some(Unused::Absent(theirs) | Unused::Unconfirmed(theirs)) => {
-                    Err(Authentication::OtherPpk { theirs: theirs.clone(), ours }.into())
-                }
-                Some(Unused::Differs(id)) => Err(Authentication::WrongPpk { id: id.clone() }.into()),
-                None => lacks(PpkLack::NotOffered),
-            };
-        }
-        (Way::Intermediate, Some(theirs)) if conn.ppk_required && !is_configured(conn, &theirs.data) => {
-            let (theirs, ours) = (theirs.clone(), conn.ppk_id.clone().map(Box::new));
-            return Err(Authentication::OtherPpk { theirs, ours }.into());
-        }
-        _ => return Ok(Judged::Standard),
+        _ => return is_enough(conn, agreement).map(|()| Judged::Standard),
     }
     // "If no PPK_IDENTITY notification is found and the peers successfully exchanged USE_PPK
     // notifications in the IKE_SA_INIT exchange, then the responder MUST send back an
     // AUTHENTICATION_FAILED notification".
     let Some(identity) = find_notify(payloads, NotifyType::PPK_IDENTITY) else {
-        return lacks(PpkLack::NotNamed);
+        return Err(Authentication::PeerLacksPpk { lack: PpkLack::NotNamed }.into());
     };
     let id = id_of(&identity.data);
     if let Some(id) = id.filter(|id| is_configured(conn, id))
@@ -276,6 +267,25 @@ pub(crate) fn judge_request(
         Some(without) => Ok(Judged::Without(theirs, without.data.clone())),
         None => Err(Authentication::PpkDemanded { theirs, ours }.into()),
     }
+}
+
+/// Looks whether a connection has the PPK that it requires. It may be another connection than the
+/// one whose PPK both sides have agreed on: the peer's identity tells, in any round of IKE_AUTH.
+pub(crate) fn is_enough(conn: &Connection, agreement: &Agreement) -> Result<(), Diagnosis> {
+    let in_use = agreement.in_use();
+    if !conn.ppk_required || in_use.is_some_and(|id| is_configured(conn, &id.data)) {
+        return Ok(());
+    }
+    let ours = conn.ppk_id.clone().map(Box::new);
+    Err(match (in_use, &agreement.unused, agreement.way) {
+        (Some(theirs), ..) | (None, Some(Unused::Absent(theirs) | Unused::Unconfirmed(theirs)), _) => {
+            Authentication::OtherPpk { theirs: theirs.clone(), ours }
+        }
+        (None, Some(Unused::Differs(id)), _) => Authentication::WrongPpk { id: id.clone() },
+        (None, None, Way::None) => Authentication::PeerLacksPpk { lack: PpkLack::NotSupported },
+        (None, None, _) => Authentication::PeerLacksPpk { lack: PpkLack::NotOffered },
+    }
+    .into())
 }
 
 /// The bytes of a PPK_ID that name a PPK. `None`: its type is reserved or private, so it names none

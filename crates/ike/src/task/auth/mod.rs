@@ -215,8 +215,7 @@ fn intermediate_octets(init: &Init) -> Vec<u8> {
 
 /// Identifier of the post-quantum preshared key that AUTH takes into account.
 fn ppk_in_use(sa: &IkeSa) -> Option<Box<Identity>> {
-    let ppk = &sa.init()?.ppk;
-    ppk.mixed.as_ref().or(ppk.used.as_ref().map(ppk::Used::id)).map(|id| Box::new(id.clone()))
+    sa.init()?.ppk.in_use().map(|id| Box::new(id.clone()))
 }
 
 /// The peer has not proved who it is in this round.

@@ -261,7 +261,11 @@ fn find_round(
         let found =
             sa.suite().and_then(|suite| cx.select_by_round(sa, &suite, (round, peer), (method, follows)));
         if let Some(conn) = found {
+            // What both sides have agreed on before is judged by this connection as well.
             cx.move_to_conn(sa, conn);
+            if let Some(init) = sa.init() {
+                ppk::is_enough(sa.conn(), &init.ppk)?;
+            }
         }
     }
     let required = rounds::their_side(sa.conn(), round).1;
@@ -335,9 +339,14 @@ fn verified(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, step: Step<()>)
 /// The peer is who it says: looks whether it may have what it asks for, and makes AUTH of our side.
 fn prove(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth) {
     let (ours, theirs) = done(sa);
-    if let Some(claim) = x.claim.as_ref().filter(|_| theirs == 0) {
-        sa.set_remote_id(claim.id.identity.clone());
-        if let Err(why) = authorise(sa, asks_for_child(&x.payloads)) {
+    if let Some(claim) = &x.claim {
+        if theirs == 0 {
+            sa.set_remote_id(claim.id.identity.clone());
+        }
+        // The identity of any round can be what tells the peer's connection.
+        let first = sa.init().and_then(|init| init.auth.first.as_ref());
+        let with_child = asks_for_child(first.map_or(&x.payloads, |first| &first.payloads));
+        if let Err(why) = authorise(sa, with_child) {
             return refuse(cx, sa, &why.into());
         }
     }
@@ -347,7 +356,7 @@ fn prove(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth) {
     proved(cx, sa, AnswerAuth { proving: true, ..x }, step);
 }
 
-/// Compares the request with `childless`, before other IKE_SAs are given up for this one.
+/// Compares the first request with `childless`, before other IKE_SAs are given up for this one.
 fn authorise(sa: &IkeSa, with_child: bool) -> Result<(), Authentication> {
     match (sa.conn().childless, with_child) {
         (Childless::Never, false) | (Childless::Force, true) => Err(Authentication::Childless { with_child }),
