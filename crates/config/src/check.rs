@@ -280,8 +280,8 @@ fn ppks(config: &Config, diags: &mut Diagnostics) {
 fn private_keys(config: &Config, diags: &mut Diagnostics) {
     let (ring, loaded) = (config.key_ring(), config.loaded());
     let conns = config.connections.iter().filter(|c| !c.only_shunts());
-    for conn in conns.flat_map(Connection::apart) {
-        let key = format!("connections.{}.local.pubkeys", conn.name);
+    for (round, conn) in conns.flat_map(|conn| conn.apart().into_iter().enumerate()) {
+        let key = format!("{}.pubkeys", config.local_side(&conn.name, round));
         let us = conn.local_id.clone().or_else(|| hosts(&conn.local_addrs).map(Identity::from_addr).next());
         // A side that only a running daemon knows.
         let unknown = || Identity::from_addr(Ipv4Addr::UNSPECIFIED.into());
@@ -322,14 +322,14 @@ fn private_keys(config: &Config, diags: &mut Diagnostics) {
 fn trust(config: &Config, diags: &mut Diagnostics) {
     let loaded = config.loaded();
     let conns = config.connections.iter().filter(|c| !c.only_shunts());
-    for conn in conns.flat_map(Connection::apart) {
+    for (round, conn) in conns.flat_map(|conn| conn.apart().into_iter().enumerate()) {
         let Some(trust) = conn.remote_auth.trust() else { continue };
         if !trust.certificates.is_empty() && !trust.asks_for_chain() {
             continue;
         }
         if let Err(of) = loaded.has_root(trust) {
             let none = Configuration::NoPublicKey { of };
-            warn(config, diags, Severity::Error, &format!("connections.{}.remote", conn.name), none);
+            warn(config, diags, Severity::Error, &config.remote_side(&conn.name, round), none);
         }
     }
 }
@@ -358,7 +358,7 @@ fn selves(config: &Config, diags: &mut Diagnostics) {
             && conn.remote_id.matches(us)
         {
             let own = Configuration::OwnIdentity { id: them.to_string() };
-            warn(config, diags, Severity::Warning, &format!("{path}.remote.id"), own);
+            warn(config, diags, Severity::Warning, &format!("{}.id", config.remote_side(&conn.name, 0)), own);
         }
         for child in conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
             let path = format!("{path}.children.{}", child.name);

@@ -29,9 +29,11 @@ pub fn check(config: &Config, now: SystemTime, diags: &mut Diagnostics) {
     let now = Time(i64::try_from(seconds).unwrap_or(i64::MAX));
     let loaded = config.loaded();
     dates(config, now, diags);
-    for conn in config.connections.iter().flat_map(Connection::apart) {
-        identity_of_peer(config, &loaded, &conn, diags);
-        uses(config, &conn, now, diags);
+    for conn in &config.connections {
+        for (round, conn) in conn.apart().iter().enumerate() {
+            identity_of_peer(config, &loaded, (conn, round), diags);
+            uses(config, (conn, round), now, diags);
+        }
     }
     statuses(config, &loaded, diags);
 }
@@ -78,14 +80,20 @@ fn is_ours(config: &Config, certificate: &Certificate) -> bool {
     config.private_keys.iter().any(|key| key.public().spki() == certificate.key_info())
 }
 
-/// Certificates that a connection names for its peer, none of which speaks for the peer's identity;
-/// and an identity that no CA of the connection may certify.
-fn identity_of_peer(config: &Config, loaded: &Certificates, conn: &Connection, diags: &mut Diagnostics) {
+/// Certificates that a connection names for its peer in a round, none of which speaks for the
+/// peer's identity; and an identity that no CA of the connection may certify.
+fn identity_of_peer(
+    config: &Config,
+    loaded: &Certificates,
+    (conn, round): (&Connection, usize),
+    diags: &mut Diagnostics,
+) {
+    let side = config.remote_side(&conn.name, round);
     let Some(trust) = conn.remote_auth.trust() else { return };
     if let Some(first) = trust.certificates.first()
         && !trust.certificates.iter().any(|certificate| identity::fits(certificate, &conn.remote_id))
     {
-        let key = format!("connections.{}.remote.certs", conn.name);
+        let key = format!("{side}.certs");
         let (id, subject) = (conn.remote_id.to_string(), first.subject().to_string());
         let fault = Configuration::CertificateOfAnother { id, subject, names: names_shown(first) };
         diags.push(Severity::Error, config.place(&key), &key, fault);
@@ -97,18 +105,19 @@ fn identity_of_peer(config: &Config, loaded: &Certificates, conn: &Connection, d
         && (trust.certificates.is_empty() || trust.asks_for_chain())
         && !cas.iter().any(|ca| identity::may_certify(ca, id))
     {
-        let key = format!("connections.{}.remote.id", conn.name);
+        let key = format!("{side}.id");
         let fault = Configuration::IdNotPermitted { id: id.to_string(), ca: ca.subject().to_string() };
         diags.push(Severity::Error, config.place(&key), &key, fault);
     }
 }
 
-/// Certificates that a connection names for one of its sides, and that cannot be used for IKE.
-/// Their dates have been judged.
-fn uses(config: &Config, conn: &Connection, now: Time, diags: &mut Diagnostics) {
-    for (side, auth) in [("local", &conn.local_auth), ("remote", &conn.remote_auth)] {
+/// Certificates that a connection names for one of its sides in a round, and that cannot be used
+/// for IKE. Their dates have been judged.
+fn uses(config: &Config, (conn, round): (&Connection, usize), now: Time, diags: &mut Diagnostics) {
+    let sides = [config.local_side(&conn.name, round), config.remote_side(&conn.name, round)];
+    for (side, auth) in sides.iter().zip([&conn.local_auth, &conn.remote_auth]) {
         let Auth::Certificate { trust, rules } = auth else { continue };
-        let key = format!("connections.{}.{side}.certs", conn.name);
+        let key = format!("{side}.certs");
         let rules = Rules { legacy: rules.legacy(), ..Rules::default() };
         for certificate in &trust.certificates {
             let Err(fault) = validate_alone(certificate, now, &rules) else { continue };
@@ -126,7 +135,8 @@ fn uses(config: &Config, conn: &Connection, now: Time, diags: &mut Diagnostics) 
 /// can be learned; and certificates that name only places which are never asked.
 fn statuses(config: &Config, loaded: &Certificates, diags: &mut Diagnostics) {
     let mut asked = false;
-    for conn in config.connections.iter().flat_map(Connection::apart) {
+    let rounds = config.connections.iter().flat_map(|conn| conn.apart().into_iter().enumerate());
+    for (round, conn) in rounds {
         let Some(trust) = conn.remote_auth.trust() else { continue };
         if !trust.certificates.is_empty() && !trust.asks_for_chain() {
             continue;
@@ -145,7 +155,7 @@ fn statuses(config: &Config, loaded: &Certificates, diags: &mut Diagnostics) {
         });
         let subjects: Vec<String> = without.map(|ca| ca.subject().to_string()).take(CAS_SHOWN).collect();
         if !subjects.is_empty() {
-            let key = format!("connections.{}.remote.revocation", conn.name);
+            let key = format!("{}.revocation", config.remote_side(&conn.name, round));
             let of = StatusLack::OfAuthorities { subjects };
             diags.push(Severity::Warning, config.place(&key), &key, Configuration::NoStatusSource { of });
         }

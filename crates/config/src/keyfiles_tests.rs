@@ -328,6 +328,22 @@ fn more_keys_of_a_peer_than_are_tried_are_warned_about() {
 }
 
 #[test]
+fn what_is_wrong_with_a_round_is_said_with_its_section_and_its_line() {
+    // They are written in another order than that of the rounds.
+    let sides = "local-b { round = 2\n pubkeys = g2.pem\n id = other }\n local-a { round = 1\n pubkeys = g1.pem\n id = g1 }\n \
+                 remote-b { round = 2\n id = h }\n remote-a { round = 1\n pubkeys = g2.pem\n id = g2 }\n";
+    let (first, end) = (CONF.find("local {").unwrap(), CONF.find("children").unwrap());
+    let dir = good();
+    dir.write("swanctl.conf", &[&CONF[..first], sides, &CONF[end..]].concat());
+    let found = findings(&dir);
+    assert_eq!(found.len(), 2, "{found:?}");
+    let key = "swanctl.conf:3: connections.c.local-b.pubkeys: no private key found for 'other'";
+    assert!(found.iter().any(|line| line.starts_with(key)), "{found:?}");
+    let ca = "swanctl.conf:8: connections.c.remote-b: ";
+    assert!(found.iter().any(|line| line.starts_with(ca) && line.contains("needs a CA")), "{found:?}");
+}
+
+#[test]
 fn private_keys_that_cannot_be_used_are_named() {
     let no_key = "swanctl.conf:2: connections.c.local.pubkeys: no private key found for 'g1'";
     let gone = after(|dir| fs::remove_file(dir.path().join("private/g1.der")).unwrap());

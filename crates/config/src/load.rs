@@ -60,6 +60,10 @@ pub struct Config {
     /// Places of sections and keys, by full name (`connections.net`,
     /// `connections.net.children.net.local_ts`).
     pub(super) places: HashMap<String, Origin>,
+    /// Names of the `local...` sections of each connection, in the order of their rounds.
+    local_sides: HashMap<String, Vec<String>>,
+    /// The same of the `remote...` sections.
+    remote_sides: HashMap<String, Vec<String>>,
 }
 
 impl Config {
@@ -84,6 +88,16 @@ impl Config {
         loaded
     }
 
+    /// Full name of the section with our side of a connection in a round, counted from 0.
+    pub(super) fn local_side(&self, conn: &str, round: usize) -> String {
+        side(&self.local_sides, conn, round, "local")
+    }
+
+    /// The same of the peer's side.
+    pub(super) fn remote_side(&self, conn: &str, round: usize) -> String {
+        side(&self.remote_sides, conn, round, "remote")
+    }
+
     /// Place of a key, or of the nearest section above it.
     pub(super) fn place(&self, key: &str) -> Option<&Origin> {
         let mut key = key;
@@ -94,6 +108,13 @@ impl Config {
             key = key.rsplit_once('.')?.0;
         }
     }
+}
+
+/// A connection that was not read from sections, or whose side has fewer rounds than the other, has
+/// no section in this round: it is named as the first one would be.
+fn side(names: &HashMap<String, Vec<String>>, conn: &str, round: usize, first: &str) -> String {
+    let name = names.get(conn).and_then(|names| names.get(round)).map_or(first, String::as_str);
+    format!("connections.{conn}.{name}")
 }
 
 /// Reads a configuration folder: `swanctl.conf`, `conf.d/*.conf`, `ironswan.conf`. `None` when
@@ -343,6 +364,10 @@ fn connections(section: &Section, named: &Named, config: &mut Config, diags: &mu
             continue;
         };
         note_places(s, &path, &mut config.places);
+        for (what, sides) in [("local", &mut config.local_sides), ("remote", &mut config.remote_sides)] {
+            let names = meaning::in_rounds(what, s).into_iter().map(|(name, _)| name.to_owned());
+            sides.insert(name.to_owned(), names.collect());
+        }
         if let Some(conn) = meaning::connection(name, s, &path, named, diags) {
             config.connections.push(conn);
         }
@@ -357,25 +382,20 @@ fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>)
             places.insert(format!("{path}.{key}"), v.origin.clone());
         }
     }
-    for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("local")) {
-        let named = side.value("pubkeys").or_else(|| side.value("certs"));
-        let at = named.map_or(&side.origin, |v| &v.origin);
-        places.insert(format!("{path}.local.pubkeys"), at.clone());
-        places.insert(format!("{path}.{name}.pubkeys"), at.clone());
-        let certs = side.value("certs").map_or(&side.origin, |v| &v.origin);
-        places.insert(format!("{path}.local.certs"), certs.clone());
+    for (name, side) in meaning::in_rounds("local", conn) {
+        let path = format!("{path}.{name}");
+        places.insert(path.clone(), side.origin.clone());
+        let certs = side.value("certs").map(|v| &v.origin);
+        let pubkeys = side.value("pubkeys").map(|v| &v.origin).or(certs);
+        places.extend(pubkeys.map(|at| (format!("{path}.pubkeys"), at.clone())));
+        places.extend(certs.map(|at| (format!("{path}.certs"), at.clone())));
     }
-    for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("remote")) {
+    for (name, side) in meaning::in_rounds("remote", conn) {
+        let path = format!("{path}.{name}");
         let at = side.value("auth").map_or(&side.origin, |v| &v.origin);
-        places.insert(format!("{path}.remote"), at.clone());
-        for key in ["certs", "revocation"] {
-            if let Some(v) = side.value(key) {
-                places.insert(format!("{path}.remote.{key}"), v.origin.clone());
-            }
-        }
-        if let Some(v) = side.value("id") {
-            places.insert(format!("{path}.{name}.id"), v.origin.clone());
-            places.insert(format!("{path}.remote.id"), v.origin.clone());
+        places.insert(path.clone(), at.clone());
+        for key in ["certs", "revocation", "id"] {
+            places.extend(side.value(key).map(|v| (format!("{path}.{key}"), v.origin.clone())));
         }
     }
     let Some(children) = conn.section("children") else { return };

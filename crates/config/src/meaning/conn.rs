@@ -256,7 +256,7 @@ fn sides_of<T>(
     conn: &Section,
     path: &str,
     diags: &mut Diagnostics,
-    mut read: impl FnMut(&Section, &str, &mut Diagnostics) -> (Option<u64>, T),
+    mut read: impl FnMut(&Section, &str, &mut Diagnostics) -> T,
 ) -> Vec<T> {
     if found.is_empty() {
         let write = format!("{what} {{ auth = psk }}");
@@ -268,12 +268,22 @@ fn sides_of<T>(
         return Vec::new();
     }
     let mut sides = Vec::new();
-    for (place, (name, section)) in (1..).zip(found) {
+    for (name, section) in in_rounds(what, conn) {
         let path = join(path, name);
         check_side(what, section, &path, diags);
-        let (round, side) = read(section, &path, diags);
-        sides.push((round.unwrap_or(place), side));
+        sides.push(read(section, &path, diags));
     }
+    sides
+}
+
+/// The `local...` or `remote...` sections of a connection in the order of their rounds.
+pub(in super::super) fn in_rounds<'a>(what: &str, conn: &'a Section) -> Vec<(&'a str, &'a Section)> {
+    let found = conn.sections().filter(|(name, _)| name.starts_with(what));
+    // A wrong number is said by the one who reads the section.
+    let round = |section: &Section| section.value(l::ROUND.name()).and_then(|v| l::ROUND.understand(v).ok());
+    let numbered = (1..).zip(found);
+    let mut sides: Vec<_> =
+        numbered.map(|(place, (name, section))| (round(section).unwrap_or(place), (name, section))).collect();
     sides.sort_by_key(|(round, _)| *round);
     sides.into_iter().map(|(_, side)| side).collect()
 }
@@ -298,13 +308,9 @@ fn check_side(what: &str, section: &Section, path: &str, diags: &mut Diagnostics
     );
 }
 
-/// Reads a `local...` section: its `round`, and how we prove who we are.
-fn local_side(
-    r: &mut Reader<'_>,
-    named: &Named,
-    of_keys: &mut usize,
-) -> (Option<u64>, (Auth, Option<Identity>)) {
-    let round = r.written(&l::ROUND);
+/// Reads a `local...` section: how we prove who we are. Its `round` has been used.
+fn local_side(r: &mut Reader<'_>, named: &Named, of_keys: &mut usize) -> (Auth, Option<Identity>) {
+    r.written(&l::ROUND);
     let id = r.written(&l::ID).flatten();
     let certificates = certificates(r, &l::CERTS, ENDS, named, of_keys);
     // A fingerprint of our public key as identity names the key as well.
@@ -318,12 +324,12 @@ fn local_side(
     let trust = Trust { certificates, ..Trust::default() };
     let auth = authentication(r, (&l::AUTH, &l::PUBKEYS, &l::CERTS), named, trust, raw, of_keys);
     let id = if r.has(&l::ID) { id } else { by_key(&auth) };
-    (round, (auth, id))
+    (auth, id)
 }
 
-/// Reads a `remote...` section: its `round`, and how the peer proves who it is.
-fn remote_side(r: &mut Reader<'_>, named: &Named, of_keys: &mut usize) -> (Option<u64>, (Auth, IdPattern)) {
-    let round = r.written(&m::ROUND);
+/// Reads a `remote...` section: how the peer proves who it is. Its `round` has been used.
+fn remote_side(r: &mut Reader<'_>, named: &Named, of_keys: &mut usize) -> (Auth, IdPattern) {
+    r.written(&m::ROUND);
     let policies = r.written(&m::CERT_POLICY).unwrap_or_default();
     if policies.len() > MAX_POLICIES {
         r.error(&m::CERT_POLICY, Configuration::TooMany { max: MAX_POLICIES, of: "policies", write: "" });
@@ -341,7 +347,7 @@ fn remote_side(r: &mut Reader<'_>, named: &Named, of_keys: &mut usize) -> (Optio
     }
     let unwritten = || by_key(&auth).map_or(IdPattern::Any, IdPattern::Exact);
     let id = r.written(&m::ID).unwrap_or_else(unwritten);
-    (round, (auth, id))
+    (auth, id)
 }
 
 /// The identity of a side that has none: its first certificate or public key names it, as with

@@ -37,6 +37,7 @@ pub(super) use keys::join;
 
 pub(super) use authorities::{authorities, places};
 pub use conn::connection;
+pub(super) use conn::in_rounds;
 pub use daemon::{Daemon, daemon};
 pub use keys::listed::{list_child, list_connection};
 pub use keys::settings::{LogFormat, vici_uri};
