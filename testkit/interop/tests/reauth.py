@@ -10,7 +10,11 @@ from lab import check, main, need, until
 from traffic import Numbered, check_no_loss, ping
 
 OFTEN = 'reauth_time = 8s\n    over_time = 20s\n    rand_time = 1s'
-NAMED = 'reauth_time = 12s\n    over_time = 60s\n    rand_time = 0s'
+NAMED = 'reauth_time = 16s\n    over_time = 60s\n    rand_time = 0s'
+
+# The peer begins anew so long before the time that we name: its first retransmission, after 4 s, has to come in time, too. On a busy
+# machine charon misses our answer to IKE_SA_INIT now and then, because it has not yet put the new IKE_SA into its table.
+EARLIER = '8s'
 
 
 def passive(box, text):
@@ -61,11 +65,11 @@ def as_responder(lab, full):
 
 
 def peer_keeps_to_our_time(lab, full):
-    """We cannot reach the peer and name 12 s in IKE_AUTH; the peer begins anew in time."""
+    """We cannot reach the peer and name 16 s in IKE_AUTH; the peer begins anew in time."""
     us, them = pair(lab, 'g2', passive('g2', tunnel('g2', conn=NAMED)),
-                    tunnel('g1', conn='over_time = 3s'))
+                    tunnel('g1', conn=f'over_time = {EARLIER}'))
     them.initiate()
-    until('we name the time', lambda: 'sending AUTH_LIFETIME of 12s' in us.log(), 10)
+    until('we name the time', lambda: 'sending AUTH_LIFETIME of 16s' in us.log(), 10)
     made_anew(lab, us, them, 2)
 
 
