@@ -20,12 +20,12 @@
 //! | `mobike` | UPDATE_SA_ADDRESSES and further addresses |
 //! | `qcd` | QCD tokens (RFC 6290) in all messages of an IKE_SA |
 //! | `rekey_child` | rekeying a CHILD_SA |
-//! | `rekey_ike` | rekeying the IKE_SA |
 //! | `restart` | answers to IKE_SA_INIT that may be forged |
 //! | `sa_init` | IKE_SA_INIT as initiator |
 //! | `series` | additional key exchanges behind a CREATE_CHILD_SA, between two of them |
 //! | `state` | exchanges that we start, each with its state |
 //! | `auth/` | IKE_AUTH |
+//! | `rekey_ike/` | rekeying the IKE_SA |
 
 pub(crate) mod answer_child;
 pub(crate) mod answer_init;

@@ -1,52 +1,26 @@
-//! Rekeying the IKE_SA (RFC 7296 sections 1.3.2, 2.8.2, 2.18, 2.25.2).
-//!
-//! ```text
-//! HDR, SK {SA (with a new SPIi), Ni, KEi}  -->
-//!                      <--  HDR, SK {SA (with a new SPIr), Nr, KEr, [N(ADDITIONAL_KEY_EXCHANGE)]}
-//! ```
-//!
-//! The new IKE_SA inherits every child; the initiator of the rekeying deletes the old one. Both at
-//! once: "the new IKE SA containing the lowest nonce SHOULD be deleted by the node that created it,
-//! and the other surviving new IKE SA MUST inherit all the Child SAs". Until it is known which
-//! survives, neither has them. With additional key exchanges (`follow_up`), the successor is made
-//! after the last of them, and the initiator of the exchange with the lowest nonce "just stops the
-//! rekeying process" (RFC 9370 section 2.2.4).
+//! Our rekeying of the IKE_SA, and what becomes of it when the peer rekeys at the same time.
 
-use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, find_notify, notifies};
-use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::secret::Secret;
 
-use super::exchange::Exchange;
-use super::link;
-use super::qcd;
-use super::rekey_child::has_lowest;
-use super::sa_init::log_keys;
-use super::series::{Agreement, FollowUp, Making};
-use super::state::{AgreedIke, AnsweredIke, DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
+use super::{Made, derive, linger, successor};
 use crate::context::{Context, Effect};
-use crate::event::{ChildState, Completion, IkeId, IkeState, KeyPair, Level, Request, SharedSecret};
-use crate::keymat::{IkeKeys, SkeySeed};
-use crate::negotiate::{self, KeRule, NONCE_LEN, Selected};
-use crate::sa::{Active, IkeSa};
+use crate::event::{Completion, IkeState, KeyPair, Level, Request, SharedSecret};
+use crate::negotiate::{self, KeRule, NONCE_LEN};
+use crate::sa::IkeSa;
+use crate::task::exchange::Exchange;
+use crate::task::link;
+use crate::task::qcd;
+use crate::task::rekey_child::has_lowest;
+use crate::task::sa_init::log_keys;
+use crate::task::series::{FollowUp, Making};
+use crate::task::state::{AnsweredIke, DeleteIke, IkeCollision, REKEY_IKE_NAME, RekeyIke, Task};
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::{KeyExchange, NotDone, Uncomputed};
-use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
-
-/// The peer's rekeying, as far as it has been agreed on.
-struct OfferedIke {
-    suite: IkeSuite,
-    answer: Proposal,
-    /// The peer's.
-    spi: u64,
-    ni: Vec<u8>,
-    nr: Vec<u8>,
-    peer_public: Vec<u8>,
-    public: Vec<u8>,
-}
+use ironswan_keying::diagnosis::{KeyExchange, NotDone};
+use ironswan_keying::limits::{KE_ROUNDS, REDUNDANT_DELETE};
 
 /// Our rekeying, while something is computed for it.
 enum Rekeying {
@@ -80,68 +54,6 @@ impl Exchange for Rekeying {
         Some(Task::RekeyIke(task))
     }
 }
-
-/// The peer's rekeying, while something is computed for it.
-enum AnswerRekeying {
-    /// The response needs a key pair.
-    NeedsKeyPair(Box<OfferedIke>),
-    /// The keys of the new IKE_SA need a shared secret.
-    NeedsSharedSecret(Box<OfferedIke>),
-}
-
-impl Exchange for AnswerRekeying {
-    fn resume(self: Box<Self>, cx: &mut Context<'_>, sa: &mut IkeSa, completion: Completion) {
-        match *self {
-            Self::NeedsKeyPair(o) => answer_have_key(cx, sa, o, completion.key_pair()),
-            Self::NeedsSharedSecret(o) => {
-                let shared = completion.shared_secret(o.suite.ke);
-                answer_have_shared(cx, sa, *o, shared);
-            }
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        REKEY_IKE_NAME
-    }
-
-    fn is_of_peer(&self) -> bool {
-        true
-    }
-}
-
-/// What both sides have agreed on.
-struct Made {
-    id: IkeId,
-    suite: IkeSuite,
-    keys: IkeKeys,
-    spis: (u64, u64),
-    /// We are the initiator of the rekeying.
-    initiator: bool,
-}
-
-/// The successor of `old`.
-fn successor(cx: &mut Context<'_>, old: &IkeSa, new: Made) -> Box<IkeSa> {
-    let Made { id, suite, keys, spis, initiator } = new;
-    // It is `Created` until it has the children. "the new IKE SA ... message counters are reset to
-    // zero" (RFC 7296 section 2.18 by way of 2.2).
-    Box::new(IkeSa::succeed(old, (id, initiator), spis, (suite, keys), cx.now()))
-}
-
-/// Keys of the successor; `initiator` is our role in the rekeying.
-fn derive(
-    old: &IkeSa,
-    suite: &IkeSuite,
-    (shared, more): (&Secret, &[Secret]),
-    (ni, nr): (&[u8], &[u8]),
-    (spi_i, spi_r): (u64, u64),
-    initiator: bool,
-) -> Result<IkeKeys, Diagnosis> {
-    let seed = old.keys().map(|keys| SkeySeed::rekeyed(keys, ni, nr, shared, more));
-    let keys = seed.and_then(|seed| seed.expand(suite, ni, nr, spi_i, spi_r, initiator));
-    keys.ok_or_else(|| KeyExchange::NotComputed { why: Uncomputed::Suite }.into())
-}
-
-// ---- initiator ----
 
 pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, mut task: Box<RekeyIke>) {
     if sa.state() != IkeState::Established {
@@ -302,7 +214,7 @@ fn have_shared(
 }
 
 /// All secrets are there: makes the successor.
-pub(super) fn finish(
+pub(crate) fn finish(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     task: RekeyIke,
@@ -387,12 +299,6 @@ fn win_over(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke) {
     }
 }
 
-/// The peer owes the DELETE of the old IKE_SA; it is not waited for longer than a peer retransmits.
-fn linger(cx: &mut Context<'_>, sa: &IkeSa) {
-    let span = cx.retransmission_span();
-    cx.set_timer(Timer::Linger(sa.id()), cx.now() + span);
-}
-
 /// A new IKE_SA takes over, unless the peer's rekeying has made one.
 fn renew(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke, why: &str) {
     if !task.collision.as_ref().is_some_and(|c| cx.others().stands(c.new)) {
@@ -402,13 +308,13 @@ fn renew(cx: &mut Context<'_>, sa: &mut IkeSa, task: &RekeyIke, why: &str) {
 
 /// The peer has rekeyed, and we have no keys of the successor. The old IKE_SA does not last: the
 /// peer takes it for replaced.
-pub(super) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
+pub(crate) fn unusable(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
     renew(cx, sa, &task, "the peer has rekeyed, and we have no keys");
     failed(cx, sa, task, why);
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
-pub(super) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
+pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: &Diagnosis) {
     cx.free_ike_spi(task.spi);
     if collision(cx, sa, &task).is_some() {
         give_way(cx, sa, &task);
@@ -422,205 +328,4 @@ pub(super) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: 
         cx.log_why(Level::Warn, sa, &context, why);
     }
     cx.done(task.ticket, Err(why.clone()));
-}
-
-// ---- responder ----
-
-/// The peer's request to rekey the IKE_SA.
-pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload]) {
-    if is_put_off(cx, sa) {
-        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
-    }
-    let (mut offered, mut nonce, mut ke) = (None, None, None);
-    for p in payloads {
-        match p {
-            Payload::Sa(list) => offered = Some(list),
-            Payload::Nonce(p) => nonce = Some(&p.0),
-            Payload::Ke(p) => ke = Some(p),
-            _ => {}
-        }
-    }
-    let (Some(offered), Some(nonce), Some(ke)) = (offered, nonce, ke) else {
-        let (message, needs) = ("request to rekey the IKE_SA", "SA, nonce and KE");
-        return cx.refuse_syntax(sa, KeyExchange::MissingPayload { message, needs });
-    };
-    let Some(selected) = choose_proposal(cx, sa, offered, nonce, ke) else { return };
-    let suite = selected.suite;
-    let spi = <[u8; 8]>::try_from(selected.answer.spi.as_slice()).map(u64::from_be_bytes).unwrap_or(0);
-    if spi == 0 {
-        return cx.refuse_syntax(sa, KeyExchange::BadSpi { spi: None });
-    }
-    if kex::public_len(suite.ke) != Some(ke.data.len()) {
-        return cx.refuse_syntax(sa, KeyExchange::BadValue { method: suite.ke });
-    }
-    // It replaces one, so that no limit on their number is in its way: but not again before the
-    // peer has deleted those before.
-    if cx.others().predecessors(sa, PREDECESSORS) == PREDECESSORS {
-        return cx.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
-    }
-    let offered = OfferedIke {
-        suite,
-        answer: selected.answer,
-        spi,
-        ni: nonce.clone(),
-        nr: cx.random(NONCE_LEN),
-        peer_public: ke.data.clone(),
-        public: Vec::new(),
-    };
-    cx.wait_for_key(sa, suite.ke, AnswerRekeying::NeedsKeyPair(Box::new(offered)));
-}
-
-/// Whether the peer is to ask again later.
-fn is_put_off(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
-    is_in_the_way(cx, sa)
-        || match sa.work().active() {
-            Some(Active { task: Task::RekeyIke(ours), .. }) => ours.collision.is_some(),
-            // Ours has been agreed on, and only its keys are missing. "In this case, a
-            // TEMPORARY_FAILURE notification MUST be sent" (RFC 9370 section 2.2.4).
-            _ => sa.state() == IkeState::Rekeying,
-        }
-}
-
-/// Whether the peer's series may go on to make this successor: something may have happened since
-/// its CREATE_CHILD_SA.
-pub(super) fn may_go_on(cx: &mut Context<'_>, sa: &IkeSa, agreed: IkeId) -> bool {
-    !is_in_the_way(cx, sa)
-        && match sa.work().active() {
-            Some(Active { task: Task::RekeyIke(ours), .. }) => {
-                ours.collision.as_ref().is_none_or(|c| c.new == agreed)
-            }
-            _ => sa.state() == IkeState::Established,
-        }
-}
-
-/// Whether something else is under way that has to end before the IKE_SA is rekeyed.
-fn is_in_the_way(cx: &mut Context<'_>, sa: &IkeSa) -> bool {
-    // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying,
-    // or closing a Child SA of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when
-    // "it is currently trying to close" it (RFC 7296 sections 2.8.2, 2.25.2).
-    let busy = sa.work().active().is_some_and(|a| a.task.follows_children())
-        || sa.following_up().is_some()
-        || sa.follow_ups().children().next().is_some()
-        || sa.children().any(|c| c.state() == ChildState::Deleting);
-    if busy || !sa.stands() || sa.roam().retired {
-        return true;
-    }
-    if cx.computes_enough(sa) {
-        cx.counters().kex_put_off += 1;
-        return true;
-    }
-    false
-}
-
-/// Chooses a proposal that nonce and KE fit, or refuses the request.
-fn choose_proposal(
-    cx: &mut Context<'_>,
-    sa: &mut IkeSa,
-    offered: &[Proposal],
-    nonce: &[u8],
-    ke: &Ke,
-) -> Option<Selected<IkeSuite>> {
-    let (all, prf) = (&sa.conn().proposals, sa.suite().map(|s| s.prf));
-    let selected = match negotiate::select_successor(all, offered, Some(ke.group), prf) {
-        Ok(selected) => selected,
-        Err(no) => {
-            cx.counters().no_proposal += 1;
-            let why = no.into();
-            cx.log_why(Level::Error, sa, "not rekeying the IKE_SA", &why);
-            cx.respond_why(sa, &why);
-            return None;
-        }
-    };
-    let suite = selected.suite;
-    if !negotiate::nonce_fits(suite.prf, nonce) {
-        cx.refuse_syntax(sa, KeyExchange::ShortNonce { bytes: nonce.len(), prf: suite.prf });
-        return None;
-    }
-    if ke.group != suite.ke {
-        let why = KeyExchange::OtherMethod { received: Some(ke.group), wanted: suite.ke }.into();
-        cx.log_why(Level::Info, sa, "", &why);
-        cx.respond_why(sa, &why);
-        return None;
-    }
-    Some(selected)
-}
-
-fn answer_have_key(cx: &mut Context<'_>, sa: &mut IkeSa, mut o: Box<OfferedIke>, pair: KeyPair) {
-    match pair {
-        Ok((private, public)) => {
-            o.public = public;
-            let (ke, peer_public) = (o.suite.ke, o.peer_public.clone());
-            cx.wait_for(
-                sa,
-                Request::Agree { ke, private, peer_public },
-                AnswerRekeying::NeedsSharedSecret(o),
-            );
-        }
-        Err(why) => cx.refuse_uncomputed(sa, why),
-    }
-}
-
-fn answer_have_shared(cx: &mut Context<'_>, sa: &mut IkeSa, o: OfferedIke, shared: SharedSecret) {
-    let shared = match shared {
-        Ok(shared) => shared,
-        Err(why) => return cx.refuse_uncomputed(sa, why),
-    };
-    let (id, spi) = cx.new_ike();
-    let answer = Proposal { spi: spi.to_be_bytes().to_vec(), ..o.answer };
-    let mut payloads = vec![
-        Payload::Sa(vec![answer]),
-        Payload::Nonce(Nonce(o.nr.clone())),
-        Payload::Ke(Ke { group: o.suite.ke, data: o.public }),
-    ];
-    let agreed = AgreedIke { id, suite: o.suite, spis: (o.spi, spi), ni: o.ni, nr: o.nr };
-    if o.suite.additional.is_none() {
-        return conclude(cx, sa, &agreed, (&shared, &[]), &payloads);
-    }
-    collide(cx, sa, &agreed);
-    payloads.push(link::await_first(cx, sa, Agreement::Ike(agreed), shared));
-    cx.respond(sa, &payloads);
-}
-
-/// All secrets are there: makes the successor, and responds.
-pub(super) fn conclude(
-    cx: &mut Context<'_>,
-    sa: &mut IkeSa,
-    o: &AgreedIke,
-    secrets: (&Secret, &[Secret]),
-    payloads: &[Payload],
-) {
-    let (id, spis) = (o.id, o.spis);
-    let keys = match derive(sa, &o.suite, secrets, (&o.ni, &o.nr), spis, false) {
-        Ok(keys) => keys,
-        Err(why) => {
-            cx.free_ike_spi(spis.1);
-            return cx.refuse_uncomputed(sa, why);
-        }
-    };
-    let mut new = successor(cx, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
-    log_keys(cx, &mut new);
-    let mut payloads = payloads.to_vec();
-    payloads.extend(qcd::token(cx, &new));
-    cx.effect(Effect::Adopt(new));
-    cx.counters().ike_rekey_resp += 1;
-    cx.respond(sa, &payloads);
-    if collide(cx, sa, o) {
-        // If the old one ends before it is settled which survives, nobody comes back to it.
-        let at = cx.now() + cx.retransmission_span() + REDUNDANT_DELETE;
-        return cx.set_timer(Timer::Linger(id), at);
-    }
-    cx.bequeath(sa, id);
-    linger(cx, sa);
-}
-
-/// We have agreed to the peer's rekeying. True when ours is in flight: then it is settled with the
-/// response to ours which of the two stays.
-fn collide(cx: &mut Context<'_>, sa: &mut IkeSa, o: &AgreedIke) -> bool {
-    let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.work_mut().active_mut() else { return false };
-    let theirs = IkeCollision { new: o.id, ni: o.ni.clone(), nr: o.nr.clone() };
-    let before = ours.collision.replace(theirs);
-    if before.is_none_or(|c| c.new != o.id) {
-        cx.log(Level::Info, sa, "IKE_SA rekey collision detected");
-    }
-    true
 }
