@@ -227,9 +227,7 @@ impl<'a> Parts<'a> {
         data.end()?;
         Ok(Self { signed, algorithm, signature, certificates, responder, singles, nonce, unknown_critical })
     }
-}
 
-impl<'a> Parts<'a> {
     /// The statuses of this certificate.
     fn about(&self, certificate: &Certificate, issuer: &Certificate) -> Vec<Single<'a>> {
         let mut singles = Reader::new(self.singles);

@@ -29,18 +29,15 @@ pub(crate) fn hashes(conn: &Connection, settled: bool) -> Vec<Hash> {
         Method::Psk => None,
         Method::Pubkey { rules, .. } | Method::Certificate { rules, .. } => Some(rules.announced()),
     });
-    let mut hashes: Vec<Hash> = Vec::new();
-    let mut add = |more: Vec<Hash>| {
-        let new: Vec<Hash> = more.into_iter().filter(|hash| !hashes.contains(hash)).collect();
-        hashes.extend(new);
-    };
-    let mut signs = false;
-    for announced in rules {
-        signs = true;
-        add(announced);
+    let mut all: Vec<Vec<Hash>> = rules.collect();
+    if !settled || all.is_empty() {
+        all.push(Signatures::default().announced());
     }
-    if !settled || !signs {
-        add(Signatures::default().announced());
+    let mut hashes = Vec::new();
+    for hash in all.into_iter().flatten() {
+        if !hashes.contains(&hash) {
+            hashes.push(hash);
+        }
     }
     hashes
 }

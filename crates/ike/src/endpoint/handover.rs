@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! IKE_SA 1       IKE_SA 2       IKE_SA 3        the next one may come before the first has gone:
-//! child A  --->  child B  --->  child C         each has one heir, and is heir of one at most
+//! child A  --->  child B  --->  child C         each has one heir
 //! child A  ------------------>  child C         B has gone first: its heir is that of A
 //! ```
 

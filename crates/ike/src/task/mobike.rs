@@ -181,7 +181,8 @@ fn see_nat(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload], d: &Datag
         .and_then(|n| <[u8; 20]>::try_from(n.data.as_slice()).ok())
         .filter(|_| now.local);
     // Another value than in the answer before says that the NAT has another mapping (RFC 4555
-    // section 3.8). Before the first value it may have changed as well, since IKE_AUTH.
+    // section 3.8). Before the first value it may have changed as well, since IKE_AUTH. The value
+    // covers the SPIs of the IKE_SA: after a rekeying it is another one, and one update says so.
     let remapped = mapping.is_some() && sa.mobility().mapping != mapping;
     sa.path().mobility_mut().mapping = mapping;
     if changed {

@@ -53,11 +53,6 @@ pub(super) fn identity(side: usize, tunnel: u32) -> String {
     format!("g{}-{tunnel}.example", side + 1)
 }
 
-/// The identity of the gateway that does not initiate, in a tunnel.
-pub(super) fn peer_identity(tunnel: u32) -> String {
-    identity(1, tunnel)
-}
-
 /// The pre-shared key of a tunnel, of those of a run that begin with `key`.
 pub(super) fn secret(key: &str, tunnel: u32) -> String {
     format!("{key}-{tunnel}")

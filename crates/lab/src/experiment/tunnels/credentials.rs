@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use ironswan_crypto::sign::{Curve, Hash, KeyKind, Legacy, PrivateKey};
 
-use super::config::peer_identity;
 use crate::clock;
 use crate::dut::ironswan::write_private;
 use crate::error::{LabError, Remedy};
@@ -85,14 +84,14 @@ pub(super) struct Credentials {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Credentials {
-    /// Makes the certificates of as many tunnels with `ironswan pki`, by this program, in a folder
-    /// for its files.
+    /// Makes the certificates with `ironswan pki`, by this program, in a folder for its files. There
+    /// is a tunnel for each of these names of `peers`.
     pub(super) fn make(
         journal: &Journal,
         program: &str,
         folder: &Path,
         auth: TunnelAuth,
-        tunnels: u32,
+        peers: impl Iterator<Item = String>,
     ) -> Result<Self, LabError> {
         if program.is_empty() {
             let lack = "`ironswan`, whose command `pki` makes the certificates, is not here";
@@ -119,7 +118,7 @@ impl Credentials {
             pki(&[&by[..], &["--dn", &dn, "--san", name]].concat())
         };
         let hub = issue(0, HUB)?;
-        let peers = (0..tunnels).map(|tunnel| issue(1, &peer_identity(tunnel))).collect::<Result<_, _>>()?;
+        let peers = peers.map(|name| issue(1, &name)).collect::<Result<_, _>>()?;
         Ok(Self { auth, root, keys, hub, peers })
     }
 

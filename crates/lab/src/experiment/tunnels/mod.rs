@@ -314,8 +314,9 @@ impl Work<'_> {
                 .mode(0o700)
                 .create(&folder)
                 .map_err(LabError::io(format!("creating {}", folder.display())))?;
+            let peers = (0..tunnels).map(|tunnel| config::identity(1, tunnel));
             let made =
-                Credentials::make(&Journal::default(), &program.to_string_lossy(), &folder, *auth, tunnels);
+                Credentials::make(&Journal::default(), &program.to_string_lossy(), &folder, *auth, peers);
             // The files hold keys.
             let removed = std::fs::remove_dir_all(&folder);
             all.push(made?);
