@@ -84,8 +84,8 @@ pub(super) struct Credentials {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Credentials {
-    /// Makes the certificates with `ironswan pki`, by this program, in a folder for its files. There
-    /// is a tunnel for each of these names of `peers`.
+    /// Makes the certificates with `ironswan pki`, by this program, in a folder for its files: one
+    /// for each of the names of `peers`, and one for the other gateway.
     pub(super) fn make(
         journal: &Journal,
         program: &str,
