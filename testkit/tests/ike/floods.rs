@@ -9,6 +9,7 @@ use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ike::counters::Counters;
 use ironswan_ike::event::Level;
 use ironswan_keying::{AddrSpec, Limits};
+use ironswan_testkit::direct::{self, Way};
 use ironswan_testkit::{World, config};
 use ironswan_wire::iana::{EncrId, ExchangeType, KeId, NotifyType, PayloadType, PrfId, ProtocolId};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, Sk, VendorId};
@@ -391,6 +392,47 @@ fn peers_with_a_wrong_key_are_written_about_with_a_bound() {
         .sum();
     let written = w.nodes[1].count_logged("the MAC does not match") as u64;
     assert_eq!(summed + written, c.auth_failed, "what is not written is counted");
+}
+
+/// Peers without the secret come for over half an hour, 5,000 a second, from many networks.
+#[test]
+fn ten_million_wrong_secrets_write_less_than_a_megabyte() {
+    // Without optimisation ten million would take hours.
+    let full = std::env::var_os("FULL").is_some() && !cfg!(debug_assertions);
+    let attempts: u32 = if full { 10_000_000 } else { 10_000 };
+    let (way, mut now) = (Way { ecdsa: false, additional: &[] }, ironswan_testkit::clock::now());
+    let mut hub = direct::hub(now, 1, way);
+    let mut peer = direct::peer(now, 1, way);
+    peer.endpoint.load_shared(config::psk("all", "another secret", &[]));
+    // The key exchange alone would take an hour.
+    (hub.one_key, peer.one_key) = (true, true);
+    for n in 0..attempts {
+        peer.endpoint.initiate(now, Some("gw"), Some("net")).expect("a connection");
+        // Each attempt seems to come from behind a NAT with another address.
+        let nat = IpAddr::from((0x0b00_0000 + n).to_be_bytes());
+        loop {
+            let sent = peer.drain(now);
+            if sent.is_empty() {
+                break;
+            }
+            for mut request in sent {
+                let own = request.local;
+                request.local.set_ip(nat);
+                hub.receive(now, &request);
+                for mut response in hub.drain(now) {
+                    response.remote = own;
+                    peer.receive(now, &response);
+                }
+            }
+        }
+        now += S / 5_000;
+        hub.endpoint.handle_timeout(now);
+        (hub.failures, peer.failures) = Default::default();
+    }
+    let failed = hub.endpoint.protocol().counters().auth_failed;
+    println!("{failed} wrong proofs: {} bytes of log", hub.log_bytes);
+    assert_eq!((failed, hub.ups), (u64::from(attempts), 0));
+    assert!((1..1 << 20).contains(&hub.log_bytes), "{} bytes", hub.log_bytes);
 }
 
 #[test]
