@@ -66,9 +66,9 @@ pub use experiment::{
     BackgroundOptions, CompressionOptions, TransferOptions, background, compression, transfer,
 };
 pub use experiment::{
-    CalibrateOptions, Common, DemoOptions, DriverOptions, FloodOptions, LineOptions, PlanOptions, PlanWhat,
-    ProfileOptions, Report, Spread, calibrate, compare_runs_command, demo, driver, flood, line, plan_command,
-    present, profile, report_command, schema_command, verify,
+    CalibrateOptions, Common, DemoOptions, DriverOptions, FloodOptions, Form, LineOptions, PlanOptions,
+    PlanWhat, ProfileOptions, Report, Spread, calibrate, compare_runs_command, demo, driver, flood, line,
+    plan_command, present, profile, report_command, schema_command, verify,
 };
 pub use experiment::{
     CompareOptions, FrameSize, LowendOptions, Rfc2544Options, Rfc2544Setup, compare, lowend, rfc2544,

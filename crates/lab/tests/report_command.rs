@@ -58,6 +58,18 @@ fn a_stored_run_is_shown_again_as_text_as_json_and_as_a_page() {
     let (status, json, _) = lab(&["report", "--json", copy.path()]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((status, json["schema"].as_str()), (0, Some("ironswan.lab/1")));
+    let (status, csv, _) = lab(&["report", "--csv", copy.path()]);
+    assert_eq!(
+        (status, csv.lines().next()),
+        (0, Some("dut,size,measure,unit,repeats,median,mad,iqr,smallest,largest,ratio,added"))
+    );
+    let (status, markdown, _) = lab(&["report", "--markdown", copy.path()]);
+    assert!(
+        status == 0 && markdown.starts_with("# E6 sizes: ") && markdown.contains("| --- |"),
+        "{markdown}"
+    );
+    let (status, _, errors) = lab(&["report", "--csv", "--json", copy.path()]);
+    assert!(status == 2 && errors.contains("cannot be used with"), "{errors}");
     let (status, page, _) = lab(&["report", "--html", copy.path()]);
     assert_eq!((status, page.trim_end()), (0, format!("{}/index.html", copy.path()).as_str()));
     for file in ["index.html", "forwarded.svg"] {

@@ -115,16 +115,22 @@ pub(crate) enum Command {
     /// Renders the report of a run made earlier, from its folder alone
     #[command(
         after_help = "Examples:\n  ironswan lab report /var/tmp/ironswan/line-1\n  ironswan lab report --html \
-        /var/tmp/ironswan/line-1"
+        /var/tmp/ironswan/line-1\n  ironswan lab report --csv /var/tmp/ironswan/line-1 > line.csv"
     )]
     Report {
         /// The run's folder
         run: PathBuf,
         /// The record as JSON
-        #[arg(long, conflicts_with = "html")]
+        #[arg(long, group = "form")]
         json: bool,
+        /// Every figure as CSV, for spreadsheets: a row for each, with its repeats and their spread
+        #[arg(long, group = "form")]
+        csv: bool,
+        /// The report as Markdown, for documents and tickets
+        #[arg(long, group = "form")]
+        markdown: bool,
         /// Writes its plots and its page (index.html) again and prints the page's path
-        #[arg(long)]
+        #[arg(long, group = "form")]
         html: bool,
     },
     /// Lays two runs of the same experiment side by side, and says what differs between their

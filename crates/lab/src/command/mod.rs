@@ -46,7 +46,7 @@ use clap::Parser;
 use self::args::{Args, Command, Demo, Flood, Line};
 use self::experiment::Experiment;
 use crate::dut::{Encap, Suite};
-use crate::{DemoOptions, FloodOptions, LabError, LineOptions, Report};
+use crate::{DemoOptions, FloodOptions, Form, LabError, LineOptions, Report};
 
 /// The program: reads the command line, does what it says, returns the exit status.
 pub fn main() -> ExitCode {
@@ -82,7 +82,16 @@ fn run(command: Command) -> i32 {
         Command::Lowend(a) => measure(*a),
         Command::Profile(a) => measure(a),
         Command::Tunnels(a) => measure(a),
-        Command::Report { run, json, html } => crate::report_command(&run, json, html),
+        Command::Report { run, json, csv, markdown, html } => {
+            let form = match (json, csv, markdown, html) {
+                (true, ..) => Form::Json,
+                (_, true, ..) => Form::Csv,
+                (_, _, true, _) => Form::Markdown,
+                (.., true) => Form::Page,
+                _ => Form::Text,
+            };
+            crate::report_command(&run, form)
+        }
         Command::CompareRuns { a, b, json } => crate::compare_runs_command(&a, &b, json),
         Command::Schema { name } => crate::schema_command(name.as_deref()),
         Command::Demo(a) => settle("demo", demo_options(a), crate::demo),

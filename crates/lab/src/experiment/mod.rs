@@ -89,7 +89,7 @@ pub use placement::Spread;
 pub use plan::{CalibrateOptions, PlanOptions, PlanWhat, calibrate, plan_command, verify};
 pub use profile::{ProfileOptions, profile};
 pub use rfc2544::{Rfc2544Options, Setup as Rfc2544Setup, rfc2544};
-pub use shown::{compare_runs_command, report_command, schema_command};
+pub use shown::{Form, compare_runs_command, report_command, schema_command};
 pub use throughput::FrameSize;
 pub use topologies::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use transfer::{TransferOptions, transfer};

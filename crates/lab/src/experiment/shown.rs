@@ -6,9 +6,23 @@ use crate::error::LabError;
 use crate::report::{self, Stored};
 use crate::schema;
 
-/// `lab report` as a command: the report of a run made earlier, from its folder alone; with `json`
-/// its record; with `html` its plots and page are written again.
-pub fn report_command(folder: &Path, json: bool, html: bool) -> i32 {
+/// Form in which a run is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The report, for a terminal.
+    Text,
+    /// The record.
+    Json,
+    /// Every figure.
+    Csv,
+    /// The report, for documents.
+    Markdown,
+    /// Plots and page are written into the folder again; the page's path is shown.
+    Page,
+}
+
+/// `lab report` as a command: a run made earlier, from its folder alone.
+pub fn report_command(folder: &Path, form: Form) -> i32 {
     let text = Stored::read(folder).and_then(|stored| {
         if let [first, more @ ..] = stored.missing_files().as_slice() {
             let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
@@ -17,10 +31,13 @@ pub fn report_command(folder: &Path, json: bool, html: bool) -> i32 {
                  was counted on the way is not"
             );
         }
-        if html {
-            return report::republish(&stored).map(|page| format!("{}\n", page.display()));
+        match form {
+            Form::Text => Ok(stored.text(report::terminal_width())),
+            Form::Json => stored.json(),
+            Form::Csv => Ok(stored.csv()),
+            Form::Markdown => Ok(stored.markdown()),
+            Form::Page => report::republish(&stored).map(|page| format!("{}\n", page.display())),
         }
-        if json { stored.json() } else { Ok(stored.text(report::terminal_width())) }
     });
     say("lab report", text)
 }

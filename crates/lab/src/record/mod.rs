@@ -296,12 +296,12 @@ impl Record {
     }
 
     /// The figures whose factors include `only`.
-    pub fn figures_with<'a>(&'a self, only: &'a Factors) -> impl Iterator<Item = &'a Figure> {
+    pub fn figures_with<'a>(&'a self, only: &Factors) -> impl Iterator<Item = &'a Figure> {
         self.figures.iter().filter(|f| only.iter().all(|(k, v)| f.factors.get(k) == Some(v)))
     }
 
     /// The values of a factor among figures that include `only`, in the order of first appearance.
-    pub fn values<'a>(&'a self, factor: &str, only: &'a Factors) -> Vec<&'a str> {
+    pub fn values(&self, factor: &str, only: &Factors) -> Vec<&str> {
         let mut values: Vec<&str> = Vec::new();
         for value in self.figures_with(only).filter_map(|f| f.factors.get(factor)) {
             if !values.contains(&value.as_str()) {

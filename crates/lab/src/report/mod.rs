@@ -12,6 +12,8 @@
 //! | `number` | numbers as people read them |
 //! | `grid` | tables of a record as cells |
 //! | `text` | tables and numbers for terminals |
+//! | `answer` | the answer of an experiment in a sentence |
+//! | `sheet` | a run for spreadsheets and documents: CSV and Markdown |
 //! | `page` | a record as one page of HTML |
 //! | `plot/` | plots |
 //! | `publish` | the plots, the page and the record in a run's folder |
@@ -23,6 +25,7 @@
 //! | `sample` | a small run with round numbers, for tests |
 
 pub(crate) mod accounting;
+mod answer;
 mod compare;
 mod doubts_text;
 mod folder;
@@ -36,6 +39,7 @@ mod publish;
 mod record_text;
 #[cfg(test)]
 pub(crate) mod sample;
+mod sheet;
 mod stored;
 mod text;
 mod warning;

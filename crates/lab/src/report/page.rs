@@ -1,9 +1,10 @@
-//! A record as one page of HTML that needs nothing else: question, doubts, tables, plots, the
-//! historical figure, where and with what it was measured, and how to do it again. From the record
-//! alone. Pure.
+//! A record as one page of HTML that needs nothing else: question, answer and the first plot,
+//! doubts, tables, plots, the historical figure, where and with what it was measured, and how to do
+//! it again. From the record alone. Pure.
 
 use std::fmt::Write;
 
+use super::answer::answer;
 use super::doubts_text::by_kind;
 use super::grid::{Cell, Grid, titled};
 use super::number::number;
@@ -30,6 +31,12 @@ pub(super) fn page(record: &Record, plots: &[Drawing]) -> String {
         escape(&record.started),
         duration(record.seconds)
     ));
+    if let Some(answer) = answer(record) {
+        p.add(&format!("<p class=\"answer\">{}</p>\n", escape(&answer)));
+    }
+    if let Some(plot) = plots.first() {
+        p.figure(plot);
+    }
     p.warnings(record);
     p.add("<main>\n");
     p.views(record, plots);
@@ -114,7 +121,8 @@ impl Page {
                 "<p class=\"dim\">Medians; below each, the smallest and the largest of the repeats.</p>\n",
             );
         }
-        let mut plots = plots.iter();
+        // The first one is at the top.
+        let (mut plots, mut first) = (plots.iter(), true);
         for view in &record.views {
             match view {
                 View::Table(table) => self.table(&titled(record, table), &Grid::of(record, table)),
@@ -131,20 +139,25 @@ impl Page {
                     self.add(&format!("<p class=\"dim\">{}.</p>\n", escape(&how.join("; "))));
                 }
                 View::Plot(_) => {
-                    if let Some(plot) = plots.next() {
-                        self.add(&format!("<figure>\n{}", plot.inline()));
-                        self.add(&format!(
-                            "<figcaption><a href=\"{0}\">{0}</a></figcaption>\n</figure>\n",
-                            escape(&plot.file_name())
-                        ));
+                    if let Some(plot) = plots.next().filter(|_| !std::mem::take(&mut first)) {
+                        self.figure(plot);
                     }
                 }
             }
         }
     }
 
+    fn figure(&mut self, plot: &Drawing) {
+        self.add(&format!("<figure>\n{}", plot.inline()));
+        self.add(&format!(
+            "<figcaption><a href=\"{0}\">{0}</a></figcaption>\n</figure>\n",
+            escape(&plot.file_name())
+        ));
+    }
+
+    /// A table; on a narrow screen each row becomes a card, whose cells say their column.
     fn table(&mut self, title: &str, grid: &Grid) {
-        self.add(&format!("<h3>{}</h3>\n<div class=\"wide\"><table>\n<tr>", escape(title)));
+        self.add(&format!("<h3>{}</h3>\n<div class=\"wide\"><table class=\"cards\">\n<tr>", escape(title)));
         let class = |nth: usize| if nth < grid.names { " class=\"name\"" } else { "" };
         for (nth, heading) in grid.heading.iter().enumerate() {
             self.add(&format!("<th{}>{}</th>", class(nth), escape(heading)));
@@ -156,7 +169,13 @@ impl Page {
                 let spread = spread
                     .as_ref()
                     .map_or_else(String::new, |s| format!("<span class=\"spread\">{}</span>", escape(s)));
-                self.add(&format!("<td{}>{}{spread}</td>", class(nth), escape(text)));
+                let column = grid.heading.get(nth).map_or("", String::as_str);
+                self.add(&format!(
+                    "<td{} data-column=\"{}\">{}{spread}</td>",
+                    class(nth),
+                    escape(column),
+                    escape(text)
+                ));
             }
             self.add("</tr>\n");
         }

@@ -1,6 +1,7 @@
-//! A record as text for a terminal: its tables, the historical figure beside ours, the doubts. From
-//! the record alone.
+//! A record as text for a terminal: question and answer, its tables, the historical figure beside
+//! ours, the doubts, machine and settings. From the record alone.
 
+use super::answer::answer;
 use super::doubts_text::warnings_text;
 use super::grid::{Grid, titled};
 use super::text::{Table as Text, wrap};
@@ -10,10 +11,8 @@ use crate::record::{Record, View};
 pub fn record_text(record: &Record, width: usize) -> String {
     let mut out =
         wrap(&format!("{} {}: {}", record.number, record.experiment, record.question), width, "", "  ");
-    out.push_str(&wrap(&record.machine.one_line(), width, "", "  "));
-    let settings: Vec<String> = record.settings.iter().map(|(k, v)| format!("{k}: {v}")).collect();
-    if !settings.is_empty() {
-        out.push_str(&wrap(&settings.join("; "), width, "", "  "));
+    if let Some(answer) = answer(record) {
+        out.push_str(&wrap(&answer, width, "", "  "));
     }
     out.push_str(&tables(record, width));
     out.push_str(&meanings(record, width));
@@ -27,6 +26,12 @@ pub fn record_text(record: &Record, width: usize) -> String {
         }
     }
     out.push_str(&warnings_text(&record.warnings, width));
+    out.push('\n');
+    out.push_str(&wrap(&record.machine.one_line(), width, "", "  "));
+    let settings: Vec<String> = record.settings.iter().map(|(k, v)| format!("{k}: {v}")).collect();
+    if !settings.is_empty() {
+        out.push_str(&wrap(&settings.join("; "), width, "", "  "));
+    }
     out
 }
 

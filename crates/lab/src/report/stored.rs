@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::record_text;
+use super::{record_text, sheet};
 use crate::error::LabError;
 use crate::record::{LAB_SCHEMA, Record};
 use crate::schema;
@@ -74,6 +74,16 @@ impl Stored {
     /// The report as text, `width` columns wide.
     pub fn text(&self, width: usize) -> String {
         format!("{}\nRun folder: {}\n", record_text(&self.record, width), self.folder.display())
+    }
+
+    /// Every figure as CSV, a row each.
+    pub fn csv(&self) -> String {
+        sheet::csv(&self.record)
+    }
+
+    /// The report as Markdown.
+    pub fn markdown(&self) -> String {
+        sheet::markdown(&self.record)
     }
 
     /// The record as it is stored, as JSON.
