@@ -23,7 +23,7 @@ impl Experiment for Background {
     }
 
     fn options(self) -> Result<BackgroundOptions, String> {
-        Ok(BackgroundOptions { common: self.common.no_soaker()?.options()?, rate_mbps: self.rate })
+        Ok(BackgroundOptions { common: self.common.options()?, rate_mbps: self.rate })
     }
 
     fn make(options: BackgroundOptions) -> Result<Report, LabError> {

@@ -70,27 +70,6 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The same for an experiment that has no window of traffic for a soaker to run beside, or has
-    /// one of its own.
-    pub(crate) fn no_soaker(self) -> Result<Self, String> {
-        if self.soaker {
-            return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, fragments, compare, lowend, topologies, transfer, \
-                        compression, tunnels, profile and plan"
-                .into());
-        }
-        Ok(self)
-    }
-
-    /// The same for an experiment whose traffic is not TCP.
-    pub(crate) fn no_tcp(self) -> Result<Self, String> {
-        if self.congestion.is_some() {
-            return Err("--congestion: not in this experiment, which carries no TCP; it is for line, compare, lowend, topologies, transfer, \
-                        compression, background and profile"
-                .into());
-        }
-        Ok(self)
-    }
-
     /// As the laboratory wants them.
     pub(crate) fn options(self) -> Result<crate::Common, String> {
         let mut o = crate::Common {

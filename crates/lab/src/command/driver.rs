@@ -48,7 +48,7 @@ impl Experiment for Driver {
             data: self.data,
             check: self.check,
             operations: self.operations,
-            common: self.common.no_soaker()?.no_tcp()?.options()?,
+            common: self.common.options()?,
         })
     }
 

@@ -26,11 +26,7 @@ impl Experiment for Fragments {
     }
 
     fn options(self) -> Result<FragmentsOptions, String> {
-        Ok(FragmentsOptions {
-            sizes: self.sizes,
-            outer_mtu: self.outer_mtu,
-            common: self.common.no_tcp()?.options()?,
-        })
+        Ok(FragmentsOptions { sizes: self.sizes, outer_mtu: self.outer_mtu, common: self.common.options()? })
     }
 
     fn make(options: FragmentsOptions) -> Result<Report, LabError> {

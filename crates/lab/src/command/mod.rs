@@ -9,6 +9,7 @@
 //! | `args` | the command line |
 //! | `experiment` | the trait of an experiment on the command line |
 //! | `common` | options that the experiments share |
+//! | `unused` | those for which an experiment has no use |
 //! | `background` | options of `lab background` |
 //! | `compare` | options of `lab compare` |
 //! | `compression` | options of `lab compression` |
@@ -37,11 +38,10 @@ mod rfc2544;
 mod topologies;
 mod transfer;
 mod tunnels;
+mod unused;
 
 use std::io::Write;
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use self::args::{Args, Command, Demo, Flood, Line};
 use self::experiment::Experiment;
@@ -50,7 +50,7 @@ use crate::{DemoOptions, FloodOptions, Form, LabError, LineOptions, Report};
 
 /// The program: reads the command line, does what it says, returns the exit status.
 pub fn main() -> ExitCode {
-    let status = run(Args::parse().command);
+    let status = run(Args::read(std::env::args_os()).unwrap_or_else(|e| e.exit()).command);
     ExitCode::from(u8::try_from(status).unwrap_or(2))
 }
 
@@ -168,12 +168,7 @@ impl Experiment for Flood {
     }
 
     fn options(self) -> Result<FloodOptions, String> {
-        let common = self.common.no_tcp()?.options()?;
-        if common.duration.is_some() {
-            return Err(
-                "--duration: the short trials of a flood have --probe, the deciding ones --packets".into()
-            );
-        }
+        let common = self.common.options()?;
         let mut o = FloodOptions {
             encaps: common.encaps,
             dut_options: common.dut_options,
@@ -312,25 +307,5 @@ mod tests {
             }
         }
         assert!(seen > 200, "{seen}");
-    }
-
-    #[test]
-    fn options_that_an_experiment_has_no_use_for_are_refused() {
-        for (args, option) in [
-            ("flood --duration 2", "--duration"),
-            ("background --soaker", "--soaker"),
-            ("driver --soaker", "--soaker"),
-            ("flood --congestion bbr", "--congestion"),
-            ("driver --congestion bbr", "--congestion"),
-        ] {
-            let args = format!("ironswan-lab {args}");
-            let refused = match Args::try_parse_from(args.split(' ')).unwrap().command {
-                Command::Flood(a) => a.options().map(|_| ()),
-                Command::Background(a) => a.options().map(|_| ()),
-                Command::Driver(a) => a.options().map(|_| ()),
-                _ => unreachable!("one of these was asked for"),
-            };
-            assert!(refused.unwrap_err().starts_with(option), "{args}");
-        }
     }
 }

@@ -53,7 +53,7 @@ impl Experiment for Rfc2544 {
             losses: self.loss.into_iter().map(|percent| percent / 100.0).collect(),
             width: self.width.map(|percent| percent / 100.0),
             strict: self.strict,
-            common: self.common.no_tcp()?.options()?,
+            common: self.common.options()?,
         })
     }
 

@@ -40,7 +40,7 @@ impl Experiment for Tunnels {
             simulated: self.simulated,
             auths: self.auth,
             trace: self.trace,
-            common: self.common.no_tcp()?.options()?,
+            common: self.common.options()?,
         })
     }
 
