@@ -64,6 +64,22 @@ impl Utc {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
 
+    /// Time since the Unix epoch of a date as [`Self::rfc3339`] writes it; `None` for any other text
+    /// and for days that no calendar has.
+    pub(crate) fn parse(text: &str) -> Option<Duration> {
+        let part = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+        let [year, month, day] = [part(0, 4)?, part(5, 7)?, part(8, 10)?];
+        let [hour, minute, second] = [part(11, 13)?, part(14, 16)?, part(17, 19)?];
+        if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+            return None;
+        }
+        // Days before the year and the month, with a year that begins in March.
+        let (y, m) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
+        let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1;
+        let at = Duration::from_secs((days - 719_468) * 86_400 + hour * 3_600 + minute * 60 + second);
+        (Self::from_epoch(at).rfc3339() == text).then_some(at)
+    }
+
     /// For file names: `20261121-212236`.
     pub(crate) fn compact(&self) -> String {
         let Self { year, month, day, hour, minute, second } = self;
@@ -85,6 +101,17 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(Utc::from_epoch(Duration::from_secs(seconds)).rfc3339(), expected);
+            assert_eq!(Utc::parse(expected), Some(Duration::from_secs(seconds)));
+        }
+        for bad in [
+            "",
+            "soon",
+            "2026-02-30T00:00:00Z",
+            "2026-11-21T25:00:00Z",
+            "2026-11-21 21:22:36Z",
+            "0000-00-00T00:00:00Z",
+        ] {
+            assert_eq!(Utc::parse(bad), None, "{bad}");
         }
         assert_eq!(Utc::from_epoch(Duration::from_secs(1_795_296_156)).compact(), "20261121-212236");
     }

@@ -115,7 +115,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(worked.iter().all(|(_, did)| *did), "a gateway without work: {worked:?}");
 
     let carried = document(&plan(&["--this-machine", "--json", "--model", model]));
-    assert_eq!(carried["schema"], "ironswan.plan/4");
+    assert_eq!(carried["schema"], "ironswan.plan/5");
     for c in carried["carries"].as_array().expect("answers") {
         let of = |who: &str, name: &str| c[who][name].as_f64().expect("a number");
         assert!(of("shared", "mbps") > 0.0 && of("whole", "mbps") > of("shared", "mbps"), "{c}");

@@ -1,6 +1,7 @@
 //! `plan`: what a link needs, what this machine carries.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::plan::ask::{Ask, Demand};
 use crate::plan::links;
@@ -11,7 +12,7 @@ use crate::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("what"))]
 pub(crate) struct Plan {
-    /// Measures this machine, in about two minutes (root); the model stays in
+    /// Measures this machine, in two to three minutes (root); the model stays in
     /// /var/lib/ironswan/plan.json
     #[arg(long, group = "what")]
     calibrate: bool,
@@ -45,6 +46,12 @@ pub(crate) struct Plan {
     /// Outer packets are IPv6
     #[arg(long)]
     ipv6: bool,
+    /// Packets that come at once, 1 where they are evenly spaced
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    burst: u32,
+    /// Flows that the packets belong to [default: as many as the calibration sent, 64]
+    #[arg(long, value_name = "N")]
+    flows: Option<u32>,
     /// Time between two NAT keepalives of a peer behind a NAT: 20s
     #[arg(long, value_name = "TIME")]
     keepalive: Option<String>,
@@ -102,9 +109,17 @@ pub(crate) struct Plan {
     /// Folder for the run: model, answer, record, plots, page
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// With --calibrate, a minute at most: one repeat, fewer tunnels, and a warning that says so
+    /// With --calibrate, about a minute: one repeat, fewer tunnels, and a warning that says so
     #[arg(long)]
     quick: bool,
+    /// With --calibrate, two calibrations and a pause between: answers that differ by more than 10 %
+    /// are an error
+    #[arg(long, value_name = "PAUSE", num_args = 0..=1, default_missing_value = "30m")]
+    twice: Option<String>,
+    /// With --calibrate, keeps the model of a machine that was disturbed meanwhile: its answers are
+    /// all "cannot tell"
+    #[arg(long)]
+    anyway: bool,
     /// Measures for some seconds: shows that everything works, its figures mean nothing
     #[arg(long)]
     smoke: bool,
@@ -152,6 +167,14 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
     if a.against.is_some() && !a.verify {
         return Err("--against: it is for --verify, which predicts the rates of that run".into());
     }
+    if (a.twice.is_some() || a.anyway) && !a.calibrate {
+        return Err("--twice and --anyway: they are for --calibrate".into());
+    }
+    let twice = a.twice.as_deref().map(|pause| links::seconds(pause).map_err(|e| format!("--twice: {e}")));
+    let twice = twice.transpose()?;
+    if twice.is_some_and(|pause| !(1.0..=86_400.0).contains(&pause)) {
+        return Err("--twice: the pause between two calibrations is 1s to 1d; 30m is usual".into());
+    }
     if a.quick && !a.calibrate {
         return Err("--quick: it is for --calibrate".into());
     }
@@ -178,6 +201,8 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         cores: a.cores,
         ghz: a.ghz,
         ipv6: a.ipv6,
+        burst: a.burst,
+        flows: a.flows,
         keepalive: a.keepalive.as_deref().map(links::seconds).transpose().map_err(text)?,
         ..Ask::of("aes128gcm16", path, Mix::imix().shuffled())
     };
@@ -192,12 +217,14 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         export: a.export,
         against: a.against,
         out: a.out,
+        twice: twice.map(Duration::from_secs_f64),
         calibrate: CalibrateOptions {
             program: a.program,
             repeats: a.repeats,
             quick: a.quick,
             smoke: a.smoke,
             soaker: a.soaker,
+            anyway: a.anyway,
             ..CalibrateOptions::default()
         },
         json: a.json,
@@ -258,9 +285,15 @@ mod tests {
             .unwrap();
         assert_eq!(o.what, PlanWhat::Link(Demand { out: 2.5e9, into: 5e8 }));
         assert_eq!((o.ask.tunnels, o.ask.keepalive, o.ask.ipv6, o.why), (500, Some(20.0), true, false));
+        let o = parsed("ironswan-lab plan --link 1G --burst 16 --flows 4").unwrap();
+        assert_eq!((o.ask.burst, o.ask.flows), (16, Some(4)));
         let o = parsed("ironswan-lab plan --link 1G --machine xeon --why").unwrap();
         assert!(o.why && o.model.is_some_and(|m| m.ends_with("machines/xeon.json")));
         assert_eq!(parsed("ironswan-lab plan --this-machine").unwrap().ask.share, 0.5);
+        let pause = |line| parsed(line).unwrap().twice.map(|pause| pause.as_secs());
+        assert_eq!(pause("ironswan-lab plan --calibrate --twice"), Some(1_800));
+        assert_eq!(pause("ironswan-lab plan --calibrate --twice 45m"), Some(2_700));
+        assert_eq!(pause("ironswan-lab plan --calibrate"), None);
     }
 
     #[test]
@@ -278,10 +311,17 @@ mod tests {
             ("ironswan-lab plan --users 1000000000000 --up 1M --down 1M", "several gateways"),
             ("ironswan-lab plan --link 1G --tunnels 0", "1 to 1,000,000"),
             ("ironswan-lab plan --link 1G --up 1M", "say how many"),
+            ("ironswan-lab plan --link 1G --burst 0", "--burst is the number"),
+            ("ironswan-lab plan --link 1G --flows 0", "--flows is a number"),
+            ("ironswan-lab plan --link 1G --flows=-1", "--flows"),
             ("ironswan-lab plan --link 1G --keepalive 20s --encap no", "NAT"),
             ("ironswan-lab plan --calibrate --machine xeon", "--link"),
             ("ironswan-lab plan --link 1G --quick", "--calibrate"),
             ("ironswan-lab plan --calibrate --against run", "--verify"),
+            ("ironswan-lab plan --verify --twice", "for --calibrate"),
+            ("ironswan-lab plan --link 1G --anyway", "for --calibrate"),
+            ("ironswan-lab plan --calibrate --twice soon", "--twice: "),
+            ("ironswan-lab plan --calibrate --twice 2d", "30m is usual"),
         ] {
             let e = parsed(line).unwrap_err();
             assert!(e.contains(part), "{line}: {e}");

@@ -7,15 +7,19 @@
 //! highest rate  = processors x share of them that can be busy without loss / cost at saturation
 //! enough, when    highest rate >= load x safety / share
 //! ```
-//! Safety and share multiply the load. How busy the machine is at the load itself, where packets
+//! Processors are those of the machine that was measured; more or fewer are worth what one worker
+//! and two were seen to carry. Safety and share multiply the load. How busy the machine is at the load itself, where packets
 //! gather less, is a second figure.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ask::{Ask, Demand};
-use super::model::{Cost, Model, Path, Way};
+use super::calm::Trust;
+use super::cost::{Cost, Widths, together};
+use super::model::{Model, Path, Traffic, Way};
 use super::suite::SuiteCost;
+use super::workers::Gain;
 use crate::error::LabError;
 use crate::schema::never_negative;
 use crate::stats;
@@ -60,6 +64,10 @@ pub struct Packet {
     pub into: Cost,
     /// Forwarding, of one direction.
     pub forwarding_ns: f64,
+    /// Half of the intervals of the parts, sealing and opening.
+    pub within: [Widths; 2],
+    /// Half of the interval of forwarding.
+    pub forwarding_within: f64,
     /// Calls and wakings per packet, sealing and opening.
     pub calls: [f64; 2],
     /// Packets that share a call of the crypto engine, sealing and opening.
@@ -70,6 +78,16 @@ impl Packet {
     /// Of one packet each way.
     pub fn both(&self) -> f64 {
         self.cores([1e9; 2])
+    }
+
+    /// Relative error of the cost of a packet, by the intervals of its parts: of the worse of the
+    /// two directions.
+    pub fn unsure(&self) -> f64 {
+        let of = |cost: &Cost, within: &Widths| {
+            let width = together([within.total, Some(self.forwarding_within)]).unwrap_or(0.0);
+            width / (cost.total() + self.forwarding_ns).max(f64::MIN_POSITIVE)
+        };
+        of(&self.out, &self.within[0]).max(of(&self.into, &self.within[1]))
     }
 
     /// Processors for so many packets a second, sealed and opened.
@@ -87,7 +105,7 @@ pub enum Verdict {
     Enough,
     /// Short by more than that.
     NotEnough,
-    /// So near that the model cannot tell.
+    /// So near that the model cannot tell, or nobody can trust the model.
     CannotTell,
 }
 
@@ -119,8 +137,13 @@ pub struct Need {
     /// Share of the processors that can be busy while nothing is lost.
     #[schemars(range(max = 1))]
     pub busy_at_most: f64,
-    /// Processors of the least machine whose highest rate is above load x safety / share.
+    /// Processors of the least machine whose highest rate is above load x safety / share, if every
+    /// one carried as much as each of those that were measured.
+    pub scaled_cores: f64,
+    /// The same by what a second worker adds.
     pub cores: f64,
+    /// What it adds; absent where one and two workers were not measured.
+    pub gain: Option<Gain>,
     /// Highest rate of the machine that is asked about, over the load.
     pub headroom: f64,
     /// Whether the machine that is asked about is enough.
@@ -263,23 +286,18 @@ pub fn tunnels(model: &Model, ask: &Ask) -> Tunnels {
 fn packet(model: &Model, ask: &Ask, suite: &SuiteCost, [out, into]: [f64; 2]) -> Result<Packet, LabError> {
     let slower = ask.slower(model);
     let of = |way, pps: f64| {
-        let c = model.cost(suite, ask.path, way, (&ask.mix, pps), f64::from(ask.tunnels))?;
-        let cost = Cost {
-            base: c.base * slower,
-            bytes: c.bytes * slower,
-            crypto: c.crypto * slower,
-            sas: c.sas * slower,
-        };
-        let alone = suite.of_mix(way, &ask.mix, 1.0);
-        Ok::<_, LabError>((cost, model.path(ask.path, way)?.base(&ask.mix, pps, alone)?))
+        let (sas, flows, burst) = (f64::from(ask.tunnels), ask.flows, f64::from(ask.burst));
+        model.price(suite, ask.path, way, Traffic { mix: &ask.mix, pps, sas, flows, burst })
     };
-    let ((out, of_out), (into, of_in)) = (of(Way::Out, out)?, of(Way::In, into)?);
+    let (out, into) = (of(Way::Out, out)?, of(Way::In, into)?);
     Ok(Packet {
-        out,
-        into,
+        out: out.cost.times(slower),
+        into: into.cost.times(slower),
         forwarding_ns: model.forwarding.ns * slower,
-        calls: [of_out.calls, of_in.calls],
-        burst: [of_out.burst, of_in.burst],
+        within: [out, into].map(|price| price.within.times(slower)),
+        forwarding_within: model.forwarding.spread_ns * slower,
+        calls: [out, into].map(|price| price.at.calls),
+        burst: [out, into].map(|price| price.at.burst),
     })
 }
 
@@ -294,7 +312,7 @@ fn keys(model: &Model, ask: &Ask, packet: &Packet) -> Keys {
         storm_cores: ask.storm.map_or(0.0, |s| each * model.tunnel.setup_us / s),
         keepalive_cores: ask
             .keepalive
-            .map_or(0.0, |s| f64::from(ask.tunnels) / s * (packet.into.base + packet.forwarding_ns) / 1e9),
+            .map_or(0.0, |s| f64::from(ask.tunnels) / s * (packet.into.bare() + packet.forwarding_ns) / 1e9),
     }
 }
 
@@ -303,16 +321,20 @@ fn busy_at_most(model: &Model, ask: &Ask) -> f64 {
     Way::BOTH.iter().map(|way| model.busy_at_most(ask.path, *way)).fold(1.0, f64::min)
 }
 
-/// Relative error that an answer may have: what the paths' fits miss their own measurements by, or
-/// the median spread of the repeats at saturation, where that is more.
-fn unsure(model: &Model, path: Path) -> f64 {
+/// Relative error that an answer may have: what the paths' fits miss their own measurements by, the
+/// intervals of a packet's cost, how far repeats or two calibrations lie apart: whichever is most.
+fn unsure(model: &Model, path: Path, packet: &Packet) -> f64 {
     let fits = model.paths.iter().filter(|p| p.path == path).map(|p| p.residual);
     let spread = |way: Way| {
         let alone = model.cells.iter().filter(|c| c.alone == Some(way) && c.path == path);
         let repeated = alone.filter(|c| c.seen.len() > 1).filter_map(|c| c.rates(way));
         stats::median(&repeated.map(|r| r.relative_range()).collect::<Vec<_>>())
     };
-    fits.chain(Way::BOTH.into_iter().filter_map(spread)).fold(SUREST, f64::max)
+    let spreads = Way::BOTH.into_iter().filter_map(spread);
+    // The median of repeats is known to half of what they differ by.
+    let repeats = model.calm.and_then(|c| c.spread).map_or(0.0, |spread| spread / 2.0);
+    let whole = [packet.unsure(), model.trust().unsure(), repeats];
+    fits.chain(spreads).chain(whole).fold(SUREST, f64::max)
 }
 
 /// Computes the needs of a load of the mix.
@@ -332,15 +354,16 @@ pub fn need(model: &Model, ask: &Ask, demand: Demand) -> Result<Need, LabError> 
     let with = ask.safety / ask.share;
     let busy_at_most = busy_at_most(model, ask);
     let least = bare_cores / busy_at_most;
-    let have = cores(model, ask);
+    let have = model.processors().worth(cores(model, ask));
     let headroom = have / least.max(f64::MIN_POSITIVE);
-    let unsure = unsure(model, ask.path);
+    let unsure = unsure(model, ask.path, &full);
     let needs_kib = model.tunnel.base_kib + f64::from(ask.tunnels) * model.tunnel.kib;
     let memory_used = memory(model, ask).filter(|kib| *kib > 0.0).map(|kib| needs_kib / kib);
     let used = least * with / have;
     let first = if memory_used.is_some_and(|m| m > used) { Limit::Memory } else { Limit::Processors };
     let verdict = match memory_used {
         Some(memory) if memory > 1.0 => Verdict::NotEnough,
+        _ if matches!(model.trust(), Trust::None(_)) => Verdict::CannotTell,
         _ if used * (1.0 + unsure) <= 1.0 => Verdict::Enough,
         _ if used > 1.0 + unsure => Verdict::NotEnough,
         _ => Verdict::CannotTell,
@@ -370,7 +393,9 @@ pub fn need(model: &Model, ask: &Ask, demand: Demand) -> Result<Need, LabError> 
         packet_cores,
         bare_cores,
         busy_at_most,
-        cores: least * with,
+        scaled_cores: least * with,
+        cores: model.processors().processors(least * with),
+        gain: Gain::of(&model.workers),
         headroom,
         verdict,
         first,
@@ -402,7 +427,8 @@ fn with_share(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
     let packet = saturated(model, ask, model.suite(&ask.suite)?)?;
     let keys = keys(model, ask, &packet);
     // The load is multiplied by safety / share, so the load that is carried is divided by it.
-    let budget = cores(model, ask) * busy_at_most(model, ask) * ask.share / ask.safety;
+    let have = model.processors().worth(cores(model, ask));
+    let budget = have * busy_at_most(model, ask) * ask.share / ask.safety;
     let taken = keys.rekey_cores + keys.keepalive_cores;
     let left = budget - taken;
     if left <= 0.0 {

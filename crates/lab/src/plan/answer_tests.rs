@@ -2,8 +2,9 @@
 
 use super::answer::*;
 use super::ask::{Ask, Demand};
+use super::cost::Cost;
 use super::mix::{LARGEST, Mix};
-use super::model::{Cost, Model, Path};
+use super::model::{Model, Path};
 use super::sample;
 use crate::error::LabError;
 
@@ -68,6 +69,53 @@ fn printed_parts_add_up_to_the_answer() {
     assert!((k.keepalive_cores - 50.0 * 2_200.0 / 1e9).abs() < 1e-12, "{k:?}");
     let wide = full(&model, &Ask { ipv6: true, ..ask(Mix::frames(64)) }, 1e9);
     assert_eq!(wide.outer_bytes - full(&model, &ask(Mix::frames(64)), 1e9).outer_bytes, 20.0);
+}
+
+#[test]
+fn packets_that_come_at_once_make_the_machine_less_busy_and_no_smaller() {
+    let (model, a) = (sample::model(), ask(Mix::frames(LARGEST)));
+    let of = |burst, flows| full(&model, &Ask { burst, flows, ..a.clone() }, 1e7);
+    let (even, bursts) = (of(1, None), of(8, None));
+    assert!(bursts.busy_cores < even.busy_cores * 0.7 && bursts.cores == even.cores, "{bursts:?}");
+    assert!(bursts.at_load.calls[0] < even.at_load.calls[0] && (bursts.at_load.burst[0] - 8.0).abs() < 1e-9);
+    // 10 ns less for one flow, 100 more for very many.
+    let both = |n: &Need| n.packet.both();
+    assert!((both(&of(1, Some(1))) - both(&even) + 20.0).abs() < 1e-9);
+    assert!((both(&of(1, Some(4_096))) - both(&even) - 200.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_second_worker_that_adds_less_makes_larger_machines_dearer_and_changes_nothing_at_the_measured_one() {
+    let (linear, a) = (sample::model(), ask(Mix::imix()));
+    let mut model = linear.clone();
+    // A quarter dearer with two: 1.6 times one.
+    model.workers[1].ns = [2_500.0; 2];
+    // All of both processors.
+    let limit = 1e9 * full(&linear, &a, 1e9).headroom;
+    let of = |m: &Model, times: f64| full(m, &Ask { rekey: 1e12, ..a.clone() }, limit * times);
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
+    assert!(near(of(&model, 1.0).cores, 2.0) && near(of(&model, 1.6).cores, 4.0));
+    assert!(near(of(&linear, 1.6).cores, 3.2) && near(of(&model, 1.6).scaled_cores, 3.2));
+    assert!(near(of(&model, 1.0 / 1.6).cores, 1.0));
+    let four = Ask { cores: Some(4.0), ..a.clone() };
+    let carried = |m: &Model| carries(m, &four).expect("an answer").whole.pps;
+    assert!(near(carried(&model) / carried(&linear), 0.8));
+    assert!(near(full(&model, &four, 1e9).headroom / full(&linear, &four, 1e9).headroom, 0.8));
+    assert!(of(&model, 1.0).gain.is_some_and(|g| near(g.times, 1.6)));
+    let unmeasured = Model { workers: vec![], ..linear };
+    assert!(full(&unmeasured, &a, 1e9).gain.is_none());
+}
+
+#[test]
+fn an_answer_is_no_surer_than_its_terms() {
+    let (mut model, a) = (sample::model(), ask(Mix::frames(LARGEST)));
+    model.paths.iter_mut().for_each(|p| p.per_byte_within = Some(0.4));
+    let n = full(&model, &a, 1e9);
+    // 560 ns of bytes, 100 of forwarding, 16 of the base, 1 of crypto, by 2,730.
+    assert!((n.unsure / 0.208 - 1.0).abs() < 0.01, "{n:?}");
+    // An older model knows no intervals.
+    model.paths.iter_mut().flat_map(|p| &mut p.packets).for_each(|p| p.within = None);
+    assert_eq!(full(&model, &a, 1e9).unsure, SUREST);
 }
 
 #[test]
@@ -156,6 +204,9 @@ fn questions_without_sense_are_refused() {
         |a: &mut Ask| a.safety = 0.5,
         |a: &mut Ask| a.safety = f64::NAN,
         |a: &mut Ask| a.tunnels = 0,
+        |a: &mut Ask| a.burst = 0,
+        |a: &mut Ask| a.burst = 100_000,
+        |a: &mut Ask| a.flows = Some(0),
         |a: &mut Ask| a.rekey = 0.0,
         |a: &mut Ask| a.storm = Some(0.0),
         |a: &mut Ask| a.cores = Some(0.0),

@@ -29,6 +29,10 @@ pub struct Ask {
     pub ghz: Option<f64>,
     /// Outer packets are IPv6.
     pub ipv6: bool,
+    /// Packets that come at once.
+    pub burst: u32,
+    /// Flows; as many as the calibration sent when absent.
+    pub flows: Option<u32>,
     /// Seconds between two NAT keepalives of a peer (RFC 3948); absent without a NAT.
     pub keepalive: Option<f64>,
 }
@@ -50,6 +54,8 @@ impl Ask {
             cores: None,
             ghz: None,
             ipv6: false,
+            burst: 1,
+            flows: None,
             keepalive: None,
         }
     }
@@ -66,6 +72,14 @@ impl Ask {
         if !(1..=1_000_000).contains(&self.tunnels) {
             return wrong(
                 "--tunnels (or --sites and --users together) is 1 to 1,000,000: divide more than that among several gateways",
+            );
+        }
+        if !(1..=65_536).contains(&self.burst) {
+            return wrong("--burst is the number of packets that come at once: 1 (evenly spaced) to 65,536");
+        }
+        if self.flows == Some(0) {
+            return wrong(
+                "--flows is a number of flows from 1 on; leave it out for as many as were measured",
             );
         }
         if !(self.rekey >= 1.0 && self.rekey.is_finite()) {

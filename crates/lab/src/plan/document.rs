@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::answer::{Carried, Need};
 use super::ask::Ask;
+use super::calm::{Agreement, Calm};
 use super::mix::Mix;
-use super::model::Path;
+use super::model::{Model, Path};
 pub use super::schemas::ANSWER_SCHEMA;
 use crate::machine::Fingerprint;
 use crate::schema::{TIME, never_negative};
@@ -53,6 +54,22 @@ pub struct Source {
     pub version: String,
     /// Its machine.
     pub machine: Fingerprint,
+    /// State of the machine when it was made.
+    pub calm: Option<Calm>,
+    /// Its answers beside those of the calibration before it.
+    pub agreement: Option<Agreement>,
+}
+
+impl From<&Model> for Source {
+    fn from(model: &Model) -> Self {
+        Self {
+            made: model.made.clone(),
+            version: model.program.version.clone(),
+            machine: model.machine.clone(),
+            calm: model.calm,
+            agreement: model.agreement.clone(),
+        }
+    }
 }
 
 /// The question of an answer, but for suites, mixes and links.
@@ -79,6 +96,11 @@ pub struct Asked {
     pub ghz: Option<f64>,
     /// Outer packets are IPv6.
     pub ipv6: bool,
+    /// Packets that come at once.
+    #[schemars(range(min = 1))]
+    pub burst: u32,
+    /// Flows; as many as the calibration sent when absent.
+    pub flows: Option<u32>,
     /// Seconds between two NAT keepalives of a peer; absent without a NAT.
     pub keepalive_seconds: Option<f64>,
 }
@@ -95,6 +117,8 @@ impl From<&Ask> for Asked {
             cores: ask.cores,
             ghz: ask.ghz,
             ipv6: ask.ipv6,
+            burst: ask.burst,
+            flows: ask.flows,
             keepalive_seconds: ask.keepalive,
         }
     }

@@ -40,11 +40,37 @@ const ROUNDS: usize = 20;
 pub fn robust(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
     let mut costs = non_negative(rows, y)?;
     for _ in 0..ROUNDS {
-        let off = rows.iter().zip(y).map(|(r, y)| (dot(r, &costs) / y - 1.0).abs());
-        let weights: Vec<f64> = off.map(|off| (LARGE / off.max(LARGE)).sqrt()).collect();
-        costs = weighted(rows, y, &weights)?;
+        costs = weighted(rows, y, &weights(rows, y, &costs))?;
     }
     Some(costs)
+}
+
+/// Weights of the cells, by how far these costs miss each.
+fn weights(rows: &[Vec<f64>], y: &[f64], costs: &[f64]) -> Vec<f64> {
+    let off = rows.iter().zip(y).map(|(r, y)| (dot(r, costs) / y - 1.0).abs());
+    off.map(|off| (LARGE / off.max(LARGE)).sqrt()).collect()
+}
+
+/// Two standard errors of each of the `costs` that [`robust`] has found, by leaving out each cell in
+/// turn with the weights that the others have (jackknife, Tukey 1958); `None` for one of which a
+/// single cell says anything.
+pub fn errors(rows: &[Vec<f64>], y: &[f64], costs: &[f64]) -> Vec<Option<f64>> {
+    let weights = weights(rows, y, costs);
+    let without = |left_out: usize| {
+        let kept = |n: &usize| *n != left_out;
+        let of = |values: &[f64]| (0..y.len()).filter(kept).map(|n| values[n]).collect::<Vec<f64>>();
+        let rows: Vec<Vec<f64>> = (0..rows.len()).filter(kept).map(|n| rows[n].clone()).collect();
+        weighted(&rows, &of(y), &of(&weights))
+    };
+    let found: Vec<Vec<f64>> = (0..rows.len()).filter_map(without).collect();
+    let n = found.len() as f64;
+    let of = |column: usize| {
+        let says = rows.iter().filter(|r| r[column] != 0.0).count();
+        let mean = found.iter().map(|x| x[column]).sum::<f64>() / n;
+        let squares = found.iter().map(|x| (x[column] - mean).powi(2)).sum::<f64>();
+        (says > 1 && found.len() > 1).then(|| 2.0 * (squares * (n - 1.0) / n).sqrt())
+    };
+    (0..costs.len()).map(of).collect()
 }
 
 /// The costs `x`, none negative, for which `rows . x` comes nearest to `y` in the sense of least
@@ -210,6 +236,22 @@ mod tests {
         let (squares, robust) = (of(non_negative(&rows, &y)), of(robust(&rows, &y)));
         assert!(squares < 1_020.0 && (robust - 1_200.0).abs() < 60.0, "{squares} {robust}");
         assert_eq!(super::robust(&[vec![1.0]], &[0.0]), None);
+    }
+
+    #[test]
+    fn an_error_is_what_the_costs_move_by_when_a_cell_is_left_out() {
+        // A mean of n values: the jackknife's error is the usual one, s / sqrt(n).
+        let (rows, y) = (vec![vec![1.0]; 4], [99.0, 101.0, 98.0, 102.0]);
+        let [Some(found)] = errors(&rows, &y, &[100.0])[..] else { panic!("an error") };
+        let usual = 2.0 * (10.0f64 / 3.0 / 4.0).sqrt();
+        assert!((found / usual - 1.0).abs() < 0.05, "{found} {usual}");
+        // Exact measurements have none, and of one cell nobody knows.
+        let rows: Vec<Vec<f64>> = (0..4).map(|n| vec![1.0, f64::from(n), f64::from(n / 3)]).collect();
+        let y: Vec<f64> = rows.iter().map(|r| 100.0 + r[1] * 7.0).collect();
+        let found = errors(&rows, &y, &[100.0, 7.0, 0.0]);
+        assert!(found[0].is_some_and(|e| e < 1e-6) && found[1].is_some_and(|e| e < 1e-6), "{found:?}");
+        assert_eq!(found[2], None);
+        assert_eq!(errors(&[], &[], &[1.0]), [None]);
     }
 
     #[test]

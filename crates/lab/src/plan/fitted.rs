@@ -1,6 +1,9 @@
 //! For people: what a calibration measured and fitted.
 
-use super::model::{Cell, Model, Seen};
+use super::cost::FlowCost;
+use super::model::{Cell, Model, PathCost, Seen};
+use super::needs::give_or_take;
+use super::workers::{Gain, WorkerCost};
 use crate::report::{Table, number};
 use crate::stats;
 
@@ -52,18 +55,19 @@ pub fn fitted(model: &Model) -> Vec<String> {
                 p.path.name().into(),
                 p.way.name().into(),
                 format!("{}{kind}", number(q.pps)),
-                number(q.ns),
+                format!("{}{}", number(q.ns), give_or_take(q.within)),
                 format!("{:.2}", q.calls),
                 number(q.burst),
                 format!("{:.0} %", q.pps * q.ns / 1e7),
-                once(number(p.per_byte)),
-                once(number(p.per_change)),
+                once(format!("{}{}", number(p.per_byte), give_or_take(p.per_byte_within))),
+                once(format!("{}{}", number(p.per_change), give_or_take(p.per_change_within))),
                 once(format!("{:.0} %", p.residual * 100.0)),
                 once(p.cells.to_string()),
             ]);
         }
     }
     lines.extend(paths.render(" ").lines().map(String::from));
+    lines.extend(model.paths.iter().map(waking));
     for p in &model.paths {
         let Some(g) = &p.gathering else { continue };
         let [low, high] = [0, 1].map(|n| {
@@ -88,26 +92,71 @@ pub fn fitted(model: &Model) -> Vec<String> {
         number(f.pps),
         number(f.spread_ns)
     ));
+    if let Some(gain) = Gain::of(&model.workers) {
+        let of = |w: &WorkerCost| {
+            let costs = w.ns.map(number).join(" and ");
+            format!(
+                "{} of them {} and {} kpps, {costs} ns out and in",
+                w.workers,
+                number(w.pps[0] / 1e3),
+                number(w.pps[1] / 1e3)
+            )
+        };
+        let all: Vec<String> = model.workers.iter().map(of).collect();
+        lines.push(format!(
+            "workers of one gateway alone, beside the tester: {}: two carry {:.2}{} times what one does, by their costs",
+            all.join("; "),
+            gain.times,
+            give_or_take(Some(gain.within))
+        ));
+    }
     lines.extend(accounted(model));
     lines.push(format!(
-        "IKE ({}): {} us to set up, {} us to rekey, in memory",
+        "IKE ({}): {}{} us for a daemon to rekey, by {} rekeyings",
         model.handshake.what,
-        number(model.handshake.setup_us),
-        number(model.handshake.rekey_us)
+        number(model.handshake.rekey_us),
+        give_or_take(model.handshake.rekey_within_us),
+        model.handshake.samples
     ));
     let t = &model.tunnel;
     lines.push(format!(
-        "a tunnel of a gateway with {} of them: {} KiB, {} us until it is up; a gateway without: {} KiB",
+        "a tunnel of a gateway with {} of them: {} KiB, {}{} us until it is up; a gateway without: {} KiB",
         t.tunnels[1],
         number(t.kib),
         number(t.setup_us),
+        give_or_take(t.setup_within_us),
         number(t.base_kib)
     ));
-    let sas: Vec<String> =
-        model.many_sas.iter().map(|m| format!("{}: +{} ns", m.sas, number(m.added))).collect();
+    let added = |count: u32, ns: f64, within| format!("{count}: +{}{} ns", number(ns), give_or_take(within));
+    let sas: Vec<String> = model.many_sas.iter().map(|m| added(m.sas, m.added, m.within)).collect();
     lines.push(format!("SAs in turn at random: {}", sas.join(", ")));
+    for (n, way) in [(0, "out"), (1, "in")].into_iter().filter(|_| !model.flows.is_empty()) {
+        let of = |f: &FlowCost| added(f.flows, f.added[n], Some(f.within[n]));
+        let flows: Vec<String> = model.flows.iter().map(of).collect();
+        lines.push(format!("flows, {way}: {}", flows.join(", ")));
+    }
     lines.push(format!("kept back for --verify: {}", model.held_back.join(", ")));
     lines
+}
+
+/// The part of a base that calls and wakings are, and what was left out of it.
+fn waking(p: &PathCost) -> String {
+    let left_out = [("bytes", p.per_byte), ("changes of size", p.per_change)];
+    let left_out: Vec<&str> = left_out.iter().filter(|(_, ns)| *ns == 0.0).map(|(name, _)| *name).collect();
+    let rest = if left_out.is_empty() {
+        String::new()
+    } else {
+        format!("; {} cannot be told from the base, which has them", left_out.join(" and "))
+    };
+    let (path, way) = (p.path.name(), p.way.name());
+    match p.waking {
+        Some(w) => format!(
+            "{path} {way}: a call or waking takes {} (+-{}) ns of the base{rest}",
+            number(w.value),
+            number(w.within)
+        ),
+        None => format!("{path} {way}: calls and wakings cannot be told from the rest of the base{rest}"),
+    }
 }
 
 /// Whether the parts of a packet's cost add up to what the whole machine took for it.

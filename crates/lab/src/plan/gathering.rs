@@ -86,7 +86,11 @@ mod tests {
     use super::*;
 
     fn load(suite: &str, crypto: f64, calls: f64, burst: f64) -> Load<'_> {
-        Load { suite, crypto, seen: Point { pps: 1e5, ns: 1_000.0 + 500.0 * calls, calls, burst } }
+        Load {
+            suite,
+            crypto,
+            seen: Point { pps: 1e5, ns: 1_000.0 + 500.0 * calls, calls, burst, within: None },
+        }
     }
 
     /// A quarter of the calls and four times the burst for a microsecond of crypto more.
@@ -100,7 +104,7 @@ mod tests {
         let loads = [gathers("a", 100.0), gathers("a", 400.0), gathers("b", 700.0), gathers("b", 2_000.0)];
         let g = Gathering::of(&loads).expect("they gather");
         assert!((g.per_call - 500.0).abs() < 1e-6, "{g:?}");
-        let end = Point { pps: 2e5, ns: 1_400.0, calls: 0.8, burst: 4.0 };
+        let end = Point { pps: 2e5, ns: 1_400.0, calls: 0.8, burst: 4.0, within: None };
         for crypto in [100.0, 250.0, 1_300.0, 2_000.0] {
             let (found, known) = (g.end(&end, crypto), gathers("", crypto).seen);
             let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;

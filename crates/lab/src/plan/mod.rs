@@ -14,16 +14,20 @@
 //! | file | holds |
 //! |---|---|
 //! | `model` | costs of packets, and what a machine carries |
+//! | `cost` | cost of a packet, its parts, and how surely each is known |
 //! | `fit` | fits of costs to measurements |
 //! | `paths` | from measured loads to the costs of a path |
 //! | `rates` | highest rates of one gateway |
 //! | `gathering` | how packets gather at the highest rates |
 //! | `suite` | cost of a suite alone |
+//! | `workers` | how capacity grows with processors |
 //! | `mix` | sizes of packets, and how many of each |
 //! | `links` | links by name |
 //! | `ask` | questions to the planner |
 //! | `answer` | answers from a model: capacity, and how busy it is at the load |
 //! | `answer_tests` | test: answers about a machine whose costs are known |
+//! | `calm` | what disturbed a calibration, and how far it can be trusted |
+//! | `again` | two calibrations of one machine, compared |
 //! | `document` | an answer as a JSON document |
 //! | `needs` | the needs of a link, for people |
 //! | `text` | other answers for people |
@@ -35,10 +39,13 @@
 //! | `schemas` | names of the schemas of models, answers and verifications |
 //! | `sample` | a model with round numbers, for tests |
 
+pub mod again;
 pub mod answer;
 #[cfg(test)]
 mod answer_tests;
 pub mod ask;
+pub mod calm;
+pub mod cost;
 pub mod document;
 pub mod fit;
 pub mod fitted;
@@ -59,3 +66,4 @@ pub mod store;
 pub mod suite;
 pub mod text;
 pub mod verified;
+pub mod workers;

@@ -13,10 +13,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::calm::{Agreement, Calm, Trust};
+use super::cost::{Cost, Estimate, FlowCost, Widths, together};
 use super::gathering::Gathering;
 use super::mix::Mix;
 pub use super::schemas::MODEL_SCHEMA;
 use super::suite::SuiteCost;
+use super::workers::{Measured, WorkerCost};
 use crate::error::LabError;
 use crate::schema::{TIME, never_negative};
 
@@ -137,6 +140,17 @@ pub struct PathCost {
     /// Of packets that are merged on the way, as TCP's are.
     #[schemars(length(min = 1))]
     pub merged: Vec<Point>,
+    /// Half of the interval of `per_byte`, two standard errors; absent where the fit cannot tell
+    /// bytes from the base, which then has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_byte_within: Option<f64>,
+    /// The same of `per_change`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_change_within: Option<f64>,
+    /// One call or waking: by what a packet by itself costs more than one of a full batch. A part
+    /// of the base; absent where the two cannot be told apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waking: Option<Estimate>,
     /// How packets by themselves gather at the end, where dearer ones were seen to gather more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gathering: Option<Gathering>,
@@ -159,9 +173,26 @@ pub struct Point {
     pub calls: f64,
     /// Packets that share a call of the crypto engine.
     pub burst: f64,
+    /// Half of the interval of `ns`, two standard errors; absent where one load alone says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
 }
 
 impl Point {
+    /// The base where `burst` packets share a call, on the same lines; at the end where that many
+    /// were never seen to.
+    fn sharing(curve: &[Self], burst: f64) -> Option<Self> {
+        match curve.iter().position(|p| p.burst >= burst) {
+            None => curve.last().copied(),
+            Some(0) => curve.first().copied(),
+            Some(n) => {
+                let (low, high) = (curve[n - 1], curve[n]);
+                let share = (burst / low.burst).ln() / (high.burst / low.burst).ln();
+                Self::at(curve, low.pps * (high.pps / low.pps).powf(share))
+            }
+        }
+    }
+
     /// The base at `pps` on the straight line, in logarithms, between the two points around it;
     /// before the first as there, beyond the last as there.
     pub fn at(curve: &[Self], pps: f64) -> Option<Self> {
@@ -179,6 +210,7 @@ impl Point {
             ns: between(low.ns, high.ns),
             calls: between(low.calls, high.calls),
             burst: between(low.burst, high.burst),
+            within: low.within.zip(high.within).map(|(a, b)| between(a, b)),
         })
     }
 }
@@ -199,13 +231,18 @@ impl PathCost {
         if mix.merged { &self.merged } else { &self.packets }
     }
 
-    /// The base for a mix whose crypto takes so long for a packet by itself, nanoseconds.
-    pub fn base(&self, mix: &Mix, pps: f64, crypto: f64) -> Result<Point, LabError> {
+    /// The base for a mix whose crypto takes so long for a packet by itself, nanoseconds. Packets
+    /// that come `at_once` share calls as they do at the rate where so many are found at once.
+    pub fn base(&self, mix: &Mix, pps: f64, crypto: f64, at_once: f64) -> Result<Point, LabError> {
         let mut curve = self.curve(mix).to_vec();
         if let (Some(gathering), Some(end), false) = (&self.gathering, curve.last_mut(), mix.merged) {
             *end = gathering.end(end, crypto);
         }
-        Point::at(&curve, pps).ok_or_else(|| {
+        let found = Point::at(&curve, pps).map(|at| {
+            let shared = Point::sharing(&curve, at_once).filter(|shared| shared.burst > at.burst);
+            shared.map_or(at, |shared| Point { pps, ..shared })
+        });
+        found.ok_or_else(|| {
             LabError::Usage(format!(
                 "the model has no measurement of mix {} on path {}; calibrate again",
                 mix.name,
@@ -215,7 +252,7 @@ impl PathCost {
     }
 }
 
-/// CPU time that IKE takes of one gateway.
+/// CPU time that IKE takes of one gateway: a daemon, over its sockets.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = never_negative)]
@@ -226,6 +263,10 @@ pub struct Handshake {
     pub setup_us: f64,
     /// Rekeying a CHILD_SA, microseconds.
     pub rekey_us: f64,
+    /// Half of what rounds of rekeyings differ by; absent in older models, whose figures are of
+    /// endpoints in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rekey_within_us: Option<f64>,
     /// How many were measured.
     pub samples: usize,
 }
@@ -244,6 +285,9 @@ pub struct TunnelCost {
     /// Processor time until it is up, start, configuration, routes and policies included,
     /// microseconds.
     pub setup_us: f64,
+    /// Half of its interval, by what two bring-ups of few tunnels differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup_within_us: Option<f64>,
 }
 
 /// Cost of plain forwarding.
@@ -270,6 +314,9 @@ pub struct ManySas {
     pub sas: u32,
     /// Nanoseconds more per packet and direction than with one.
     pub added: f64,
+    /// Half of its interval, nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
 }
 
 /// One measurement that the model was fitted to.
@@ -360,63 +407,64 @@ pub struct Model {
     /// Many SAs, in the order of their number.
     #[schemars(length(min = 1))]
     pub many_sas: Vec<ManySas>,
+    /// Many flows, in the order of their number; none where they were not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowCost>,
+    /// One gateway alone with one worker and with two; none where they were not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerCost>,
     /// Loads to which the paths were fitted.
     #[schemars(length(min = 1))]
     pub cells: Vec<Cell>,
     /// Loads that were kept out of the fit, to be predicted.
     pub held_back: Vec<String>,
+    /// State of the machine meanwhile; absent in older models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calm: Option<Calm>,
+    /// Its answers beside those of the calibration before it; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Agreement>,
     /// Doubts.
     pub warnings: Vec<crate::record::WarningRecord>,
 }
 
-/// A cost and its parts, nanoseconds per packet.
-#[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize)]
-#[schemars(deny_unknown_fields)]
-#[schemars(transform = never_negative)]
-pub struct Cost {
-    /// The base at this rate: calls, wakings, and the packet's way through the gateway.
-    pub base: f64,
-    /// Of its bytes.
-    pub bytes: f64,
-    /// Of crypto.
-    pub crypto: f64,
-    /// Of many SAs.
+/// A load of which a model says what its packets cost.
+#[derive(Debug, Clone, Copy)]
+pub struct Traffic<'a> {
+    /// The packets.
+    pub mix: &'a Mix,
+    /// So many a second; at saturation where they are infinitely many.
+    pub pps: f64,
+    /// SAs that they take turns in.
     pub sas: f64,
+    /// Flows; as many as the calibration sent where absent.
+    pub flows: Option<u32>,
+    /// Packets that come at once.
+    pub burst: f64,
 }
 
-impl Cost {
-    /// All of it.
-    pub fn total(&self) -> f64 {
-        self.base + self.bytes + self.crypto + self.sas
-    }
-
-    /// The parts with their names.
-    pub fn parts(&self) -> [(&'static str, f64); 4] {
-        [
-            ("calls and packets", self.base),
-            ("bytes", self.bytes),
-            ("crypto", self.crypto),
-            ("number of SAs", self.sas),
-        ]
-    }
-
-    /// The largest part.
-    pub fn dominant(&self) -> (&'static str, f64) {
-        self.parts().into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0))
-    }
-
-    /// Both together.
-    pub fn plus(&self, other: &Self) -> Self {
-        Self {
-            base: self.base + other.base,
-            bytes: self.bytes + other.bytes,
-            crypto: self.crypto + other.crypto,
-            sas: self.sas + other.sas,
-        }
-    }
+/// Cost of a packet of a load in one direction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Price {
+    /// The cost.
+    pub cost: Cost,
+    /// How surely its parts are known.
+    pub within: Widths,
+    /// The point of the curve that the load is at.
+    pub at: Point,
 }
 
 impl Model {
+    /// How far it can be trusted.
+    pub fn trust(&self) -> Trust {
+        Trust::of(&self.made, self.calm.as_ref(), self.agreement.as_ref())
+    }
+
+    /// The machine's processors, and what a second worker adds.
+    pub fn processors(&self) -> Measured<'_> {
+        Measured { cpus: self.machine.cpus, workers: &self.workers }
+    }
+
     /// Class of the model's machine, by the instructions that its crypto engines may use.
     pub fn class(&self) -> &'static str {
         let has = |flag: &str| self.machine.cpu_flags.iter().any(|f| f == flag);
@@ -460,14 +508,50 @@ impl Model {
         (mix, pps): (&Mix, f64),
         sas: f64,
     ) -> Result<Cost, LabError> {
+        let traffic = Traffic { mix, pps, sas, flows: None, burst: 1.0 };
+        Ok(self.price(suite, path, way, traffic)?.cost)
+    }
+
+    /// Average cost of a packet of a load in one direction, with its parts and how surely they are
+    /// known.
+    pub fn price(
+        &self,
+        suite: &SuiteCost,
+        path: Path,
+        way: Way,
+        load: Traffic<'_>,
+    ) -> Result<Price, LabError> {
         let p = self.path(path, way)?;
-        let base = p.base(mix, pps, suite.of_mix(way, mix, 1.0))?;
-        Ok(Cost {
-            base: base.ns + p.per_change * mix.change * base.gathered(),
+        let mix = load.mix;
+        let at = p.base(mix, load.pps, suite.of_mix(way, mix, 1.0), load.burst)?;
+        let wakings = p.waking.map_or(0.0, |w| (w.value * at.calls).min(at.ns));
+        // The base was measured with the usual flows.
+        let (usual, asked) = (self.of_flows(way, FLOWS), self.of_flows(way, load.flows.unwrap_or(FLOWS)));
+        let of_usual = usual.value.min(at.ns - wakings);
+        let changes = mix.change * at.gathered();
+        let cost = Cost {
+            base: at.ns - wakings - of_usual,
+            wakings,
             bytes: p.per_byte * mix.of_bytes(),
-            crypto: suite.of_mix(way, mix, base.burst),
-            sas: self.of_sas(sas),
-        })
+            changes: p.per_change * changes,
+            crypto: suite.of_mix(way, mix, at.burst),
+            sas: self.of_sas(load.sas),
+            flows: (of_usual + asked.value - usual.value).max(0.0),
+        };
+        let of_wakings = p.waking.map(|w| w.within * at.calls);
+        let mut within = Widths {
+            base: at.within.map(|own| own.hypot(of_wakings.unwrap_or(0.0))),
+            wakings: of_wakings,
+            bytes: p.per_byte_within.map(|w| w * mix.of_bytes()),
+            changes: p.per_change_within.map(|w| w * changes),
+            crypto: Some(suite.within(way, at.burst)),
+            sas: self.within_sas(load.sas),
+            flows: (!self.flows.is_empty()).then_some(asked.within),
+            total: None,
+        };
+        let own = [at.within, within.bytes, within.changes, within.crypto, within.sas, within.flows];
+        within.total = at.within.and_then(|_| together(own));
+        Ok(Price { cost, within, at })
     }
 
     /// The share of the processors that are busy when one gateway alone carries as much as it can
@@ -484,18 +568,44 @@ impl Model {
 
     /// Cost that `sas` SAs add: between measurements by the logarithm, beyond the last as the last.
     pub fn of_sas(&self, sas: f64) -> f64 {
-        let mut before = ManySas { sas: 1, added: 0.0 };
-        for m in self.many_sas.iter().filter(|m| m.sas > 1) {
-            if sas <= f64::from(m.sas) {
-                let log = |n: f64| n.max(1.0).ln();
-                let (from, to) = (log(f64::from(before.sas)), log(f64::from(m.sas)));
-                let at = ((log(sas) - from) / (to - from)).clamp(0.0, 1.0);
-                return before.added + (m.added - before.added) * at;
-            }
-            before = *m;
-        }
-        before.added
+        between(self.many_sas.iter().map(|m| (f64::from(m.sas), m.added)), sas)
     }
+
+    /// Half of the interval of that.
+    fn within_sas(&self, sas: f64) -> Option<f64> {
+        let known: Option<Vec<(f64, f64)>> =
+            self.many_sas.iter().map(|m| Some((f64::from(m.sas), m.within?))).collect();
+        known.filter(|all| !all.is_empty()).map(|all| between(all.into_iter(), sas))
+    }
+
+    /// Cost that so many flows add to one flow's packet, in the same way.
+    fn of_flows(&self, way: Way, flows: u32) -> Estimate {
+        let n = usize::from(way == Way::In);
+        let of = |value: fn(&FlowCost) -> [f64; 2]| {
+            between(self.flows.iter().map(|f| (f64::from(f.flows), value(f)[n])), f64::from(flows))
+        };
+        Estimate { value: of(|f| f.added), within: of(|f| f.within) }
+    }
+}
+
+/// Flows of a load of the calibration: enough that no two neighbours belong to one flow, so that
+/// nothing is merged on the way.
+pub const FLOWS: u32 = 64;
+
+/// Between measured numbers, from 1 on where there is nothing to add, by the logarithm; beyond the
+/// last as the last.
+fn between(measured: impl Iterator<Item = (f64, f64)>, number: f64) -> f64 {
+    let mut before = (1.0, 0.0);
+    for (count, added) in measured.filter(|(count, _)| *count > 1.0) {
+        if number <= count {
+            let log = |n: f64| n.max(1.0).ln();
+            let (from, to) = (log(before.0), log(count));
+            let at = ((log(number) - from) / (to - from)).clamp(0.0, 1.0);
+            return before.1 + (added - before.1) * at;
+        }
+        before = (count, added);
+    }
+    before.1
 }
 
 #[cfg(test)]
@@ -505,7 +615,7 @@ mod tests {
 
     #[test]
     fn the_base_between_two_rates_lies_on_a_line_of_logarithms_and_outside_it_stays() {
-        let point = |pps, ns| Point { pps, ns, calls: 1.0, burst: 1.0 };
+        let point = |pps, ns| Point { pps, ns, calls: 1.0, burst: 1.0, within: None };
         let curve = [
             point(1_000.0, 8_000.0),
             point(4_000.0, 2_000.0),
@@ -527,5 +637,34 @@ mod tests {
             (0.0, 10.0, 110.0, 110.0)
         );
         assert!((m.of_sas(1_000.0) - 60.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn wakings_and_flows_are_split_off_the_base_and_change_no_total() {
+        let (mut m, mix) = (sample::model(), Mix::frames(64));
+        let suite = m.suites[0].clone();
+        let of = |m: &Model, flows, burst, pps| {
+            let load = Traffic { mix: &mix, pps, sas: 1.0, flows, burst };
+            m.price(&suite, Path::Udp, Way::Out, load).expect("a price")
+        };
+        let split = of(&m, None, 1.0, 10_000.0);
+        // 6 us a packet by itself for two calls, 10 ns for 64 flows.
+        assert!((split.cost.wakings - 3_000.0).abs() < 1e-6 && split.cost.flows == 10.0, "{split:?}");
+        assert!((split.cost.base - 890.0).abs() < 1e-6, "{split:?}");
+        let one = of(&m, Some(1), 1.0, 10_000.0).cost;
+        assert!((split.cost.total() - one.total() - 10.0).abs() < 1e-9 && one.flows == 0.0, "{one:?}");
+        assert_eq!(of(&m, Some(u32::MAX), 1.0, 10_000.0).cost.flows, 110.0);
+        let many = of(&m, None, 5.0, 10_000.0);
+        // Five in a call, between the two points that have two and ten.
+        assert!((many.at.burst - 5.0).abs() < 1e-9 && many.cost.wakings < 1_300.0, "{many:?}");
+        assert_eq!((many.at.pps, of(&m, None, 1e6, 10_000.0).at.burst), (10_000.0, 10.0));
+        // Saturation is what it is.
+        assert_eq!(of(&m, None, 3.0, f64::INFINITY), of(&m, None, 1.0, f64::INFINITY));
+        m.paths.iter_mut().for_each(|p| p.waking = None);
+        m.flows.clear();
+        let whole = of(&m, None, 1.0, 10_000.0);
+        assert!((whole.cost.total() - split.cost.total()).abs() < 1e-9 && whole.cost.wakings == 0.0);
+        assert!(whole.within.wakings.is_none() && whole.within.flows.is_none(), "{whole:?}");
+        assert!(split.within.total.is_some_and(|w| w > 0.0 && w < split.cost.total() / 10.0), "{split:?}");
     }
 }

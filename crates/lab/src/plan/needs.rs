@@ -3,8 +3,10 @@
 
 use super::answer::{Limit, Need, Packet, Verdict, cores, need, tunnels_of_memory};
 use super::ask::{Ask, Demand};
+use super::calm::Trust;
+use super::cost::{Cost, Widths};
 use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ, LINKS};
-use super::model::{Cost, Model, Path};
+use super::model::{Model, Path};
 use crate::error::LabError;
 use crate::report::{Table, number};
 
@@ -48,34 +50,57 @@ pub fn summary(model: &Model, ask: &Ask, n: &Need, beyond: &[String]) -> Vec<Str
         format!("extrapolation: {}", beyond.join("; "))
     };
     vec![
-        format!("{verdict}: {least}"),
+        match model.trust() {
+            Trust::None(why) if n.verdict == Verdict::CannotTell => {
+                format!("{verdict}: {why}; by that model {least}")
+            }
+            _ => format!("{verdict}: {least}"),
+        },
         format!(
             "first runs out {first}{then}; at the load itself {:.1} % of the machine is busy",
             n.busy_cores / have * 100.0
         ),
-        format!("sure to {:.0} %, by how the model misses its own measurements; {sure}", n.unsure * 100.0),
+        format!(
+            "sure to {:.0} %, by how the model misses its own measurements and by its intervals; {}{sure}",
+            n.unsure * 100.0,
+            // The first line says it otherwise.
+            if matches!(model.trust(), Trust::None(_)) { String::new() } else { model.trust().text() + "; " }
+        ),
     ]
 }
 
-fn parts(what: &str, cost: &Cost, calls: f64, burst: f64) -> String {
-    let terms = [
-        (cost.base, format!("for its way and {calls:.2} calls and wakings")),
-        (cost.bytes, "for bytes".into()),
-        (cost.crypto, format!("crypto in bursts of {}", number(burst))),
-        (cost.sas, "for many SAs".into()),
+/// Half of an interval, behind its number; nothing where one measurement alone says it.
+pub(super) fn give_or_take(within: Option<f64>) -> String {
+    within.filter(|w| *w > 0.0).map(|w| format!(" (+-{})", number(w))).unwrap_or_default()
+}
+
+fn parts(what: &str, cost: &Cost, within: &Widths, calls: f64, burst: f64) -> String {
+    let names = [
+        "for its way".into(),
+        format!("for {calls:.2} calls and wakings"),
+        "for bytes".into(),
+        "for changes of size".into(),
+        format!("crypto in bursts of {}", number(burst)),
+        "for many SAs".into(),
+        "for many flows".into(),
     ];
-    let terms: Vec<String> =
-        terms.iter().filter(|(ns, _)| *ns > 0.0).map(|(ns, of)| format!("{} {of}", number(*ns))).collect();
-    format!("  {what} = {} = {} ns", terms.join(" + "), number(cost.total()))
+    let all = cost.parts().into_iter().zip(within.parts()).zip(names);
+    let terms: Vec<String> = all
+        .filter(|(((_, ns), _), _)| *ns > 0.0)
+        .map(|(((_, ns), within), of)| format!("{}{} {of}", number(ns), give_or_take(within)))
+        .collect();
+    let (sum, total) = (terms.join(" + "), number(cost.total()));
+    format!("  {what} = {sum} = {total}{} ns", give_or_take(within.total))
 }
 
 fn both(packet: &Packet) -> [String; 3] {
     [
-        parts("out", &packet.out, packet.calls[0], packet.burst[0]),
-        parts("in ", &packet.into, packet.calls[1], packet.burst[1]),
+        parts("out", &packet.out, &packet.within[0], packet.calls[0], packet.burst[0]),
+        parts("in ", &packet.into, &packet.within[1], packet.calls[1], packet.burst[1]),
         format!(
-            "  forwarding, what one box without a tunnel takes: {} ns each way",
-            number(packet.forwarding_ns)
+            "  forwarding, what one box without a tunnel takes: {}{} ns each way",
+            number(packet.forwarding_ns),
+            give_or_take(Some(packet.forwarding_within))
         ),
     ]
 }
@@ -114,17 +139,19 @@ pub fn why(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
         f = number(n.packet.forwarding_ns)
     ));
     lines.push(format!(
-        "rekeying: {} tunnels x {} us / {} s = {}",
+        "rekeying: {} tunnels x {}{} us / {} s = {}",
         ask.tunnels,
         number(model.handshake.rekey_us),
+        give_or_take(model.handshake.rekey_within_us),
         number(ask.rekey),
         number(n.keys.rekey_cores)
     ));
     if let Some(storm) = ask.storm {
         lines.push(format!(
-            "setup storm: {} tunnels x {} us in {} s = {} while it lasts",
+            "setup storm: {} tunnels x {}{} us in {} s = {} while it lasts",
             ask.tunnels,
             number(model.tunnel.setup_us),
+            give_or_take(model.tunnel.setup_within_us),
             number(storm),
             number(n.keys.storm_cores)
         ));
@@ -138,17 +165,20 @@ pub fn why(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
         ));
     }
     lines.push(format!(
-        "needed: {} / {:.2}, the share that can be busy without loss, x load times {} (safety {} / share {}) = {} processors of \
-         this kind",
+        "needed: {} / {:.2}, the share that can be busy without loss, x load times {} (safety {} / share {}) = {} processors as \
+         each of the {} that were measured",
         number(n.bare_cores),
         n.busy_at_most,
         number(ask.safety / ask.share),
         ask.safety,
         ask.share,
-        number(n.cores)
+        number(n.scaled_cores),
+        model.machine.cpus
     ));
+    lines.push(scaling(model, n));
     lines.push(format!(
-        "busy at the load itself, where packets gather less: {} processors",
+        "busy at the load itself, where packets {}: {} processors",
+        if ask.burst > 1 { format!("come {} at once", ask.burst) } else { "gather less".into() },
         number(n.busy_cores)
     ));
     lines.extend(both(&n.at_load));
@@ -178,6 +208,27 @@ pub fn why(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
     lines.push(format!("what dominates: {}, {:.0} % of it", n.dominant.0, n.dominant.1 * 100.0));
     lines.push("not in it: interrupts of real network cards, a firewall's rules".into());
     lines
+}
+
+/// What that is in processors, by what a second worker adds.
+fn scaling(model: &Model, n: &Need) -> String {
+    let Some(gain) = n.gain else {
+        return format!(
+            "workers: one and two were not measured, so all is taken to scale = {} processors",
+            number(n.cores)
+        );
+    };
+    format!(
+        "workers: two carry {:.2}{} times what one does, so each doubling does: {} x ({} / {})^(1 / {:.3}) = {} processors \
+         of this kind",
+        gain.times,
+        give_or_take(Some(gain.within)),
+        model.machine.cpus,
+        number(n.scaled_cores),
+        model.machine.cpus,
+        gain.times.log2(),
+        number(n.cores)
+    )
 }
 
 /// The published cycles for each byte beside ours.
@@ -235,4 +286,71 @@ pub fn links(model: &Model, ask: &Ask) -> Result<Vec<String>, LabError> {
         lines.push(published(cycles));
     }
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer::need;
+    use super::super::mix::Mix;
+    use super::super::sample;
+    use super::*;
+
+    /// Numbers of a line that stand before `until`, without intervals and with no commas.
+    fn numbers(text: &str) -> Vec<f64> {
+        let plain = text.replace(',', "");
+        let words = plain.split([' ', '(', ')', '{', '}']).filter(|w| !w.starts_with("+-"));
+        words.filter_map(|w| w.parse().ok()).collect()
+    }
+
+    #[test]
+    fn the_printed_terms_add_up_to_the_printed_answer() {
+        let mut model = sample::model();
+        model.workers[1].ns = [2_500.0; 2];
+        model.paths.iter_mut().for_each(|p| (p.per_change, p.per_change_within) = (150.0, Some(20.0)));
+        for (suite, tunnels, burst) in [("aes128gcm16", 1, 1), ("3des-sha1", 5_000, 4)] {
+            let ask = Ask {
+                tunnels,
+                burst,
+                keepalive: Some(20.0),
+                storm: Some(60.0),
+                ..Ask::of(suite, Path::Udp, Mix::imix())
+            };
+            let n = need(&model, &ask, Demand { out: 2e9, into: 7e9 }).expect("an answer");
+            let lines = why(&model, &ask, &n);
+            let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.003;
+            let mut totals = Vec::new();
+            for line in lines.iter().filter(|l| l.starts_with("  out = ") || l.starts_with("  in  = ")) {
+                let [_, terms, total] = line.split(" = ").collect::<Vec<_>>()[..] else { panic!("{line}") };
+                let each: Vec<f64> = terms.split(" + ").map(|term| numbers(term)[0]).collect();
+                let total = numbers(total)[0];
+                assert!(each.len() >= 5 && near(each.iter().sum(), total), "{line}");
+                assert!(line.matches("(+-").count() >= each.len(), "each has an interval: {line}");
+                totals.push(total);
+            }
+            let [out, into, ..] = totals[..] else { panic!("{lines:?}") };
+            let of = |start: &str| {
+                let line = lines.iter().find(|l| l.starts_with(start));
+                line.unwrap_or_else(|| panic!("{start} is not in {lines:?}"))
+            };
+            let answer = |line: &str| {
+                let (_, last) = line.rsplit_once(" = ").expect("an answer");
+                numbers(last)[0]
+            };
+            let packets = numbers(of("processors:"));
+            let [pps, of_out, forwarding, back, of_in, ..] = packets[..] else { panic!("{packets:?}") };
+            assert!(near(of_out, out) && near(of_in, into), "{packets:?} {totals:?}");
+            let sum = (pps * (out + forwarding) + back * (into + forwarding)) / 1e9;
+            assert!(near(sum, answer(of("processors:"))), "{sum}: {lines:?}");
+            let more: f64 =
+                ["rekeying:", "setup storm:", "NAT keepalives:"].iter().map(|l| answer(of(l))).sum();
+            let needed = numbers(of("needed:"));
+            assert!(near(sum + more, needed[0]), "{sum} + {more}: {needed:?}");
+            assert!(near(needed[0] / needed[1] * 3.0, answer(of("needed:"))), "{needed:?}");
+            let workers = of("workers:");
+            let exponent: f64 = 1.0 / 1.6f64.log2();
+            let processors = 2.0 * (answer(of("needed:")) / 2.0).powf(exponent);
+            assert!(near(processors, answer(workers)), "{workers}");
+            assert!(workers.contains("1.60 (+-0.0"), "{workers}");
+        }
+    }
 }

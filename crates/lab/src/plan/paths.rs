@@ -1,5 +1,8 @@
-//! From measured loads to the costs of a path: a base for each rate, and what a byte costs. Pure.
+//! From measured loads to the costs of a path: a base for each rate, what a byte and a change of
+//! size cost, and what a call or waking is of the base. Each has an interval, and what the fit
+//! cannot tell from the base is left out of the model. Pure.
 
+use super::cost::Estimate;
 use super::fit;
 use super::gathering::{Gathering, Load};
 use super::model::{Cell, Model, Path, PathCost, Point, Way};
@@ -27,7 +30,7 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
         // Crypto is known, in bursts as this load had them: what is left is the path's.
         let ns = side.ns - suite.of_mix(way, &cell.mix, side.burst);
         let mut row: Vec<f64> = levels.iter().map(|l| f64::from(l.holds(cell))).collect();
-        let point = Point { pps: side.pps, ns, calls: side.calls, burst: side.burst };
+        let point = Point { pps: side.pps, ns, calls: side.calls, burst: side.burst, within: None };
         row.extend([cell.mix.of_bytes(), cell.mix.change * point.gathered()]);
         // A load whose packets never reached the gateway, or cost less than crypto alone, is a
         // disturbed one.
@@ -42,19 +45,21 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
             }
         }
     }
-    let costs = fit::robust(&rows, &y)
+    let Fit { costs, within } = Fit::told(&mut rows, &y, levels.len())
         .filter(|_| rows.len() * 2 > own.len())
         .ok_or_else(|| lacking("the loads have no fit; measure again when the machine is quiet"))?;
     let residual = missed(&rows, &y, &costs).sqrt();
     let curve = |merged: bool| -> Option<Vec<Point>> {
-        let own = levels.iter().zip(&costs).filter(|(l, _)| l.merged() == merged);
-        let points: Option<Vec<(bool, Point)>> =
-            own.map(|(level, ns)| Some((level.saturates(), level.point(way, *ns)?))).collect();
+        let own = levels.iter().zip(costs.iter().zip(&within)).filter(|(l, _)| l.merged() == merged);
+        let points: Option<Vec<(bool, Point)>> = own
+            .map(|(level, (ns, within))| Some((level.saturates(), level.point(way, *ns, *within)?)))
+            .collect();
         points.map(in_order)
     };
     let [packets, merged] = [false, true].map(curve);
     let found = packets.zip(merged).ok_or_else(|| lacking("a load has no repeats"))?;
-    let [per_byte, per_change] = [2, 1].map(|n| costs.get(costs.len() - n).copied().unwrap_or(0.0));
+    let last = |n: usize| (costs.get(costs.len() - n).copied().unwrap_or(0.0), within[within.len() - n]);
+    let [(per_byte, of_byte), (per_change, of_change)] = [2, 1].map(last);
     for (cell, load) in &mut ends {
         let beside = per_byte * cell.mix.of_bytes() + per_change * cell.mix.change * load.seen.gathered();
         load.seen.ns -= beside;
@@ -65,12 +70,57 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
         way,
         per_byte,
         per_change,
+        per_byte_within: of_byte.filter(|_| per_byte > 0.0),
+        per_change_within: of_change.filter(|_| per_change > 0.0),
+        waking: waking(&found.0),
         packets: found.0,
         merged: found.1,
         gathering: Gathering::of(&ends),
         residual,
         cells: rows.len(),
     })
+}
+
+/// Costs by their columns, and how surely each is known.
+struct Fit {
+    costs: Vec<f64>,
+    within: Vec<Option<f64>>,
+}
+
+impl Fit {
+    /// Fits the costs. From column `optional` on, the last first, a cost whose interval reaches to
+    /// nothing is left out: its column is emptied, and the others have what it was.
+    fn told(rows: &mut [Vec<f64>], y: &[f64], optional: usize) -> Option<Self> {
+        let columns = rows.first()?.len();
+        loop {
+            let costs = fit::robust(rows, y)?;
+            let within = fit::errors(rows, y, &costs);
+            let told = |n: usize| {
+                let estimate = within[n].map(|within| Estimate { value: costs[n], within });
+                costs[n] == 0.0 || estimate.and_then(Estimate::told).is_some()
+            };
+            // Another one may take the part of the one that is left out: all are judged again.
+            match (optional..columns).rev().find(|n| !told(*n)) {
+                None => return Some(Self { costs, within }),
+                Some(untold) => rows.iter_mut().for_each(|row| row[untold] = 0.0),
+            }
+        }
+    }
+}
+
+/// Differences of calls for a packet below this do not tell what a call costs.
+const CALLS_APART: f64 = 0.2;
+
+/// Time of one call or waking: the difference between a packet by itself and one of a full batch,
+/// by that of their calls. `None` where the ends of the curve cannot be told apart.
+fn waking(curve: &[Point]) -> Option<Estimate> {
+    let (lone, full) = (curve.first()?, curve.last()?);
+    let calls = lone.calls - full.calls;
+    let within = lone.within?.hypot(full.within?) / calls;
+    let value = (lone.ns - full.ns) / calls;
+    // No more than all of the full batch's packet, too.
+    let fits = full.calls * value <= full.ns;
+    Some(Estimate { value, within }).filter(|_| calls > CALLS_APART && fits).and_then(Estimate::told)
 }
 
 /// Cells of one offered rate.
@@ -91,12 +141,13 @@ impl Level<'_> {
     }
 
     /// At the rate that the gateway handled in the middle of them.
-    fn point(&self, way: Way, ns: f64) -> Option<Point> {
+    fn point(&self, way: Way, ns: f64, within: Option<f64>) -> Option<Point> {
         let sides: Option<Vec<_>> = self.0.iter().map(|c| c.median(way)).collect();
         let sides = sides?;
         let median =
             |of: fn(&super::model::Side) -> f64| stats::median(&sides.iter().map(of).collect::<Vec<_>>());
-        Some(Point { pps: median(|s| s.pps)?, ns, calls: median(|s| s.calls)?, burst: median(|s| s.burst)? })
+        let (calls, burst) = (median(|s| s.calls)?, median(|s| s.burst)?);
+        Some(Point { pps: median(|s| s.pps)?, ns, calls, burst, within })
     }
 }
 
@@ -176,7 +227,7 @@ mod tests {
         let side = |way| -> Side {
             let (ns, calls) = base(pps);
             let burst = ALONE / calls;
-            let change = PER_CHANGE * mix.change * Point { pps, ns, calls, burst }.gathered();
+            let change = PER_CHANGE * mix.change * Point { pps, ns, calls, burst, within: None }.gathered();
             let crypto = if suite.suite == LANES {
                 let text = mix.parts.iter().map(|p| p.share * suite.text(p.bytes())).sum::<f64>();
                 side_by_side(text, burst)
@@ -294,7 +345,7 @@ mod tests {
 
     #[test]
     fn all_that_goes_is_the_end_of_the_curve_whatever_its_rate() {
-        let point = |pps, ns| Point { pps, ns, calls: 1.0, burst: 2.0 };
+        let point = |pps, ns| Point { pps, ns, calls: 1.0, burst: 2.0, within: None };
         let curve = in_order(vec![
             (true, point(53_000.0, 7_000.0)),
             (false, point(55_000.0, 9_000.0)),
@@ -312,13 +363,71 @@ mod tests {
     fn loads_that_cost_less_than_their_crypto_are_left_out_and_too_few_are_an_error() {
         let known = sample::model();
         let suite = &known.suites[0];
-        let mut cells: Vec<Cell> =
-            [64, 256, 768].map(|f| cell(|_| (3_000.0, 2.0), suite, Mix::frames(f), Some(2_000.0))).into();
+        let mut cells: Vec<Cell> = [64, 256, 768, 1024]
+            .map(|f| cell(|_| (3_000.0, 2.0), suite, Mix::frames(f), Some(2_000.0)))
+            .into();
         cells[0].seen[0].out.ns = 1.0;
-        let cost = path_cost(Path::Udp, Way::Out, &cells, &known.suites).expect("two are left");
-        assert!(cost.cells == 2 && (cost.packets[0].ns - 3_000.0).abs() < 1.0, "{cost:?}");
+        let cost = path_cost(Path::Udp, Way::Out, &cells, &known.suites).expect("three are left");
+        assert!(cost.cells == 3 && (cost.packets[0].ns - 3_000.0).abs() < 1.0, "{cost:?}");
         cells[1].seen[0].out.pps = 0.0;
+        cells[2].seen[0].out.pps = 0.0;
         let e = path_cost(Path::Udp, Way::Out, &cells, &known.suites).expect_err("one is left");
         assert!(e.to_string().contains("quiet"), "{e}");
+    }
+
+    /// A base of 1,200 ns and 3,000 for each of so many calls.
+    const WAKES: Base = |pps| {
+        let calls = ALONE / (1.0 + pps * 1e-4);
+        (1_200.0 + 3_000.0 * calls, calls)
+    };
+
+    #[test]
+    fn a_waking_is_what_a_packet_by_itself_costs_more_than_one_of_a_full_batch() {
+        let model = calibrated(WAKES);
+        for way in Way::BOTH {
+            let waking = model.path(Path::Udp, way).expect("a path").waking.expect("told");
+            assert!((waking.value / 3_000.0 - 1.0).abs() < 0.02, "{waking:?}");
+        }
+        // Every packet by itself at every rate: nothing tells what a call is.
+        let model = calibrated(|_| (3_000.0, 2.0));
+        assert!(model.paths.iter().take(2).all(|p| p.waking.is_none()));
+    }
+
+    #[test]
+    fn a_cost_that_noise_hides_is_left_out_and_the_base_has_it() {
+        let known = sample::model();
+        let noisy = |size: f64| {
+            let mut cells = cells(WAKES, &known.suites);
+            for (n, cell) in cells.iter_mut().enumerate() {
+                // Up and down in no order, and the same every time.
+                let off = 1.0 + size * (((n * 7919 + 13) % 17) as f64 / 8.0 - 1.0);
+                cell.seen.iter_mut().for_each(|s| s.out.ns *= off);
+            }
+            path_cost(Path::Udp, Way::Out, &cells, &known.suites).expect("a fit")
+        };
+        let (calm, wild) = (noisy(0.01), noisy(0.6));
+        let byte = calm.per_byte_within.expect("an interval");
+        assert!((calm.per_byte - PER_BYTE).abs() < 2.0 * byte && byte < PER_BYTE, "{calm:?}");
+        assert!(calm.packets.iter().all(|p| p.within.is_some_and(|w| w > 0.0)), "{calm:?}");
+        assert!((wild.per_change, wild.per_change_within) == (0.0, None), "{wild:?}");
+        assert!(wild.per_byte_within.is_none_or(|w| w < wild.per_byte) && wild.waking.is_none(), "{wild:?}");
+        assert!(wild.packets[0].within > calm.packets[0].within, "{wild:?}");
+    }
+
+    #[test]
+    fn a_cost_that_one_load_alone_says_is_left_out_whatever_the_others_are() {
+        let known = sample::model();
+        let (suite, merged) = (&known.suites[0], Mix::tcp());
+        let mut cells: Vec<Cell> = [
+            (Mix::frames(64), Some(2_000.0)),
+            (Mix::rows("rows", [64, 256, 768]), None),
+            (merged, Some(8_000.0)),
+        ]
+        .map(|(mix, offered)| cell(WAKES, suite, mix, offered))
+        .into();
+        cells[1].seen[0].out.ns += 9_000.0;
+        let cost = path_cost(Path::Udp, Way::Out, &cells, &known.suites).expect("a fit");
+        assert_eq!((cost.per_byte, cost.per_change, cost.waking), (0.0, 0.0, None), "{cost:?}");
+        assert!(cost.packets.iter().all(|p| p.ns > 1_000.0 && p.within.is_none()), "{cost:?}");
     }
 }

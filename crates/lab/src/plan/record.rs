@@ -104,7 +104,7 @@ pub fn calibrated(model: &Model, told: Told) -> Record {
     });
     record.views.push(View::Derived {
         title: "Forwarding, IKE, a tunnel".into(),
-        names: names(&["forwarding_ns", "setup_us", "rekey_us", "tunnel_kib", "tunnel_us"]),
+        names: names(&["forwarding_ns", "rekey_us", "tunnel_kib", "tunnel_us"]),
     });
     record.views.extend(plots(&record, "fitted", "Cost of a packet by the rate, measured and fitted"));
     record.history = history(model).into_iter().collect();
@@ -395,8 +395,12 @@ fn parts(model: &Model) -> Vec<Derived> {
             "ns",
             "a quarter of what four boxes add to two hosts, for a packet",
         ),
-        ("setup_us", model.handshake.setup_us, "us", "in memory"),
-        ("rekey_us", model.handshake.rekey_us, "us", "in memory"),
+        (
+            "rekey_us",
+            model.handshake.rekey_us,
+            "us",
+            "processor time of a daemon for a rekeying of a CHILD_SA",
+        ),
         ("tunnel_kib", model.tunnel.kib, "KiB", "memory of many tunnels less that of few, by their number"),
         (
             "tunnel_us",

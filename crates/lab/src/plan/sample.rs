@@ -1,5 +1,7 @@
 //! A model for tests, with round numbers.
 
+use super::calm::{Agreement, Calm};
+use super::cost::{Estimate, FlowCost};
 use super::mix::Mix;
 use super::model::{
     Cell, Forwarding, Handshake, MODEL_SCHEMA, ManySas, Model, Path, PathCost, Point, Seen, Side, TunnelCost,
@@ -8,6 +10,7 @@ use super::model::{
 use super::rates::Rate;
 use super::suite::{BURSTS, Burst, Linear, SuiteCost};
 use super::verified::Taken;
+use super::workers::WorkerCost;
 use crate::machine::Fingerprint;
 use crate::record::Program;
 
@@ -20,6 +23,7 @@ pub(crate) fn model() -> Model {
             ns: 900.0 + 6_000.0 * alone(pps),
             calls: 2.0 * alone(pps),
             burst: 1.0 / alone(pps),
+            within: Some(10.0 + 60.0 * alone(pps)),
         };
         curve.iter().map(point).collect()
     };
@@ -30,6 +34,9 @@ pub(crate) fn model() -> Model {
         per_change: 0.0,
         packets: points(&[1_000.0, 10_000.0, 90_000.0]),
         merged: points(&[40_000.0]),
+        per_byte_within: Some(0.01),
+        per_change_within: None,
+        waking: Some(Estimate { value: 3_000.0, within: 60.0 }),
         gathering: None,
         residual: 0.02,
         cells: 10,
@@ -56,9 +63,30 @@ pub(crate) fn model() -> Model {
         suites: vec![suite("aes128gcm16", line(40.0, 0.1)), suite("3des-sha1", line(500.0, 25.0))],
         paths: Path::BOTH.into_iter().flat_map(|p| Way::BOTH.map(|w| path(p, w))).collect(),
         forwarding: Forwarding { pps: 60_000.0, hosts_ns: 9_000.0, ns: 700.0, spread_ns: 100.0 },
-        handshake: Handshake { what: "PSK".into(), setup_us: 200.0, rekey_us: 100.0, samples: 5 },
-        tunnel: TunnelCost { tunnels: [100, 1_000], kib: 25.0, base_kib: 10_000.0, setup_us: 400.0 },
-        many_sas: [(1, 0.0), (100, 10.0), (10_000, 110.0)].map(|(sas, added)| ManySas { sas, added }).into(),
+        handshake: Handshake {
+            what: "PSK".into(),
+            setup_us: 200.0,
+            rekey_us: 100.0,
+            rekey_within_us: Some(4.0),
+            samples: 5,
+        },
+        tunnel: TunnelCost {
+            tunnels: [100, 1_000],
+            kib: 25.0,
+            base_kib: 10_000.0,
+            setup_us: 400.0,
+            setup_within_us: Some(20.0),
+        },
+        many_sas: [(1, 0.0), (100, 10.0), (10_000, 110.0)]
+            .map(|(sas, added)| ManySas { sas, added, within: Some(1.0) })
+            .into(),
+        flows: [(1, 0.0), (64, 10.0), (4_096, 110.0)]
+            .map(|(flows, added)| FlowCost { flows, added: [added; 2], within: [2.0; 2] })
+            .into(),
+        // Neither worker is in the other's way.
+        workers: [1, 2]
+            .map(|workers| WorkerCost { workers, pps: [1e5; 2], ns: [2_000.0; 2], within: [20.0; 2] })
+            .into(),
         cells: vec![Cell {
             suite: "aes128gcm16".into(),
             path: Path::Udp,
@@ -68,6 +96,13 @@ pub(crate) fn model() -> Model {
             seen: vec![Seen { seconds: 0.3, packets: 3_000.0, bytes_per_packet: 46.0, ..EMPTY }],
         }],
         held_back: vec!["imix".into()],
+        calm: Some(Calm { others: 0.01, stolen: 0.0, spread: Some(0.02) }),
+        agreement: Some(Agreement {
+            made: "2026-11-22T09:00:00Z".into(),
+            apart: 3_600.0,
+            question: "processors".into(),
+            differs: 0.02,
+        }),
         warnings: vec![],
     }
 }

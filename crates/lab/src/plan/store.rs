@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::calm::Trust;
 use super::model::{MODEL_SCHEMA, Model};
 use crate::error::LabError;
 use crate::machine::Fingerprint;
@@ -135,8 +136,8 @@ pub fn read(file: Option<&Path>) -> Result<Model, LabError> {
     let all = places(file);
     let place = all.iter().find(|p| file.is_some() || p.exists()).ok_or_else(|| {
         LabError::Usage(format!(
-            "there is no model of this machine ({SYSTEM}): make one with `ironswan plan --calibrate` (root, less than two \
-             minutes)"
+            "there is no model of this machine ({SYSTEM}): make one with `ironswan plan --calibrate` (root, two to \
+             three minutes)"
         ))
     })?;
     if !place.exists() && place.starts_with(MACHINES) {
@@ -247,6 +248,9 @@ pub fn doubts(model: &Model, here: &Fingerprint, version: &str) -> Doubts {
     }
     if model.program.build != "release" {
         doubts.others.push("the model was made by a debug build: it says nothing about IronSwan".into());
+    }
+    if let Trust::None(why) = model.trust() {
+        doubts.others.push(why);
     }
     doubts.others.extend(model.warnings.iter().map(|w| format!("when the model was made: {}", w.text)));
     doubts

@@ -100,6 +100,15 @@ impl SuiteCost {
         }
     }
 
+    /// Half of the interval of that, nanoseconds: twice what the lines of the two bursts around it
+    /// miss their measurements by.
+    pub fn within(&self, way: Way, burst: f64) -> f64 {
+        let last = BURSTS.len() - 1;
+        let above = self.bursts.iter().position(|b| f64::from(b.packets) >= burst).unwrap_or(last);
+        let of = |n: usize| self.bursts[n].line(way).residual;
+        2.0 * of(above).max(of(above.saturating_sub(1)))
+    }
+
     /// Nanoseconds for a packet of a mix in one of the measured bursts. Lanes of shorter packets
     /// wait for the longest of the call.
     fn measured(&self, burst: &Burst, way: Way, mix: &Mix) -> f64 {

@@ -3,9 +3,10 @@
 use super::answer::{Carried, Need, cores, tunnels};
 use super::ask::Ask;
 use super::mix::Mix;
-use super::model::{Model, Point, Way};
+use super::model::{Model, PathCost, Point, Way};
 use super::store::Doubts;
 use super::verified::{MEDIAN, MOST, REPEATS, Verification, WORST};
+use super::workers::Gain;
 use crate::report::{Table, number};
 
 /// About the model: where and when, and what speaks against it.
@@ -76,6 +77,23 @@ pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(
     if ask.ipv6 {
         why.push("IPv6 was not measured: its packets are taken to cost what those of IPv4 do".into());
     }
+    let most_at_once = |p: &PathCost| p.packets.iter().map(|q| q.burst).fold(1.0, f64::max);
+    let paths = || model.paths.iter().filter(|p| p.path == ask.path).map(most_at_once);
+    let at_once = paths().fold(f64::INFINITY, f64::min);
+    if f64::from(ask.burst) > at_once {
+        why.push(format!(
+            "bursts of {} packets: {} in a call were measured, more are taken to cost as these, and to find room in every queue",
+            ask.burst,
+            number(at_once)
+        ));
+    }
+    let flows = model.flows.last().map(|f| f.flows);
+    if let Some(asked) = ask.flows.filter(|asked| flows.is_none_or(|most| *asked > most)) {
+        why.push(match flows {
+            Some(most) => format!("{asked} flows: {most} were measured, more are taken to cost as these"),
+            None => format!("{asked} flows: the model has one number of flows alone; calibrate again"),
+        });
+    }
     if ask.keepalive.is_some() {
         why.push(
             "NAT keepalives were not measured: each is taken to cost the way of a received packet".into(),
@@ -83,10 +101,17 @@ pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(
     }
     let here = model.machine.cpus as f64;
     if ask.cores.is_some_and(|c| c != here) {
-        why.push(format!(
-            "{} processors, of which {here} were measured: shared caches, memory and locks are taken to scale",
-            number(ask.cores.unwrap_or(here))
-        ));
+        let asked = number(ask.cores.unwrap_or(here));
+        why.push(match Gain::of(&model.workers) {
+            Some(gain) => format!(
+                "{asked} processors, of which {here} were measured: each doubling is taken to carry {:.2} times, as two workers do \
+                 beside one",
+                gain.times
+            ),
+            None => format!(
+                "{asked} processors, of which {here} were measured: shared caches, memory and locks are taken to scale"
+            ),
+        });
     }
     if let Some(ghz) = ask.ghz {
         why.push(format!(

@@ -1,10 +1,12 @@
 //! `ironswan plan` as a command.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{CalibrateOptions, calibrate, verify};
+use super::made::made;
+use super::{CalibrateOptions, verify};
 use crate::clock::{self, Utc};
 use crate::error::LabError;
 use crate::experiment::shown::say;
@@ -56,6 +58,8 @@ pub struct PlanOptions {
     pub against: Option<PathBuf>,
     /// How to measure.
     pub calibrate: CalibrateOptions,
+    /// Pause between two calibrations; one is made when absent.
+    pub twice: Option<Duration>,
     /// Folder for the run; none is made when absent.
     pub out: Option<PathBuf>,
     /// Reasons of an answer, too.
@@ -126,14 +130,7 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     };
     if o.what == PlanWhat::Calibrate {
         let options = CalibrateOptions { suites: o.suites.clone(), ..o.calibrate.clone() };
-        store::check(o.model.as_deref())?;
-        let model = calibrate(&options)?;
-        if let Some(what) = store::beyond_reason(&model) {
-            return Err(LabError::Measurement(format!(
-                "this machine cannot be calibrated now: {what}. Wait until nothing else runs on it, and calibrate again"
-            )));
-        }
-        let place = store::write(&model, o.model.as_deref())?;
+        let (model, place) = made(&options, o.model.as_deref(), o.twice)?;
         let mut lines = text::about(&model, &here(&model));
         lines.extend(fitted::fitted(&model));
         lines.push(format!("measured for {:.0} s; the model is in {}", model.seconds, place.display()));
@@ -254,11 +251,7 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     let said: Vec<String> = doubts.others.iter().cloned().chain(extrapolation).collect();
     let document = Document {
         schema: ANSWER_SCHEMA.into(),
-        model: Source {
-            made: model.made.clone(),
-            version: model.program.version.clone(),
-            machine: model.machine.clone(),
-        },
+        model: Source::from(&model),
         another_machine: doubts.machine,
         warnings: doubts.others,
         extrapolation: extrapolated,
@@ -295,6 +288,7 @@ mod tests {
             model: Some(model.into()),
             against: None,
             calibrate: CalibrateOptions::default(),
+            twice: None,
             out: None,
             why: true,
             export: None,
@@ -320,7 +314,7 @@ mod tests {
             "processors:",
             "first runs out processors",
             "sure to 5 %",
-            "one box without a tunnel takes: 700 ns",
+            "one box without a tunnel takes: 700 (+-100) ns",
             "memory: 1 tunnels x 25.0 KiB",
             "rekeying:",
             "needed:",

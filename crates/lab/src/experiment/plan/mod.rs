@@ -1,5 +1,5 @@
-//! Experiment E12, the measurements behind `ironswan plan`: crypto alone, IKE in memory, tunnels
-//! brought up, plain forwarding, and short loads over a line of four boxes, and the highest rates
+//! Experiment E12, the measurements behind `ironswan plan`: crypto alone, tunnels brought up and
+//! rekeyed, plain forwarding, and short loads over a line of four boxes, and the highest rates
 //! of one gateway alone. Calibrating fits a model to them; verifying predicts other loads, which
 //! were named beforehand and kept out of the fit, and measures them.
 //!
@@ -9,17 +9,21 @@
 //! |---|---|
 //! | `command` | `ironswan plan` |
 //! | `loads` | loads of a calibration, and of its verification |
+//! | `made` | a calibration, judged, compared with the one before, and stored |
 //! | `observe` | one load, and its cost on each gateway |
 //! | `forward` | cost of forwarding a packet without a tunnel |
-//! | `handshake` | cost of IKE |
+//! | `flows` | cost of many flows |
 //! | `soaked` | the same loads beside a CPU soaker |
+//! | `workers` | one gateway alone with one worker and with two |
 
 mod command;
+mod flows;
 mod forward;
-mod handshake;
 mod loads;
+mod made;
 mod observe;
 mod soaked;
+mod workers;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,8 +34,8 @@ use super::driver::{self, suite, work::Work};
 use super::general_doubts;
 use super::general_doubts::is_debug;
 use super::placement::{Placement, Spread};
-use super::rig::Rig;
-use super::tunnels::one_more;
+use super::rig::{self, Rig};
+use super::tunnels;
 use crate::clock::{self, Utc};
 use crate::dut::{self, Dut, DutOptions, Encap, Suite};
 use crate::error::LabError;
@@ -39,14 +43,18 @@ use crate::interrupt;
 use crate::load::Iperf3;
 use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
+use crate::measure::counters::CpuTicks;
+use crate::plan::calm::Calm;
+use crate::plan::cost::FlowCost;
 use crate::plan::fit;
-use crate::plan::model::{Cell, MODEL_SCHEMA, ManySas, Model, Path, TunnelCost, Way};
+use crate::plan::model::{Cell, MODEL_SCHEMA, ManySas, Model, Path, Way};
 use crate::plan::paths::path_cost;
 use crate::plan::rates;
 use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
 use crate::plan::verified::{Taken, Verification};
 use crate::record::Record;
 use crate::report::{Progress, Warning};
+use crate::stats;
 use crate::topology::{Line, Mode, Owner};
 use loads::{FITTED, KEPT_SUITE, Load, MTU, held_back};
 use observe::LOSS;
@@ -170,6 +178,12 @@ impl Bench {
         Ok(cells)
     }
 
+    /// Cost of many flows, on the rig of the first suite in UDP.
+    fn flows(&mut self, pps: f64, repeats: u32) -> Result<Vec<FlowCost>, LabError> {
+        let own = self.rigs.iter_mut().find(|(suite, path, _)| suite == FITTED[0] && *path == Path::Udp);
+        own.map_or_else(|| Ok(vec![]), |(_, _, rig)| flows::measure(rig, pps, self.load, repeats))
+    }
+
     /// Doubts about the loads that follow from the share that a soaker got beside them.
     fn doubts(self) -> Vec<Warning> {
         self.soaked.map(Soaked::doubts).unwrap_or_default()
@@ -220,13 +234,12 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     interrupt::install()?;
     interrupt::check()?;
     let owner = Owner::claim()?;
-    let (machine, began) = (Fingerprint::take(), clock::now());
+    let (machine, began, ticks) = (Fingerprint::take(), clock::now(), rig::cpu()?);
     let mut watch = Watch::begin(&machine);
     let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
-    let steps = o.steps() + names.len() + 4;
+    let steps = o.steps() + names.len() + 6;
     let mut progress = Progress::new(steps, o.guess() / steps as u32);
-    let stretch = o.by_care(7, 4, 1);
-    let time = Duration::from_millis(stretch);
+    let time = Duration::from_millis(o.by_care(7, 4, 1));
     let engines = engines();
     let mut suites = Vec::new();
     for name in &names {
@@ -238,24 +251,39 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     progress.says("many SAs");
     let many_sas = many_sas(&engines, time, o.smoke)?;
     progress.step();
-    progress.says("IKE");
-    let handshake = handshake::measure(Duration::from_millis(20 * stretch))?;
-    progress.step();
     progress.says("many tunnels");
-    let tunnel = tunnel(&owner, o)?;
+    // The program was there when the machine was found fit.
+    let program = o.gateway().gateway().unwrap_or_default();
+    let program = program.to_string_lossy();
+    let tunnel = tunnels::one_more(&owner, &program, o.tunnels())?;
+    progress.step();
+    progress.says("rekeying");
+    let handshake = tunnels::rekeyed(&owner, &program, (o.tunnels()[0], o.rounds()), tunnel.setup_us)?;
+    watch.look();
     progress.step();
     progress.says("plain forwarding");
     let forwarding = forward::measure(&owner, o.plain(), o.plain_rate(), o.load(), o.plain_repeats())?;
     watch.look();
     progress.step();
     progress.says("starting gateways");
-    let (mut cells, mut soaked) = (Vec::new(), Vec::new());
+    let (mut cells, mut soaked, mut flows) = (Vec::new(), Vec::new(), Vec::new());
     for (loads, repeats) in [(o.loads(), o.repeats()), (o.highest(), 1)] {
         let mut bench = Bench::start(&owner, o, o.fitted(), &loads)?;
         cells.extend(bench.cells(&loads, repeats, &mut watch, &mut progress)?);
+        if flows.is_empty() {
+            progress.says("flows");
+            flows = bench.flows(o.plain_rate(), o.repeats())?;
+            watch.look();
+            progress.step();
+        }
         soaked.extend(bench.doubts());
     }
+    progress.says("workers");
+    let workers = workers::measure(&owner, o, o.by_care(2, 1, 1))?;
+    watch.look();
+    progress.step();
     drop(progress);
+    let calm = calm(&rig::cpu()?.since(&ticks), &cells);
     let mut paths = Vec::new();
     for path in Path::BOTH {
         for way in Way::BOTH {
@@ -275,9 +303,26 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
         handshake,
         tunnel,
         many_sas,
+        flows,
+        workers,
         cells,
         held_back: held_back(),
+        calm: Some(calm),
+        agreement: None,
     })
+}
+
+/// State of the machine during a calibration: by the processors' time, and by its loads.
+fn calm(ticks: &CpuTicks, cells: &[Cell]) -> Calm {
+    let seen = || cells.iter().flat_map(|c| &c.seen).map(|s| s.other_share);
+    let spreads =
+        cells.iter().filter(|c| c.seen.len() > 1).flat_map(|c| Way::BOTH.map(|way| c.measured(way)));
+    let spreads: Vec<f64> = spreads.flatten().map(|(_, spread)| spread).collect();
+    Calm {
+        others: seen().sum::<f64>() / seen().count().max(1) as f64,
+        stolen: ticks.steal as f64 / ticks.total().max(1) as f64,
+        spread: stats::median(&spreads),
+    }
 }
 
 /// As the daemon chooses them when it starts.
@@ -319,31 +364,38 @@ fn alone(name: &str, engines: &Engines, time: Duration) -> Result<SuiteCost, Lab
     })
 }
 
-/// Measures the cost that is added when every packet has another key.
+/// Measures the cost that is added when every packet has another key, twice: by how far the two lie
+/// apart it is unsure.
 fn many_sas(engines: &Engines, time: Duration, smoke: bool) -> Result<Vec<ManySas>, LabError> {
     let esp = suite::by_name(FITTED[0])?;
-    let mut all: Vec<ManySas> = Vec::new();
-    let mut base = None;
-    for sas in &SAS[..if smoke { 2 } else { SAS.len() }] {
-        let mut ns = 0.0;
-        for work in Work::BOTH {
-            // With one key as with many, every packet has memory of its own.
-            let points = driver::spread(&esp, engines, 400, (work, *sas), time)?;
-            ns += points / 2.0;
+    let counts = &SAS[..if smoke { 2 } else { SAS.len() }];
+    let mut rounds = [Vec::new(), Vec::new()];
+    for round in &mut rounds {
+        for sas in counts {
+            let mut ns = 0.0;
+            for work in Work::BOTH {
+                // With one key as with many, every packet has memory of its own.
+                ns += driver::spread(&esp, engines, 400, (work, *sas), time / 2)? / 2.0;
+            }
+            round.push(ns);
         }
-        let base = *base.get_or_insert(ns);
-        // More SAs never cost less: what falls is noise.
-        let least = all.last().map_or(0.0, |m| m.added);
-        all.push(ManySas { sas: u32::from(*sas), added: (ns - base).max(least) });
     }
-    Ok(all)
+    Ok(of_sas(counts, &rounds))
 }
 
-/// Measures what one more tunnel takes of a gateway.
-fn tunnel(owner: &Owner, o: &CalibrateOptions) -> Result<TunnelCost, LabError> {
-    // The program was there when the machine was found fit.
-    let program = o.gateway().gateway().unwrap_or_default();
-    one_more(owner, &program.to_string_lossy(), o.tunnels())
+/// The mean of two rounds beside what one SA costs.
+fn of_sas(counts: &[u16], [first, second]: &[Vec<f64>; 2]) -> Vec<ManySas> {
+    let mut all: Vec<ManySas> = Vec::new();
+    let (Some(a), Some(b)) = (first.first(), second.first()) else { return all };
+    for ((sas, one), other) in counts.iter().zip(first).zip(second) {
+        let each = [one - a, other - b];
+        // More SAs never cost less: what falls is noise.
+        let least = all.last().map_or(0.0, |m| m.added);
+        let added = (each.iter().sum::<f64>() / 2.0).max(least);
+        let within = Some((each[0] - each[1]).abs() / 2.0);
+        all.push(ManySas { sas: u32::from(*sas), added, within });
+    }
+    all
 }
 
 /// Warns that less was measured than a calibration wants.
@@ -457,6 +509,28 @@ mod tests {
         assert_eq!(begin(&HashMap::new(), (0, "out")), FIRST);
         // Of a gateway that let nothing by.
         assert_eq!(begin(&HashMap::from([((0, "out"), 0.0)]), (0, "out")), 1.0);
+    }
+
+    #[test]
+    fn many_sas_cost_the_mean_of_two_rounds_and_are_unsure_by_what_these_differ() {
+        let found = of_sas(&[1, 100, 1_000], &[vec![200.0, 230.0, 220.0], vec![210.0, 230.0, 228.0]]);
+        let of = |n: usize| (found[n].sas, found[n].added, found[n].within);
+        assert_eq!([of(0), of(1)], [(1, 0.0, Some(0.0)), (100, 25.0, Some(5.0))]);
+        assert_eq!(of(2), (1_000, 25.0, Some(1.0)), "never less");
+    }
+
+    #[test]
+    fn a_calibration_knows_what_was_taken_from_it_and_how_far_its_repeats_lie_apart() {
+        let seen =
+            |ns, other_share| Seen { out: Side { ns, ..Side::default() }, other_share, ..sample::EMPTY };
+        let cell = |seen| Cell { alone: Some(Way::Out), seen, ..sample::model().cells[0].clone() };
+        let cells = [cell(vec![seen(100.0, 0.1), seen(110.0, 0.0)]), cell(vec![seen(100.0, 0.2)])];
+        let ticks = CpuTicks { user: 90, steal: 10, ..CpuTicks::default() };
+        let found = calm(&ticks, &cells);
+        assert!((found.others - 0.1).abs() < 1e-9 && found.stolen == 0.1, "{found:?}");
+        assert!(found.spread.is_some_and(|s| (s - 10.0 / 105.0).abs() < 1e-9), "{found:?}");
+        let none = calm(&CpuTicks::default(), &[]);
+        assert_eq!((none.others, none.stolen, none.spread), (0.0, 0.0, None));
     }
 
     #[test]

@@ -18,12 +18,9 @@ use crate::measure::headers;
 use crate::measure::search::{Goal, Search, Step};
 use crate::measure::soaker::Soaked;
 use crate::plan::mix::Mix;
-use crate::plan::model::{Seen, Side, Way};
+use crate::plan::model::{FLOWS, Seen, Side, Way};
 use crate::topology::Node;
 
-/// Flows of packets: enough that no two neighbours belong to one flow, so that nothing is merged on
-/// the way.
-const FLOWS: u32 = 64;
 /// Between two looks at gateways that work off their queues, so many without work in a row are the
 /// end (one alone may be a gateway that got no processor), and no longer than this in all.
 const LOOK: Duration = Duration::from_millis(10);
@@ -120,8 +117,19 @@ impl Rig {
 
     /// Packets of a mix at `pps`, for `duration`.
     pub(super) fn packets(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<Seen, LabError> {
+        self.packets_of(mix, FLOWS, pps, duration)
+    }
+
+    /// The same of so many flows.
+    pub(super) fn packets_of(
+        &mut self,
+        mix: &Mix,
+        flows: u32,
+        pps: f64,
+        duration: Duration,
+    ) -> Result<Seen, LabError> {
         self.trials += 1;
-        let shape = shape(mix, self.line.number() << 16 | self.trials);
+        let shape = Shape { flows, ..shape(mix, self.line.number() << 16 | self.trials) };
         let epoch = clock::now();
         let receiver =
             Receiver::start(self.line.node(Node::B), PORT, shape, epoch, self.placement.receiver())?;

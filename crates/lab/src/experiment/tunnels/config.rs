@@ -78,6 +78,8 @@ pub(super) struct Config<'a> {
     pub hub: bool,
     /// More lines of each connection.
     pub more: &'a str,
+    /// Time after which the initiator rekeys a CHILD_SA, seconds; as long as usual when absent.
+    pub rekey: Option<u32>,
 }
 
 /// The address of the initiator when it is a hub, and the network behind it.
@@ -95,6 +97,10 @@ impl Config<'_> {
         let action = if side == self.initiator { "start" } else { "none" };
         let encap = if self.encap { "yes" } else { "no" };
         let more = self.more;
+        let own = self.rekey.filter(|_| side == self.initiator);
+        let rekey = own.map_or_else(String::new, |seconds| {
+            format!("        rekey_time = {seconds}s\n        rand_time = 0s\n")
+        });
         let Suite { ike, esp } = self.suite;
         let ends = |side: usize, tunnel: u32| match self.hub && side == self.initiator {
             true => (HUB[0].to_owned(), HUB[1].to_owned()),
@@ -126,7 +132,7 @@ impl Config<'_> {
         remote_ts = {there}
         esp_proposals = {esp}
         start_action = {action}
-      }}
+{rekey}      }}
     }}
   }}
 "
@@ -192,6 +198,7 @@ mod tests {
             encap: false,
             hub: false,
             more: "",
+            rekey: Some(3),
         };
         let [left, right] = [0, 1].map(|side| config.files(side).concat());
         for (l, r) in [
@@ -203,6 +210,7 @@ mod tests {
             assert!(left.contains(l) && right.contains(r), "{l} {r}");
         }
         assert_eq!((left.matches("= start").count(), right.matches("= start").count()), (300, 0));
+        assert_eq!((left.matches("rekey_time = 3s").count(), right.matches("rekey_time").count()), (300, 0));
         let hub = Config { hub: true, ..config.clone() }.files(0).concat();
         assert_eq!(hub.matches("local_addrs = 192.0.2.1\n").count(), 300);
         let many = Config { tunnels: 25_000, ..config }.files(0);

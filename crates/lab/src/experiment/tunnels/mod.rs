@@ -22,7 +22,7 @@
 //! | `restart` | the initiating gateway is restarted |
 //! | `dead` | cost of peers that are gone |
 //! | `simulated` | one gateway, and simulated peers |
-//! | `one_more` | cost of one more tunnel, for the planner |
+//! | `one_more` | costs of one more tunnel and of a rekeying, for the planner |
 //! | `conclude` | figures and views, made of the samples |
 
 mod cache;
@@ -66,7 +66,7 @@ use traffic::{Offer, PORT};
 use plan::{Cell, Plan};
 
 pub use credentials::TunnelAuth;
-pub(super) use one_more::one_more;
+pub(super) use one_more::{one_more, rekeyed};
 pub use plan::TunnelsOptions;
 
 const ABOUT: About = About {
@@ -355,6 +355,7 @@ fn one(
         encap: true,
         hub: false,
         more,
+        rekey: None,
     };
     let at_most = Duration::from_secs(30) + Duration::from_millis(10) * n;
     c.says(&format!("{dut}, {n} tunnels: coming up"))?;

@@ -57,6 +57,7 @@ pub(super) fn simulated(
         encap: true,
         hub: true,
         more: "",
+        rekey: None,
     };
     let mut ground = Ground::new(owner, &System::IronSwan(program.to_owned()), &config)?;
     // All addresses of the range are the peers'.

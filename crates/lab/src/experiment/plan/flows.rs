@@ -1,0 +1,85 @@
+//! Measures the cost that the number of flows adds to a packet: the same load in one flow, in as
+//! many as every other load of a calibration has, and in thousands, over a line of two gateways.
+
+use std::time::Duration;
+
+use super::super::rig::Rig;
+use crate::error::LabError;
+use crate::interrupt;
+use crate::plan::cost::FlowCost;
+use crate::plan::mix::Mix;
+use crate::plan::model::{FLOWS, Seen, Way};
+use crate::stats::{self, Summary};
+
+/// Flows that are measured.
+pub(super) const COUNTS: [u32; 3] = [1, FLOWS, 4_096];
+/// Frames of these loads.
+const FRAME: u32 = 256;
+
+/// Measures all counts in turns, `repeats` times, at `pps`.
+pub(super) fn measure(
+    rig: &mut Rig,
+    pps: f64,
+    duration: Duration,
+    repeats: u32,
+) -> Result<Vec<FlowCost>, LabError> {
+    let mix = Mix::frames(FRAME);
+    let mut seen: [Vec<Seen>; COUNTS.len()] = Default::default();
+    for _ in 0..repeats {
+        for (flows, seen) in COUNTS.iter().zip(&mut seen) {
+            interrupt::check()?;
+            seen.push(rig.packets_of(&mix, *flows, pps, duration)?);
+        }
+    }
+    Ok(added(&seen))
+}
+
+/// Costs beside those of one flow, by the medians of the repeats. More flows never cost less, and a
+/// difference that the repeats hide is none.
+fn added(seen: &[Vec<Seen>; COUNTS.len()]) -> Vec<FlowCost> {
+    let of = |seen: &[Seen], way: Way| {
+        let costs: Vec<f64> = seen.iter().map(|s| s.side(way).ns).collect();
+        let half = Summary::of(&costs).map_or(0.0, |s| s.relative_range() * s.median / 2.0);
+        (stats::median(&costs).unwrap_or(0.0), half)
+    };
+    let mut all: Vec<FlowCost> = Vec::new();
+    for (flows, own) in COUNTS.iter().zip(seen) {
+        let both = Way::BOTH.map(|way| {
+            let ((one, apart), (many, own_apart)) = (of(&seen[0], way), of(own, way));
+            (many - one, apart.hypot(own_apart))
+        });
+        let least = all.last().map_or([0.0; 2], |f| f.added);
+        let told = |n: usize| if both[n].0 > both[n].1 { both[n].0.max(least[n]) } else { least[n] };
+        all.push(FlowCost {
+            flows: *flows,
+            added: [told(0), told(1)],
+            within: both.map(|(_, within)| within),
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::model::Side;
+    use crate::plan::sample;
+
+    fn seen(costs: [f64; 2]) -> Vec<Seen> {
+        let side = |ns| Side { ns, ..Side::default() };
+        costs.map(|ns| Seen { out: side(ns), into: side(5_000.0), ..sample::EMPTY }).into()
+    }
+
+    #[test]
+    fn flows_add_what_repeats_do_not_hide_and_more_of_them_never_less() {
+        let found = added(&[seen([1_000.0, 1_020.0]), seen([1_005.0, 1_035.0]), seen([1_400.0, 1_440.0])]);
+        let of = |n: usize| (found[n].flows, found[n].added);
+        assert_eq!([of(0), of(1), of(2)], [(1, [0.0; 2]), (64, [0.0; 2]), (4_096, [410.0, 0.0])]);
+        assert!(
+            (found[1].within[0] - 10f64.hypot(15.0)).abs() < 1e-9 && found[2].within[1] == 0.0,
+            "{found:?}"
+        );
+        let falling = added(&[seen([1_000.0; 2]), seen([1_100.0; 2]), seen([1_050.0; 2])]);
+        assert_eq!((falling[1].added[0], falling[2].added[0]), (100.0, 100.0));
+    }
+}
