@@ -64,8 +64,8 @@ impl Utc {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
 
-    /// Time since the Unix epoch of a date as [`Self::rfc3339`] writes it; `None` for any other text
-    /// and for days that no calendar has.
+    /// Time since the Unix epoch of a date as [`Self::rfc3339`] writes it; `None` for any other
+    /// text and for days that no calendar has.
     pub(crate) fn parse(text: &str) -> Option<Duration> {
         let part = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
         let [year, month, day] = [part(0, 4)?, part(5, 7)?, part(8, 10)?];

@@ -95,6 +95,14 @@ fn a_machine_is_calibrated_asked_and_verified() {
         assert!(made["tunnel"][figure].as_f64().is_some_and(|v| v > 0.0), "{}", made["tunnel"]);
     }
     let cpus = made["machine"]["cpus"].as_f64().expect("processors");
+    let counts = |of: &str, what: &str| -> Vec<f64> {
+        let all = made[of].as_array().expect(of).iter();
+        all.map(|one| one[what].as_f64().expect(what)).collect()
+    };
+    assert_eq!(counts("flows", "flows"), [1.0, 64.0, 4_096.0]);
+    assert_eq!(counts("workers", "workers"), if cpus > 1.0 { vec![1.0, 2.0] } else { vec![1.0] });
+    assert!(made["handshake"]["rekey_us"].as_f64().is_some_and(|us| us > 1.0), "{}", made["handshake"]);
+    assert!(made["calm"]["others"].as_f64().is_some_and(|share| share <= 1.0), "{}", made["calm"]);
     // Whether each gateway was seen at work.
     let mut worked = [("out", false), ("into", false)];
     for cell in made["cells"].as_array().expect("cells") {

@@ -112,8 +112,8 @@ pub(crate) struct Plan {
     /// With --calibrate, about a minute: one repeat, fewer tunnels, and a warning that says so
     #[arg(long)]
     quick: bool,
-    /// With --calibrate, two calibrations and a pause between: answers that differ by more than 10 %
-    /// are an error
+    /// With --calibrate, two calibrations and a pause between: answers that differ by more than
+    /// 10 % are an error
     #[arg(long, value_name = "PAUSE", num_args = 0..=1, default_missing_value = "30m")]
     twice: Option<String>,
     /// With --calibrate, keeps the model of a machine that was disturbed meanwhile: its answers are

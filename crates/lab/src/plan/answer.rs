@@ -8,8 +8,8 @@
 //! enough, when    highest rate >= load x safety / share
 //! ```
 //! Processors are those of the machine that was measured; more or fewer are worth what one worker
-//! and two were seen to carry. Safety and share multiply the load. How busy the machine is at the load itself, where packets
-//! gather less, is a second figure.
+//! and two were seen to carry. Safety and share multiply the load. How busy the machine is at the
+//! load itself, where packets gather less, is a second figure.
 
 use schemars::JsonSchema;
 use serde::Serialize;

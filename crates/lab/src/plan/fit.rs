@@ -51,8 +51,8 @@ fn weights(rows: &[Vec<f64>], y: &[f64], costs: &[f64]) -> Vec<f64> {
     off.map(|off| (LARGE / off.max(LARGE)).sqrt()).collect()
 }
 
-/// Two standard errors of each of the `costs` that [`robust`] has found, by leaving out each cell in
-/// turn with the weights that the others have (jackknife, Tukey 1958); `None` for one of which a
+/// Two standard errors of each of the `costs` that [`robust`] has found, by leaving out each cell
+/// in turn with the weights that the others have (jackknife, Tukey 1958); `None` for one of which a
 /// single cell says anything.
 pub fn errors(rows: &[Vec<f64>], y: &[f64], costs: &[f64]) -> Vec<Option<f64>> {
     let weights = weights(rows, y, costs);

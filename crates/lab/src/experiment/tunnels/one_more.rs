@@ -1,5 +1,5 @@
-//! Costs of tunnels for a gateway that has many, for the planner, of two daemons over their sockets:
-//! one more, by the difference between bring-ups, and a rekeying.
+//! Costs of tunnels for a gateway that has many, for the planner, of two daemons over their
+//! sockets: one more, by the difference between bring-ups, and a rekeying.
 
 use std::time::Duration;
 
