@@ -191,8 +191,11 @@ pub const FRAGMENTS_PER_MESSAGE: u16 = 512;
 /// all of them again.
 pub const FRAGMENTS_KEPT: Duration = Duration::from_secs(30);
 /// Datagrams that wait for an IKE_SA which waits for a key. With a window of one, an honest peer
-/// has two.
-pub const DATAGRAMS_WAITING: usize = 8;
+/// has two messages, the fragments of each of which may be as many as [`MESSAGE_BYTES`] need with
+/// IP packets of 576 bytes.
+pub const DATAGRAMS_WAITING: usize = 48;
+/// Bytes of all of these datagrams: two messages, with the headers of their fragments.
+pub const BYTES_WAITING: usize = 25_000;
 /// A peer that has answered nothing but TEMPORARY_FAILURE for this long is out of step with us: its
 /// IKE_SA is closed.
 pub const BUSY_PEER: Duration = Duration::from_secs(300);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ironswan_keying::limits::FRAGMENTS_KEPT;
 use ironswan_keying::{Connection, Fragmentation, Limits};
 use ironswan_testkit::{Forger, Packet, Seen, Verdict, World, config};
-use ironswan_wire::iana::{ExchangeType, NotifyType, PayloadType};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType};
 use ironswan_wire::ike::payload::{Notify, find_notify};
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
 
@@ -87,6 +87,26 @@ fn long_messages_are_cut_also_after_a_rekeying_and_no_ip_packet_is_longer_than_t
         let cut = seen.exchange != ExchangeType::IKE_SA_INIT;
         assert!(!cut || 20 + 8 + p.payload.len() <= SIZE, "{seen:?}: {} bytes", p.payload.len());
         assert!(cut || fragment(p).is_none());
+    }
+}
+
+/// RFC 7383 section 2.5.1, where nothing is known of the path.
+#[test]
+fn without_a_size_an_ip_packet_is_as_long_as_every_path_takes_it() {
+    for (ours, theirs, headers, most) in
+        [("192.0.2.1", "192.0.2.2", 20 + 8, 576), ("2001:db8::1", "2001:db8::2", 40 + 8, 1_280)]
+    {
+        let limits = Limits { fragment_size: 0, ..Limits::default() };
+        let mut w = World::pair_at(14, config::ip(ours), config::ip(theirs), limits, |c| {
+            let kex = config::ike_proposal_with(&[KeId::CURVE_25519], &[(1, KeId::ML_KEM_1024)]);
+            c.iter_mut().for_each(|c| c.proposals = vec![kex.clone()]);
+        });
+        w.establish(0).unwrap();
+        w.assert_one();
+        for node in 0..2 {
+            let longest = fragments(&w, node).iter().map(|(_, p)| headers + p.payload.len()).max().unwrap();
+            assert!((most - 32..=most).contains(&longest), "{theirs}: {longest} bytes");
+        }
     }
 }
 
@@ -258,6 +278,42 @@ fn fragments_are_forgotten_after_a_while() {
     w.run(FRAGMENTS_KEPT);
     assert!(!give(&mut w, &mut f, (2, 2), PayloadType::NONE, &plain[30..]), "number 1 is gone");
     assert!(give(&mut w, &mut f, (1, 2), first, &plain[..30]));
+}
+
+#[test]
+fn the_time_of_one_message_is_not_that_of_the_next() {
+    let (mut w, mut f, first, plain) = up(12);
+    assert!(!give(&mut w, &mut f, (1, 2), first, &plain[..30]));
+    let whole = f.raw(true, ExchangeType::INFORMATIONAL, false, MID, first, &plain);
+    w.inject(a(), b(), whole);
+    w.run(FRAGMENTS_KEPT - S);
+    let mut next = |w: &mut World, place, first, part: &[u8]| {
+        let bytes = f.fragment(true, ExchangeType::INFORMATIONAL, MID + 1, place, first, part);
+        let before = w.net.log.len();
+        w.inject(a(), b(), bytes);
+        w.run(2 * S);
+        w.net.log[before..].iter().any(|(s, _)| s.node == 1 && s.response)
+    };
+    assert!(!next(&mut w, (1, 2), first, &plain[..30]));
+    assert!(next(&mut w, (2, 2), PayloadType::NONE, &plain[30..]), "number 1 has waited 2 s only");
+}
+
+/// The peer sends all fragments of IKE_AUTH at once, and the first of them has the secret computed.
+#[test]
+fn many_fragments_that_come_while_the_secret_is_computed_are_kept() {
+    let limits = Limits { fragment_size: 104, ..Limits::default() };
+    let mut w = World::pair_at(13, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |_| {});
+    w.initiate(0);
+    assert!(w.run_until(S, |w| w.net.log.iter().any(|(s, _)| s.node == 1)));
+    w.nodes[1].held = Some(Vec::new());
+    w.run(S);
+    let request = fragments(&w, 0).len();
+    assert!(request > 12, "{request} fragments");
+    let now = w.now();
+    w.nodes[1].release(now);
+    w.run(S);
+    w.assert_one();
+    assert_eq!(fragments(&w, 0).len(), request, "none was sent again");
 }
 
 #[test]

@@ -99,12 +99,10 @@ impl Context<'_> {
     /// Opens a message that may be the next of its kind. `None`: there is nothing to do for it, or
     /// not yet.
     fn open(&mut self, sa: &mut IkeSa, d: &Datagram) -> Option<(Inner, Result<Vec<Payload>, ParseError>)> {
-        let waited = sa.has_fragments();
-        let opened = sa.open(&d.bytes);
-        match (waited, sa.has_fragments()) {
-            (false, true) => self.set_timer(Timer::Fragments(sa.id()), self.now + FRAGMENTS_KEPT),
-            (true, false) => self.cancel_timer(Timer::Fragments(sa.id())),
-            _ => {}
+        let due = sa.fragments_due();
+        let opened = sa.open(&d.bytes, self.now + FRAGMENTS_KEPT);
+        if sa.fragments_due() != due {
+            self.rearm_fragments(sa);
         }
         match opened {
             Opened::Whole(inner, payloads) => return Some((inner, payloads)),
@@ -114,6 +112,20 @@ impl Context<'_> {
             Opened::TooLong => self.too_long(sa, d),
         }
         None
+    }
+
+    /// Sets the timer to when fragments that wait for others are given up next.
+    fn rearm_fragments(&mut self, sa: &IkeSa) {
+        match sa.fragments_due() {
+            Some(at) => self.set_timer(Timer::Fragments(sa.id()), at),
+            None => self.cancel_timer(Timer::Fragments(sa.id())),
+        }
+    }
+
+    /// The others of some fragments have not come in time.
+    pub(crate) fn expire_fragments(&mut self, sa: &mut IkeSa) {
+        sa.expire_fragments(self.now);
+        self.rearm_fragments(sa);
     }
 
     /// The peer sends a message in fragments that is longer than a message may be. None of it is

@@ -12,7 +12,7 @@ use super::{About, Endpoint};
 use crate::event::Level;
 use crate::sa::{Datagram, IkeSa};
 use crate::timer::Timer;
-use ironswan_keying::limits::{DATAGRAMS_WAITING, MESSAGE_BYTES};
+use ironswan_keying::limits::MESSAGE_BYTES;
 
 /// False when no answer can be sent: no host sends from port 0 or from such an address, but whoever
 /// forges datagrams can, and each answer would cost its sending and the account of why that failed.
@@ -65,7 +65,7 @@ impl Endpoint {
         let datagram = Datagram { local, remote, bytes: bytes.to_vec() };
         self.with_sa(now, id, |ep, sa| {
             if sa.waiting().is_some() {
-                if !sa.work_mut().keep(datagram, DATAGRAMS_WAITING) {
+                if !sa.work_mut().keep(datagram) {
                     ep.shared.counters.out_of_order += 1;
                 }
             } else {

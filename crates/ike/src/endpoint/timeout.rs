@@ -25,7 +25,7 @@ impl Endpoint {
             Timer::Reauth(id) => self.work_on(now, id, |cx, sa| cx.reauthenticate(sa)),
             Timer::OverTime(id) => self.work_on(now, id, |cx, sa| cx.over_time(sa)),
             Timer::Liveness(id) => self.work_on(now, id, liveness::check),
-            Timer::Fragments(id) => self.work_on(now, id, |_, sa| sa.drop_fragments()),
+            Timer::Fragments(id) => self.work_on(now, id, |cx, sa| cx.expire_fragments(sa)),
             Timer::FollowUp(id) => self.work_on(now, id, follow_up::forget),
             Timer::Keepalive(id) => self.work_on(now, id, |cx, sa| liveness::ask_keepalive(cx, sa)),
             Timer::Retire(id) => self.work_on(now, id, |cx, sa| cx.delete_retired(sa)),

@@ -12,6 +12,7 @@
 //! messages at a time: its next request, and its response to ours.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use ironswan_keying::limits::{FRAGMENTS_PER_MESSAGE, MESSAGE_BYTES};
 use ironswan_wire::iana::{ExchangeType, PayloadType};
@@ -39,6 +40,8 @@ pub(super) struct Opened<'a> {
     pub text: &'a [u8],
     /// The datagram.
     pub datagram: &'a [u8],
+    /// How long it is kept when it is the first of its message.
+    pub until: Instant,
 }
 
 /// State of a message after one more fragment.
@@ -56,6 +59,8 @@ pub(super) enum Added {
 #[derive(Debug)]
 struct Partial {
     mid: u32,
+    /// When it is given up: counted from its first fragment, whatever else waits.
+    until: Instant,
     exchange: ExchangeType,
     total: u16,
     /// Bytes of all contents so far. More than [`MESSAGE_BYTES`]: the message is too long, and no
@@ -87,14 +92,16 @@ impl Fragments {
         self.agreed
     }
 
-    /// True when fragments wait for others.
-    pub(super) fn wait(&self) -> bool {
-        self.request.is_some() || self.response.is_some()
+    /// When the first of the messages that wait for fragments is given up; `None`: none waits.
+    pub(super) fn due(&self) -> Option<Instant> {
+        [&self.request, &self.response].into_iter().flatten().map(|p| p.until).min()
     }
 
-    /// Drops all fragments.
-    pub(super) fn clear(&mut self) {
-        (self.request, self.response) = (None, None);
+    /// Drops the fragments of messages that have waited long enough.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for slot in [&mut self.request, &mut self.response] {
+            *slot = slot.take().filter(|p| p.until > now);
+        }
     }
 
     /// Judges a fragment before its ICV is computed: the number is new, and the total "is greater
@@ -118,10 +125,11 @@ impl Fragments {
     /// means smaller fragments of the same message: the receiver "MUST discard all received
     /// fragments and start the reassembly process over".
     pub(super) fn add(&mut self, opened: &Opened<'_>) -> Added {
-        let Opened { header, fragment, first, text, datagram } = *opened;
+        let Opened { header, fragment, first, text, datagram, until } = *opened;
         let slot = if header.is_response() { &mut self.response } else { &mut self.request };
         let fresh = || Partial {
             mid: header.message_id,
+            until,
             exchange: header.exchange,
             total: fragment.total,
             len: 0,
@@ -152,6 +160,7 @@ impl Fragments {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
 mod tests {
     use super::*;
     use ironswan_wire::ike::Flags;
@@ -163,10 +172,20 @@ mod tests {
     }
 
     fn give(f: &mut Fragments, header: &Header, number: u16, total: u16, text: &[u8]) -> Option<Inner> {
+        give_until(f, header, (number, total), text, Instant::now())
+    }
+
+    fn give_until(
+        f: &mut Fragments,
+        header: &Header,
+        (number, total): (u16, u16),
+        text: &[u8],
+        until: Instant,
+    ) -> Option<Inner> {
         let fragment = Fragment { number, total };
         assert!(f.wants(header, fragment), "{fragment:?}");
         let first = if number == 1 { NOTIFY } else { PayloadType::NONE };
-        match f.add(&Opened { header, fragment, first, text, datagram: &number.to_be_bytes() }) {
+        match f.add(&Opened { header, fragment, first, text, datagram: &number.to_be_bytes(), until }) {
             Added::Part => None,
             Added::Whole(inner) => Some(inner),
             Added::TooLong => panic!("too long"),
@@ -189,7 +208,7 @@ mod tests {
             }
             let expected = Inner { first: NOTIFY, bytes: vec![1, 1, 2, 2, 3, 3], digest: digest(&[0, 1]) };
             assert_eq!(whole, Some(expected));
-            assert!(!f.wait());
+            assert_eq!(f.due(), None);
         }
     }
 
@@ -223,7 +242,8 @@ mod tests {
         let (mut f, h) = (Fragments::new(true), header(false, 0));
         assert_eq!(give(&mut f, &h, 1, 3, &vec![0; MESSAGE_BYTES]), None);
         let (fragment, first) = (Fragment { number: 2, total: 3 }, PayloadType::NONE);
-        let one_more = Opened { header: &h, fragment, first, text: &[0], datagram: &[] };
+        let until = Instant::now();
+        let one_more = Opened { header: &h, fragment, first, text: &[0], datagram: &[], until };
         assert_eq!(f.add(&one_more), Added::TooLong);
         assert!(f.request.as_ref().is_some_and(|p| p.parts.is_empty()));
         for (number, total) in [(1, 3), (2, 3), (3, 3), (1, 4), (4, 4)] {
@@ -242,5 +262,25 @@ mod tests {
         assert_eq!(give(&mut f, &header(false, 2), 2, 2, b"Q"), None);
         assert_eq!(give(&mut f, &header(true, 1), 1, 2, b"r").map(|w| w.bytes), Some(b"rR".to_vec()));
         assert_eq!(give(&mut f, &header(false, 2), 1, 2, b"p").map(|w| w.bytes), Some(b"pQ".to_vec()));
+    }
+
+    #[test]
+    fn each_message_has_a_time_of_its_own() {
+        let (mut f, start) = (Fragments::new(true), Instant::now());
+        let at = |s| start + std::time::Duration::from_secs(s);
+        assert_eq!(give_until(&mut f, &header(false, 1), (1, 3), b"q", at(10)), None);
+        assert_eq!(give_until(&mut f, &header(true, 1), (1, 2), b"r", at(20)), None);
+        // A later fragment does not prolong it, a larger total and another message begin anew.
+        assert_eq!(give_until(&mut f, &header(false, 1), (2, 3), b"q", at(30)), None);
+        assert_eq!(f.due(), Some(at(10)));
+        f.expire(at(10));
+        assert!(f.request.is_none());
+        assert_eq!(f.due(), Some(at(20)));
+        assert_eq!(give_until(&mut f, &header(true, 1), (1, 3), b"r", at(40)), None);
+        assert_eq!(f.due(), Some(at(40)));
+        assert_eq!(give_until(&mut f, &header(true, 2), (1, 2), b"r", at(50)), None);
+        assert_eq!(f.due(), Some(at(50)));
+        f.expire(at(50));
+        assert_eq!(f.due(), None);
     }
 }

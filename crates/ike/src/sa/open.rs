@@ -1,5 +1,7 @@
 //! Seals and opens the messages of one IKE_SA, whole or in fragments (RFC 7383).
 
+use std::time::Instant;
+
 use ironswan_crypto::rng::Rng;
 use ironswan_keying::Fragmentation;
 use ironswan_wire::ike::{Header, Message, ParseError, Payload, Within, parse_chain, sealed};
@@ -41,8 +43,9 @@ impl IkeSa {
         self.crypt.seal(rng, header, inner, may.then(|| size.saturating_sub(headers)))
     }
 
-    /// Opens a message: authenticates it first, and reads the payloads inside then.
-    pub(crate) fn open(&mut self, bytes: &[u8]) -> Opened {
+    /// Opens a message: authenticates it first, and reads the payloads inside then. A fragment that
+    /// is the first of its message waits for the others `until` then.
+    pub(crate) fn open(&mut self, bytes: &[u8], until: Instant) -> Opened {
         let Ok(message) = Message::parse(bytes) else { return Opened::Junk };
         // Clear payloads before SK carry no meaning in any exchange here.
         let inner = match message.payloads.last() {
@@ -58,7 +61,8 @@ impl IkeSa {
                 match sealed::unpad(&text) {
                     Ok(text) => {
                         let (header, fragment, first) = (&message.header, skf.fragment, skf.inner);
-                        let opened = fragments::Opened { header, fragment, first, text, datagram: bytes };
+                        let datagram = bytes;
+                        let opened = fragments::Opened { header, fragment, first, text, datagram, until };
                         match self.fragments.add(&opened) {
                             Added::Part => return Opened::Part,
                             Added::TooLong => return Opened::TooLong,
@@ -95,13 +99,13 @@ impl IkeSa {
         self.fragments = Fragments::new(agreed);
     }
 
-    /// True when fragments of a message wait for others.
-    pub(crate) fn has_fragments(&self) -> bool {
-        self.fragments.wait()
+    /// When fragments that wait for others are given up next; `None`: none wait.
+    pub(crate) fn fragments_due(&self) -> Option<Instant> {
+        self.fragments.due()
     }
 
-    /// Drops fragments whose others have not come.
-    pub(crate) fn drop_fragments(&mut self) {
-        self.fragments.clear();
+    /// Drops fragments whose others have not come in time.
+    pub(crate) fn expire_fragments(&mut self, now: Instant) {
+        self.fragments.expire(now);
     }
 }

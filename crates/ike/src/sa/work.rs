@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use ironswan_keying::Diagnosis;
+use ironswan_keying::limits::{BYTES_WAITING, DATAGRAMS_WAITING};
 use ironswan_wire::iana::ExchangeType;
 
 use crate::task::Task;
@@ -175,9 +176,10 @@ impl Work {
 
     // ---- datagrams that wait ----
 
-    /// Keeps a datagram for later, when fewer than `most` wait. False when it is not kept.
-    pub(crate) fn keep(&mut self, datagram: Datagram, most: usize) -> bool {
-        let room = self.backlog.len() < most;
+    /// Keeps a datagram for later, when few enough wait. False when it is not kept.
+    pub(crate) fn keep(&mut self, datagram: Datagram) -> bool {
+        let bytes: usize = self.backlog.iter().chain([&datagram]).map(|d| d.bytes.len()).sum();
+        let room = self.backlog.len() < DATAGRAMS_WAITING && bytes <= BYTES_WAITING;
         if room {
             self.backlog.push_back(datagram);
         }
