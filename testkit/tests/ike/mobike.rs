@@ -436,6 +436,157 @@ fn a_peer_that_lies_about_addresses_changes_nothing_and_costs_little() {
     w.assert_one();
 }
 
+/// A world in which the hub has told a second address, at which it answers nobody.
+fn two_addresses(seed: u64, tweak: impl FnOnce(&mut [Connection; 2])) -> World {
+    let mut w = world(seed, |c| {
+        c[1].local_addrs = vec![AddrSpec::Any];
+        tweak(c);
+    });
+    w.nodes[1].addrs.push(ip("192.0.2.77"));
+    w.network_changed(1);
+    w.run(S);
+    w
+}
+
+fn drop_answers_of_the_hub(w: &mut World) {
+    w.net.rules.push(Box::new(|s| match s.node == 1 && s.response {
+        true => Verdict::Drop,
+        false => Verdict::Pass,
+    }));
+}
+
+/// Gives node 0 a response to this request, as if it came from the hub's second address.
+fn answer_from_the_second(w: &mut World, mid: u32, payloads: &[Payload]) {
+    let to = w.up(0)[0].local;
+    let bytes = Forger::newest(&w.nodes[0]).message(false, ExchangeType::INFORMATIONAL, true, mid, payloads);
+    w.inject(std::net::SocketAddr::new(ip("192.0.2.77"), 4_500), to, [&[0; 4], &bytes[..]].concat());
+    w.run(100 * MS);
+}
+
+/// Whoever is on the way can write any address on a datagram: only one that was asked answers.
+#[test]
+fn an_answer_from_a_known_address_that_was_not_asked_moves_nothing() {
+    let mut w = two_addresses(29, |c| c[0].dpd_delay = 10 * S);
+    let before = (spis(&w), w.up(0)[0].remote);
+    drop_answers_of_the_hub(&mut w);
+    let asked = |w: &World| w.net.log.iter().rev().find(|(s, _)| s.node == 0 && !s.response).unwrap().0.mid;
+    let last = asked(&w);
+    assert!(w.run_until(20 * S, |w| asked(w) > last), "a question for a sign of life");
+    let mid = asked(&w);
+    answer_from_the_second(&mut w, mid, &[]);
+    assert!(!w.nodes[0].logged("...192.0.2.77"), "it stays where it is");
+    assert_eq!((spis(&w), w.up(0)[0].remote), before);
+    w.net.rules.clear();
+    w.run(60 * S);
+    assert_eq!((spis(&w), w.up(0)[0].remote), before);
+    w.assert_one();
+}
+
+/// "If the values do not match, the IKE_SA MUST be closed" (RFC 4555 section 3.7), before anything
+/// goes to where the wrong one came from.
+#[test]
+fn an_answer_with_a_wrong_cookie_moves_nothing_before_it_ends_the_ike_sa() {
+    let mut w = two_addresses(30, |_| {});
+    w.net.mute.insert(1);
+    w.readdress(0, vec![ip(AWAY)]);
+    let second = |w: &World| w.net.log.iter().filter(|(_, p)| p.to.ip() == ip("192.0.2.77")).count();
+    assert!(w.run_until(30 * S, |w| second(w) > 0), "the second address is asked as well");
+    let (mid, sent) = (w.net.log.last().unwrap().0.mid, second(&w));
+    answer_from_the_second(&mut w, mid, &[notify(NotifyType::COOKIE2, &[7; 16])]);
+    assert!(w.nodes[0].logged("to a test of the way back is wrong"));
+    assert!(!w.nodes[0].logged("...192.0.2.77"), "nothing has moved");
+    assert_eq!(second(&w), sent, "and the last word goes to where the hub was");
+}
+
+/// "If an address change has occurred after the request was first sent, no MOBIKE processing is
+/// done for the reply message" (RFC 4555 section 3.5), also where the address is the first one
+/// again.
+#[test]
+fn a_refusal_of_an_address_that_was_left_again_is_no_matter() {
+    let mut w = world(31, |_| {});
+    let (before, now) = (spis(&w), w.now());
+    w.nodes[1].endpoint.network_changed(now, &[ip("192.0.2.2"), ip(FAR)]);
+    // The update is made here, and the hub hears of it only from the next address.
+    w.net.mute.insert(0);
+    w.readdress(0, vec![ip(AWAY)]);
+    w.run(S);
+    w.net.mute.clear();
+    drop_answers_of_the_hub(&mut w);
+    w.readdress(0, vec![ip(FAR)]);
+    w.run(S);
+    assert!(w.nodes[1].logged("which cannot be used"));
+    w.net.rules.clear();
+    w.readdress(0, vec![ip(AWAY)]);
+    w.run(20 * S);
+    assert_eq!(spis(&w), before);
+    assert_at(&w, AWAY);
+}
+
+/// NO_NATS_ALLOWED stands in every message that can change addresses (RFC 4555 section 3.9).
+#[test]
+fn a_list_of_addresses_that_allows_no_nat_is_refused_behind_one() {
+    let ends = [[192, 0, 2, 2], [192, 0, 2, 1]].concat();
+    let right: Vec<u8> = ends.into_iter().chain([17, 148, 17, 148]).collect();
+    let second = notify(NotifyType::ADDITIONAL_IP4_ADDRESS, &[192, 0, 2, 77]);
+    for (seed, data, taken) in [(32, &right[..], true), (33, &[0; 12], false), (34, &[], false)] {
+        let mut w = world(seed, |_| {});
+        let forge = Forger::newest(&w.nodes[0]);
+        say(&mut w, 1, 0, &[second.clone(), notify(NotifyType::NO_NATS_ALLOWED, data)]);
+        let (_, answer) =
+            w.net.log.iter().rev().find(|(s, _)| s.node == 0 && s.response).cloned().expect("an answer");
+        let (_, payloads) = forge.open(&answer.payload[4..]).unwrap();
+        let refusal = notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[]);
+        assert_eq!(payloads, if taken { vec![] } else { vec![refusal] });
+        assert_eq!(w.nodes[0].logged("allows no NAT"), !taken);
+        w.net.mute.insert(1);
+        w.rekey_child(0);
+        w.run(60 * S);
+        let asked = w.net.log.iter().any(|(s, p)| s.node == 0 && p.to.ip() == ip("192.0.2.77"));
+        assert_eq!(asked, taken, "{data:?}");
+    }
+}
+
+#[test]
+fn an_initiator_that_allows_no_nat_gets_no_ike_sa_behind_one() {
+    let ends = [[192, 0, 2, 1], [192, 0, 2, 2]].concat();
+    let right: Vec<u8> = ends.into_iter().chain([17, 148, 17, 148]).collect();
+    // To an end without MOBIKE it is a notification that nobody knows.
+    let cases = [(true, &right[..], true), (true, &[0; 12], false), (false, &[0; 12], true)];
+    for (seed, (mobike, data, up)) in (35..).zip(cases) {
+        let mut w = World::pair_at(seed, ip(HOME), ip("192.0.2.2"), Limits::default(), |c| {
+            c[0].mobike = true;
+            c[1].mobike = mobike;
+        });
+        w.net.rules.push(Box::new(|s| match s.node == 0 && s.exchange == ExchangeType::IKE_AUTH {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }));
+        w.initiate(0);
+        w.run(100 * MS);
+        let mut forge = Forger::newest(&w.nodes[0]);
+        let (_, request) = w.net.log.iter().rev().find(|(s, _)| s.node == 0).cloned().unwrap();
+        let (header, mut payloads) = forge.open(&request.payload[4..]).unwrap();
+        for p in &mut payloads {
+            if let Payload::Notify(n) = p
+                && n.kind == NotifyType::MOBIKE_SUPPORTED
+            {
+                // It has no data, and what it has is ignored.
+                assert!(n.data.is_empty());
+                n.data = vec![9; 7];
+            }
+        }
+        payloads.push(notify(NotifyType::NO_NATS_ALLOWED, data));
+        let bytes = forge.message(true, header.exchange, false, header.message_id, &payloads);
+        w.inject(request.from, request.to, [&[0; 4], &bytes[..]].concat());
+        w.run(100 * MS);
+        let (_, answer) = w.net.log.iter().rev().find(|(s, _)| s.node == 1).cloned().unwrap();
+        let (_, payloads) = forge.open(&answer.payload[4..]).unwrap();
+        let refused = payloads == [notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[])];
+        assert_eq!((refused, w.up(1).len()), (!up, usize::from(up)), "{mobike}, {data:?}: {payloads:?}");
+        assert_eq!(w.nodes[1].engine.inbound.len(), usize::from(up));
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let trace = || {

@@ -15,7 +15,7 @@ use super::Context;
 use crate::child::Child;
 use crate::event::Level;
 use crate::sa::{Datagram, IkeSa};
-use crate::task::{Mobike, Task, liveness};
+use crate::task::{Mobike, Task, liveness, mobike};
 use ironswan_keying::limits::{ADDITIONAL_ADDRESSES, PATH_TEST_AFTER, PATH_TESTS};
 use ironswan_wire::sadb::Mode;
 
@@ -82,8 +82,7 @@ impl Context<'_> {
 
     /// Tells the peer our addresses next.
     pub(crate) fn queue_update(&mut self, sa: &mut IkeSa) {
-        let queued = |t: &Task| matches!(t, Task::Mobike(Mobike::Update { .. }));
-        if !sa.work().queued().any(queued) {
+        if !mobike::update_waits(sa) {
             let update = Mobike::Update { ends: None, cookie: Vec::new() };
             sa.work_mut().push_first(Task::Mobike(update));
         }
@@ -104,26 +103,27 @@ impl Context<'_> {
 
     /// A request has had no answer for a while: it goes to further addresses of the peer as well.
     pub(crate) fn test_paths(&mut self, sa: &IkeSa, tries: u32, message: &[Vec<u8>]) {
-        if !sa.moves() || !sa.is_up() || tries < PATH_TEST_AFTER {
-            return;
-        }
-        let (local, here) = (sa.local(), sa.remote());
-        let others = sa.mobility().peer.iter().filter(|a| a.is_ipv4() == local.is_ipv4() && **a != here.ip());
-        for addr in others.take(PATH_TESTS) {
-            self.transmit_all(sa, (local, SocketAddr::new(*addr, here.port())), message);
+        for remote in asked_as_well(sa, tries).collect::<Vec<_>>() {
+            self.transmit_all(sa, (sa.local(), remote), message);
         }
     }
 
-    /// An answer has come by another way than that of the IKE_SA: this one works.
-    pub(crate) fn follow_answer(&mut self, sa: &mut IkeSa, d: &Datagram) {
-        let known = sa.mobility().peer.contains(&d.remote.ip());
-        if sa.moves()
-            && sa.is_up()
-            && d.remote.ip() != sa.remote().ip()
-            && known
-            && self.is_ours(d.local.ip())
-        {
+    /// The answer to a request that has been sent again so often has come by another way than that
+    /// of the IKE_SA: this one works, if the request has gone there. The source of a datagram alone
+    /// says nothing, as its answer is authentic wherever it comes from.
+    pub(crate) fn follow_answer(&mut self, sa: &mut IkeSa, d: &Datagram, tries: u32) {
+        let asked = asked_as_well(sa, tries).any(|remote| remote == d.remote);
+        if asked && self.is_ours(d.local.ip()) {
             self.relocate(sa, d.local.ip(), d.remote.ip());
         }
     }
+}
+
+/// Further addresses of the peer to which a request goes that has been sent again so often.
+fn asked_as_well(sa: &IkeSa, tries: u32) -> impl Iterator<Item = SocketAddr> {
+    let tests = sa.moves() && sa.is_up() && tries >= PATH_TEST_AFTER;
+    let (local, here) = (sa.local(), sa.remote());
+    let others =
+        sa.mobility().peer.iter().filter(move |a| a.is_ipv4() == local.is_ipv4() && **a != here.ip());
+    others.take(if tests { PATH_TESTS } else { 0 }).map(move |addr| SocketAddr::new(*addr, here.port()))
 }

@@ -332,11 +332,14 @@ impl Context<'_> {
             (opened, _) => opened,
         };
         let Some(active) = sa.work_mut().answered() else { return };
-        self.follow_answer(sa, d);
         let payloads = match opened {
             Ok(payloads) => payloads,
             Err(e) => return self.drop_unreadable(sa, active, e),
         };
+        // The answer to one of MOBIKE is judged first.
+        if !matches!(active.task, Task::Mobike(_)) {
+            self.follow_answer(sa, d, active.tries);
+        }
         // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the
         // IKE_SA. What was asked to be closed is closed.
         if sa.is_up()
@@ -365,7 +368,7 @@ impl Context<'_> {
             Task::FollowUp(follow) => follow_up::process(self, sa, follow, &payloads),
             Task::DeleteChild(task) => delete::process_child(self, sa, task, &payloads),
             Task::DeleteIke(task) => delete::process_ike(self, sa, task),
-            Task::Mobike(task) => mobike::process(self, sa, task, &payloads, d),
+            Task::Mobike(task) => mobike::process(self, sa, (task, active.tries), &payloads, d),
             Task::Liveness => {
                 mobike::watch_nat(self, sa, &payloads, d);
                 liveness::rearm(self, sa);

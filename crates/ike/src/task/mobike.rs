@@ -134,15 +134,17 @@ pub(crate) fn build(cx: &mut Context<'_>, sa: &mut IkeSa, task: Mobike) {
     cx.send_request(sa, ExchangeType::INFORMATIONAL, Task::Mobike(task), &payloads);
 }
 
-/// The peer's answer, which has come by this datagram.
+/// The peer's answer, which has come by this datagram, to a request that was sent again so often.
 pub(crate) fn process(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
-    task: Mobike,
+    (task, tries): (Mobike, u32),
     payloads: &[Payload],
     d: &Datagram,
 ) {
-    let (Mobike::Update { cookie, .. } | Mobike::Routable { cookie }) = &task else { return };
+    let (Mobike::Update { cookie, .. } | Mobike::Routable { cookie }) = &task else {
+        return cx.follow_answer(sa, d, tries);
+    };
     let error = notifies(payloads).map(|n| n.kind).find(|kind| kind.is_error());
     // "the IKE_SA MUST be closed" when the response has another cookie (RFC 4555 section 3.7). Some
     // peers leave it out of a refusal to move. A test of the way back cannot be refused: who is not
@@ -155,9 +157,11 @@ pub(crate) fn process(
         cx.say_deleted(sa);
         return cx.close(sa, Close::Lost(why.into()));
     }
+    cx.follow_answer(sa, d, tries);
     let Mobike::Update { ends, .. } = task else { return };
-    if ends != Some((sa.local(), sa.remote())) {
-        // Our address has changed once more.
+    if ends != Some((sa.local(), sa.remote())) || update_waits(sa) {
+        // Our address has changed once more, perhaps back to this one: "no MOBIKE processing is
+        // done for the reply message" (RFC 4555 section 3.5).
         return cx.queue_update(sa);
     }
     if let Some(kind) = error {
@@ -166,6 +170,11 @@ pub(crate) fn process(
         return cx.renew(sa, "the peer does not follow");
     }
     see_nat(cx, sa, payloads, d);
+}
+
+/// Another update is to be sent.
+pub(crate) fn update_waits(sa: &IkeSa) -> bool {
+    sa.work().queued().any(|t| matches!(t, Task::Mobike(Mobike::Update { .. })))
 }
 
 /// Compares NAT detection in a message of the peer with what is known, and has the children follow.
@@ -224,16 +233,23 @@ pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload])
     let detects = find_notify(payloads, NotifyType::NAT_DETECTION_SOURCE_IP).is_some();
     let updates = find_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES).is_some();
     // "the responder ... if it was the original initiator, it ignores" an update: it alone moves.
-    if updates
-        && !sa.moves()
-        && let Err(why) = update(cx, sa, payloads, (local, remote))
-    {
-        let why = why.into();
-        cx.log_why(Level::Warn, sa, "", &why);
-        response.extend(why.notify().map(Payload::Notify));
-    } else if let Some(peer) = read_list(payloads) {
-        sa.path().mobility_mut().peer = peer;
-        cx.peer_addresses_changed(sa, (local, remote));
+    let mut done = allows_way(payloads, local, remote);
+    if done.is_ok() && updates && !sa.moves() {
+        done = update(cx, sa, payloads, (local, remote));
+    }
+    match (done, read_list(payloads)) {
+        // Nothing is taken of a message that is refused: neither the addresses of its header nor
+        // those that it names.
+        (Err(why), _) => {
+            let why = why.into();
+            cx.log_why(Level::Warn, sa, "", &why);
+            response.extend(why.notify().map(Payload::Notify));
+        }
+        (Ok(()), Some(peer)) => {
+            sa.path().mobility_mut().peer = peer;
+            cx.peer_addresses_changed(sa, (local, remote));
+        }
+        (Ok(()), None) => {}
     }
     if detects {
         response.extend(nat_detection(sa, (local, remote)));
@@ -253,11 +269,6 @@ fn update(
     (local, remote): (SocketAddr, SocketAddr),
 ) -> Result<(), Path> {
     let nat = natd::detect(payloads, sa.spi_i(), sa.spi_r(), local, remote);
-    if let Some(n) = find_notify(payloads, NotifyType::NO_NATS_ALLOWED)
-        && n.data != addresses(remote, local)
-    {
-        return Err(Path::BadAddresses { local, remote, nat: true });
-    }
     let moved = remote.ip() != sa.remote().ip();
     if !is_usable(remote.ip()) || (moved && cx.is_known_ours(remote.ip())) || cx.move_clashes(sa, remote.ip())
     {
@@ -284,8 +295,24 @@ fn update(
     Ok(())
 }
 
+/// Whether a message that has come by this way may have come by it: its sender allows no NAT when
+/// it says NO_NATS_ALLOWED, whose contents the receiver "MUST verify" (RFC 4555 section 3.9).
+fn allows_way(payloads: &[Payload], local: SocketAddr, remote: SocketAddr) -> Result<(), Path> {
+    match find_notify(payloads, NotifyType::NO_NATS_ALLOWED) {
+        Some(n) if n.data != addresses(remote, local) => Err(Path::BadAddresses { local, remote, nat: true }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the initiator of this IKE_AUTH allows the way by which it has come. To an end without
+/// MOBIKE the notification says nothing.
+pub(crate) fn admits_way(sa: &IkeSa, payloads: &[Payload]) -> Result<(), Path> {
+    let known = sa.conn().mobike && find_notify(payloads, NotifyType::MOBIKE_SUPPORTED).is_some();
+    if known { allows_way(payloads, sa.local(), sa.remote()) } else { Ok(()) }
+}
+
 /// Data of NO_NATS_ALLOWED: "the source and destination addresses and ports" (RFC 4555 section
-/// 4.2.6), each address before its port.
+/// 4.2.6), both addresses before both ports.
 fn addresses(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
     let mut data = Vec::with_capacity(36);
     for end in [source, destination] {

@@ -391,6 +391,10 @@ fn go_on(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, auth: Option<Auth>
         }
         return cx.respond(sa, &response);
     }
+    let said = sa.init().and_then(|init| init.auth.first.as_ref()).map_or(&x.payloads, |f| &f.payloads);
+    if let Err(why) = mobike::admits_way(sa, said) {
+        return refuse(cx, sa, &why.into());
+    }
     let Some(peer) = sa.remote_id().cloned() else { return };
     let initial_contact = sa.asked().is_some_and(|asked| asked.initial_contact);
     let then = Box::new(move |cx: &mut Context<'_>, sa: &mut IkeSa, admitted: Result<(), Diagnosis>| {
