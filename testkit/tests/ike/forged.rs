@@ -93,6 +93,51 @@ fn one_forged_response_does_not_end_an_attempt() {
     }
 }
 
+/// What is no answer to IKE_SA_INIT, or does not come from where the request went.
+#[test]
+fn junk_before_the_answer_neither_ends_nor_moves_an_attempt_nor_lets_it_begin_again() {
+    let mut plain = pair(40);
+    plain.establish(0).unwrap();
+    let (_, real) = plain.net.log.iter().find(|(s, _)| s.node == 1).cloned().expect("an answer");
+    let elsewhere = SocketAddr::new(config::ip("192.0.2.99"), 500);
+    let mut junk: Vec<(SocketAddr, Vec<u8>)> =
+        (0..real.payload.len()).map(|n| (b(), real.payload[..n].to_vec())).collect();
+    // Version, exchange, flags, message ID and length of the header.
+    for (at, value) in [
+        (16, 0),
+        (16, 200),
+        (17, 0x30),
+        (18, 35),
+        (18, 37),
+        (18, 99),
+        (19, 0x08),
+        (19, 0x28),
+        (23, 1),
+        (27, 1),
+    ] {
+        let mut bytes = real.payload.clone();
+        bytes[at] = value;
+        junk.push((b(), bytes));
+    }
+    junk.push((b(), [&real.payload[..], &[0]].concat()));
+    junk.push((b(), [&[0; 4], &real.payload[..]].concat()));
+    junk.push((elsewhere, real.payload.clone()));
+    let mut w = pair(40);
+    let ticket = w.initiate(0);
+    let to = a();
+    for (from, bytes) in junk {
+        w.inject(from, to, bytes);
+    }
+    w.run(S);
+    assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())));
+    w.assert_one();
+    assert_eq!(w.up(0)[0].remote.ip(), b().ip());
+    assert!(
+        !w.nodes[0].logged("starting IKE_SA_INIT again") && !w.nodes[0].logged("two different responses")
+    );
+    assert_eq!(w.net.log.iter().filter(|(s, _)| s.node == 0).count(), 2, "nothing was sent again");
+}
+
 /// Node 0 has taken a forged response, and has sent the next request under the forger's keys. The
 /// peer's own response has come as well.
 fn deceived(seed: u64, additional: &[(u8, KeId)]) -> (World, Ticket, Forger) {
