@@ -90,7 +90,8 @@ pub(crate) struct Plan {
     /// Clock of the processors, GHz [default: that of the model's machine]
     #[arg(long)]
     ghz: Option<f64>,
-    /// Asks another machine's model: a file, or a word for one of the folder of machines
+    /// Asks another machine's model: a file, a word for one of the folder of machines, or a class
+    /// of these: with-vaes, with-aes-ni, without-aes
     #[arg(long, value_name = "FILE|NAME", conflicts_with = "model")]
     machine: Option<PathBuf>,
     /// The model's file
@@ -112,6 +113,10 @@ pub(crate) struct Plan {
     /// With --calibrate, about a minute: one repeat, fewer tunnels, and a warning that says so
     #[arg(long)]
     quick: bool,
+    /// With --calibrate, another system than IronSwan, such as strongswan-kernel or
+    /// kernel-wireguard: its model is asked with --machine NAME
+    #[arg(long, value_name = "NAME")]
+    dut: Option<String>,
     /// With --calibrate, two calibrations and a pause between: answers that differ by more than
     /// 10 % are an error
     #[arg(long, value_name = "PAUSE", num_args = 0..=1, default_missing_value = "30m")]
@@ -167,8 +172,11 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
     if a.against.is_some() && !a.verify {
         return Err("--against: it is for --verify, which predicts the rates of that run".into());
     }
-    if (a.twice.is_some() || a.anyway) && !a.calibrate {
-        return Err("--twice and --anyway: they are for --calibrate".into());
+    if (a.twice.is_some() || a.anyway || a.dut.is_some()) && !a.calibrate {
+        return Err("--twice, --anyway and --dut: they are for --calibrate".into());
+    }
+    if a.dut.is_some() && a.soaker {
+        return Err("--soaker: it checks the calibration of IronSwan; leave it or --dut out".into());
     }
     let twice = a.twice.as_deref().map(|pause| links::seconds(pause).map_err(|e| format!("--twice: {e}")));
     let twice = twice.transpose()?;
@@ -192,6 +200,7 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         "no" | "raw" => Path::Raw,
         other => return Err(format!("--encap: `{other}` is not an encapsulation; write yes or no")),
     };
+    let machine = a.machine.as_deref().map(crate::plan::store::asked).transpose().map_err(text)?;
     let ask = Ask {
         tunnels: tunnels(&a)?,
         rekey: links::seconds(&a.rekey).map_err(text)?,
@@ -212,7 +221,7 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         ask,
         suites: a.suite,
         mixes: a.mix.iter().map(|m| Mix::parse(m)).collect::<Result<_, _>>().map_err(text)?,
-        model: a.machine.as_deref().map(crate::plan::store::of_machine).or(a.model),
+        model: machine.or(a.model),
         why: a.why,
         export: a.export,
         against: a.against,
@@ -220,6 +229,7 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         twice: twice.map(Duration::from_secs_f64),
         calibrate: CalibrateOptions {
             program: a.program,
+            dut: a.dut,
             repeats: a.repeats,
             quick: a.quick,
             smoke: a.smoke,
@@ -319,6 +329,8 @@ mod tests {
             ("ironswan-lab plan --link 1G --quick", "--calibrate"),
             ("ironswan-lab plan --calibrate --against run", "--verify"),
             ("ironswan-lab plan --verify --twice", "for --calibrate"),
+            ("ironswan-lab plan --link 1G --dut strongswan-kernel", "for --calibrate"),
+            ("ironswan-lab plan --calibrate --dut strongswan --soaker", "leave it or --dut out"),
             ("ironswan-lab plan --link 1G --anyway", "for --calibrate"),
             ("ironswan-lab plan --calibrate --twice soon", "--twice: "),
             ("ironswan-lab plan --calibrate --twice 2d", "30m is usual"),

@@ -4,7 +4,7 @@ use super::answer;
 use super::ask::{Ask, Demand};
 use super::calm::Agreement;
 use super::mix::{LARGEST, Mix};
-use super::model::{Model, Path};
+use super::model::{Model, Path, Way};
 use crate::clock::Utc;
 use crate::error::LabError;
 
@@ -20,7 +20,7 @@ pub fn agreement(before: &Model, now: &Model) -> Result<Agreement, LabError> {
     let mut worst = (0.0f64, "all questions".to_string());
     let both = now.suites.iter().filter(|s| before.suite(&s.suite).is_ok());
     for suite in both {
-        for path in Path::BOTH {
+        for path in Path::BOTH.into_iter().filter(|path| now.path(*path, Way::Out).is_ok()) {
             for mix in [Mix::frames(64), Mix::imix().shuffled(), Mix::frames(LARGEST), Mix::tcp()] {
                 let what = format!(
                     "{} Mbit/s of {} both ways, {} {}",

@@ -252,6 +252,8 @@ fn memory(model: &Model, ask: &Ask) -> Option<f64> {
 /// Tunnels that the same share of the memory holds as of the processors.
 pub(super) fn tunnels_of_memory(model: &Model, ask: &Ask) -> Option<f64> {
     let kib = memory(model, ask)? - model.tunnel.base_kib;
+    // Of another system nobody knows.
+    (model.tunnel.kib > 0.0).then_some(())?;
     Some((kib / model.tunnel.kib.max(f64::MIN_POSITIVE)).max(0.0).floor())
 }
 
@@ -358,7 +360,8 @@ pub fn need(model: &Model, ask: &Ask, demand: Demand) -> Result<Need, LabError> 
     let headroom = have / least.max(f64::MIN_POSITIVE);
     let unsure = unsure(model, ask.path, &full);
     let needs_kib = model.tunnel.base_kib + f64::from(ask.tunnels) * model.tunnel.kib;
-    let memory_used = memory(model, ask).filter(|kib| *kib > 0.0).map(|kib| needs_kib / kib);
+    let known = |kib: &f64| *kib > 0.0 && model.tunnel.kib > 0.0;
+    let memory_used = memory(model, ask).filter(known).map(|kib| needs_kib / kib);
     let used = least * with / have;
     let first = if memory_used.is_some_and(|m| m > used) { Limit::Memory } else { Limit::Processors };
     let verdict = match memory_used {

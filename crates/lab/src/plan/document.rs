@@ -7,7 +7,7 @@ use super::answer::{Carried, Need};
 use super::ask::Ask;
 use super::calm::{Agreement, Calm};
 use super::mix::Mix;
-use super::model::{Model, Path};
+use super::model::{Model, Path, System};
 pub use super::schemas::ANSWER_SCHEMA;
 use crate::machine::Fingerprint;
 use crate::schema::{TIME, never_negative};
@@ -52,6 +52,8 @@ pub struct Source {
     /// Version of the program that made it.
     #[schemars(length(min = 1))]
     pub version: String,
+    /// The system that it is of where that is not IronSwan.
+    pub system: Option<System>,
     /// Its machine.
     pub machine: Fingerprint,
     /// State of the machine when it was made.
@@ -65,6 +67,7 @@ impl From<&Model> for Source {
         Self {
             made: model.made.clone(),
             version: model.program.version.clone(),
+            system: model.system.clone(),
             machine: model.machine.clone(),
             calm: model.calm,
             agreement: model.agreement.clone(),

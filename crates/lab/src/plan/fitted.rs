@@ -29,7 +29,10 @@ pub fn fitted(model: &Model) -> Vec<String> {
             ]);
         }
     }
-    lines.extend(suites.render(" ").lines().map(String::from));
+    // Another system's crypto is in its paths.
+    if model.system.is_none() {
+        lines.extend(suites.render(" ").lines().map(String::from));
+    }
     let mut paths = Table::default();
     paths.row(
         [
@@ -111,22 +114,14 @@ pub fn fitted(model: &Model) -> Vec<String> {
         ));
     }
     lines.extend(accounted(model));
-    lines.push(format!(
-        "IKE ({}): {}{} us for a daemon to rekey, by {} rekeyings",
-        model.handshake.what,
-        number(model.handshake.rekey_us),
-        give_or_take(model.handshake.rekey_within_us),
-        model.handshake.samples
-    ));
-    let t = &model.tunnel;
-    lines.push(format!(
-        "a tunnel of a gateway with {} of them: {} KiB, {}{} us until it is up; a gateway without: {} KiB",
-        t.tunnels[1],
-        number(t.kib),
-        number(t.setup_us),
-        give_or_take(t.setup_within_us),
-        number(t.base_kib)
-    ));
+    match &model.system {
+        None => lines.extend(tunnels(model)),
+        Some(system) => lines.push(format!(
+            "{}: a packet costs each gateway half of what the machine took beyond plain forwarding, crypto included; its tunnels were \
+             not measured",
+            system.name
+        )),
+    }
     let added = |count: u32, ns: f64, within| format!("{count}: +{}{} ns", number(ns), give_or_take(within));
     let sas: Vec<String> = model.many_sas.iter().map(|m| added(m.sas, m.added, m.within)).collect();
     lines.push(format!("SAs in turn at random: {}", sas.join(", ")));
@@ -135,7 +130,9 @@ pub fn fitted(model: &Model) -> Vec<String> {
         let flows: Vec<String> = model.flows.iter().map(of).collect();
         lines.push(format!("flows, {way}: {}", flows.join(", ")));
     }
-    lines.push(format!("kept back for --verify: {}", model.held_back.join(", ")));
+    if !model.held_back.is_empty() {
+        lines.push(format!("kept back for --verify: {}", model.held_back.join(", ")));
+    }
     lines
 }
 
@@ -181,4 +178,25 @@ fn accounted(model: &Model) -> Option<String> {
         number(f.pps),
         sum / all * 100.0
     ))
+}
+
+/// Rekeying, and one more tunnel.
+fn tunnels(model: &Model) -> [String; 2] {
+    let rekeying = format!(
+        "IKE ({}): {}{} us for a daemon to rekey, by {} rekeyings",
+        model.handshake.what,
+        number(model.handshake.rekey_us),
+        give_or_take(model.handshake.rekey_within_us),
+        model.handshake.samples
+    );
+    let t = &model.tunnel;
+    let more = format!(
+        "a tunnel of a gateway with {} of them: {} KiB, {}{} us until it is up; a gateway without: {} KiB",
+        t.tunnels[1],
+        number(t.kib),
+        number(t.setup_us),
+        give_or_take(t.setup_within_us),
+        number(t.base_kib)
+    );
+    [rekeying, more]
 }

@@ -36,6 +36,7 @@
 //! | `recomputed` | test: a verification, computed by another program |
 //! | `record` | the record of a run folder |
 //! | `store` | where the model is kept |
+//! | `sound` | whether a model can be what it says |
 //! | `schemas` | names of the schemas of models, answers and verifications |
 //! | `sample` | a model with round numbers, for tests |
 
@@ -62,6 +63,7 @@ pub mod record;
 #[cfg(test)]
 pub(crate) mod sample;
 mod schemas;
+pub mod sound;
 pub mod store;
 pub mod suite;
 pub mod text;

@@ -216,7 +216,7 @@ impl Point {
 }
 
 /// Calls and wakings for a packet that meets no other: a read and a send.
-pub(super) const ALONE: f64 = 2.0;
+pub(crate) const ALONE: f64 = 2.0;
 
 impl Point {
     /// Share of the packets that share their calls with others.
@@ -375,6 +375,17 @@ impl Cell {
     }
 }
 
+/// Another system than IronSwan.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct System {
+    /// Its name in the laboratory.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// As it says.
+    pub version: String,
+}
+
 /// A model: the measurements of one machine, and the costs that follow from them.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -392,11 +403,14 @@ pub struct Model {
     pub seconds: f64,
     /// Machine on which the measurements were made.
     pub machine: crate::machine::Fingerprint,
-    /// Suites, alone.
+    /// The system that was measured where it is not IronSwan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<System>,
+    /// Suites, alone; of another system with no time of their own, as it is in the paths'.
     #[schemars(length(min = 1))]
     pub suites: Vec<SuiteCost>,
-    /// Paths.
-    #[schemars(length(equal = 4))]
+    /// Paths: all of IronSwan's, or those that another system has.
+    #[schemars(length(min = 2, max = 4))]
     pub paths: Vec<PathCost>,
     /// Forwarding without a tunnel.
     pub forwarding: Forwarding,
@@ -481,8 +495,9 @@ impl Model {
             let known: Vec<&str> = self.suites.iter().map(|s| s.suite.as_str()).collect();
             LabError::Usage(format!(
                 "the model has no suite `{name}`: nothing can be said of what was not measured; it has {}. `ironswan plan \
-                 --calibrate --suite {name}` measures it",
-                known.join(", ")
+                 --calibrate{} --suite {name}` measures it",
+                known.join(", "),
+                self.system.as_ref().map(|s| format!(" --dut {}", s.name)).unwrap_or_default()
             ))
         })
     }
@@ -490,11 +505,19 @@ impl Model {
     /// The path's cost in that direction.
     pub fn path(&self, path: Path, way: Way) -> Result<&PathCost, LabError> {
         self.paths.iter().find(|p| p.path == path && p.way == way).ok_or_else(|| {
-            LabError::Usage(format!(
-                "the model has no cost for path {}, direction {}; calibrate again",
-                path.name(),
-                way.name()
-            ))
+            LabError::Usage(match &self.system {
+                Some(system) => format!(
+                    "the model of {} has no path {}: it has no such encapsulation here; ask with --encap {}",
+                    system.name,
+                    path.name(),
+                    if path == Path::Raw { "yes" } else { "no" }
+                ),
+                None => format!(
+                    "the model has no cost for path {}, direction {}; calibrate again",
+                    path.name(),
+                    way.name()
+                ),
+            })
         })
     }
 
@@ -558,7 +581,9 @@ impl Model {
     /// without loss: they are waited for before they are full. That of the fullest load, since a
     /// search that a disturbance ended early shows less.
     pub fn busy_at_most(&self, path: Path, way: Way) -> f64 {
-        let own = self.cells.iter().filter(|c| c.alone == Some(way) && c.path == path);
+        // Of another system, over a whole line.
+        let line = |c: &Cell| c.alone.is_none() && c.offered.is_none() && !c.mix.merged;
+        let own = self.cells.iter().filter(|c| c.path == path && (c.alone == Some(way) || line(c)));
         let capacity = self.machine.cpus.max(1) as f64 * 1e9;
         let busy = own.flat_map(|c| &c.seen).map(|s| s.machine_ns * s.packets / s.seconds / capacity);
         busy.filter(|share| share.is_normal())

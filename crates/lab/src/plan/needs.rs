@@ -20,6 +20,8 @@ pub fn summary(model: &Model, ask: &Ask, n: &Need, beyond: &[String]) -> Vec<Str
         Verdict::NotEnough => "not enough",
         Verdict::CannotTell => "cannot tell",
     };
+    let with_system = model.system.as_ref().map(|s| format!(" with {}", s.name)).unwrap_or_default();
+    let verdict = format!("{verdict}{with_system}");
     let mhz = ask.ghz.map(|g| g * 1e3).or(model.machine.mhz);
     let mhz = mhz.map(|mhz| format!(" ({} MHz)", number(n.cores * mhz))).unwrap_or_default();
     let least = format!(
@@ -138,14 +140,18 @@ pub fn why(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
         number(n.packet_cores),
         f = number(n.packet.forwarding_ns)
     ));
-    lines.push(format!(
+    let rekeying = format!(
         "rekeying: {} tunnels x {}{} us / {} s = {}",
         ask.tunnels,
         number(model.handshake.rekey_us),
         give_or_take(model.handshake.rekey_within_us),
         number(ask.rekey),
         number(n.keys.rekey_cores)
-    ));
+    );
+    lines.push(match &model.system {
+        None => rekeying,
+        Some(system) => format!("rekeying: not measured of {}, and left out", system.name),
+    });
     if let Some(storm) = ask.storm {
         lines.push(format!(
             "setup storm: {} tunnels x {}{} us in {} s = {} while it lasts",

@@ -51,7 +51,7 @@ pub(crate) fn model() -> Model {
     };
     Model {
         schema: MODEL_SCHEMA.into(),
-        program: Program { name: "ironswan".into(), version: "0.1.0".into(), build: "release".into() },
+        program: Program { name: "ironswan".into(), version: "0.0.9".into(), build: "release".into() },
         made: "2026-11-22T10:00:00Z".into(),
         seconds: 60.0,
         machine: Fingerprint {
@@ -60,6 +60,7 @@ pub(crate) fn model() -> Model {
             memory_kib: Some(24_000_000),
             ..Fingerprint::take()
         },
+        system: None,
         suites: vec![suite("aes128gcm16", line(40.0, 0.1)), suite("3des-sha1", line(500.0, 25.0))],
         paths: Path::BOTH.into_iter().flat_map(|p| Way::BOTH.map(|w| path(p, w))).collect(),
         forwarding: Forwarding { pps: 60_000.0, hosts_ns: 9_000.0, ns: 700.0, spread_ns: 100.0 },

@@ -4,8 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::answer;
+use super::ask::{Ask, Demand};
 use super::calm::Trust;
+use super::mix::Mix;
 use super::model::{MODEL_SCHEMA, Model};
+use super::sound;
 use crate::error::LabError;
 use crate::machine::Fingerprint;
 use crate::schema;
@@ -32,6 +36,41 @@ fn machines() -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Names of the classes of machines, by the instructions that crypto engines may use.
+const CLASSES: [&str; 3] = ["with-vaes", "with-aes-ni", "without-aes"];
+
+/// File of the model that `--machine` names: a file, a machine, or a class of machines, of which
+/// the slowest in [`MACHINES`] answers.
+pub fn asked(named: &Path) -> Result<PathBuf, LabError> {
+    let place = of_machine(named);
+    match named.to_str().filter(|name| CLASSES.contains(name) && !place.exists()) {
+        Some(class) => slowest(class, Path::new(MACHINES)),
+        None => Ok(place),
+    }
+}
+
+/// The model of a class in a folder whose machine needs the most processors for the same load.
+fn slowest(class: &str, folder: &Path) -> Result<PathBuf, LabError> {
+    let all = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    // What cannot be read is no model of a machine.
+    let models = all.filter_map(|path| read(Some(&path)).ok().map(|model| (path, model)));
+    let own =
+        models.filter(|(_, m)| m.system.is_none() && m.class().replace(' ', "-").eq_ignore_ascii_case(class));
+    let costs = own.filter_map(|(path, model)| {
+        let suite = model.suites.first()?;
+        let ask = Ask::of(&suite.suite, super::model::Path::Udp, Mix::imix().shuffled());
+        let need = answer::need(&model, &ask, Demand::full(1e9)).ok()?;
+        Some((need.scaled_cores * model.machine.mhz.unwrap_or(1.0), path))
+    });
+    costs.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, path)| path).ok_or_else(|| {
+        LabError::Usage(format!(
+            "there is no model of a machine of class {class} in {}: `ironswan plan --calibrate` and `--export NAME` on such a machine \
+             make one",
+            folder.display()
+        ))
+    })
 }
 
 /// Writes a copy of a model for other machines' questions, never over another file.
@@ -73,6 +112,8 @@ fn first(file: Option<&Path>, done: impl Fn(&Path) -> Result<(), LabError>) -> R
 
 /// More than a model has, bytes.
 const ROOM: usize = 256 << 10;
+/// No file that is read as a model has more.
+const MOST: u64 = 16 << 20;
 
 /// Tries whether a model can be written ([`write()`]), before anything is measured for it. A model
 /// that is there stays as it is, and no folder is made.
@@ -148,7 +189,16 @@ pub fn read(file: Option<&Path>) -> Result<Model, LabError> {
             place.display()
         )));
     }
-    let text = fs::read_to_string(place).map_err(LabError::io(format!("reading {}", place.display())))?;
+    let reading = || LabError::io(format!("reading {}", place.display()));
+    let there = fs::metadata(place).map_err(reading())?;
+    if !there.is_file() || there.len() > MOST {
+        return Err(LabError::Usage(format!(
+            "{}: a model is a file of at most {} MiB, as `ironswan plan --calibrate` and `--export` write it; name another",
+            place.display(),
+            MOST >> 20
+        )));
+    }
+    let text = fs::read_to_string(place).map_err(reading())?;
     parse(&text).map_err(|why| LabError::Usage(format!("{}: {why}", place.display())))
 }
 
@@ -160,60 +210,19 @@ fn parse(text: &str) -> Result<Model, String> {
             "its schema is `{found}`, and this program reads {MODEL_SCHEMA}: calibrate again"
         ));
     }
+    if let Some(place) = sound::unprintable(&json) {
+        return Err(format!(
+            "the text at {place} is none that a calibration writes; get the model again from its machine"
+        ));
+    }
     if let Some(first) = schema::breaches_of::<Model>(&json).first() {
         return Err(format!("it is no model, as it breaks its schema at {first}; calibrate again"));
     }
     let model = serde_json::from_value(json).map_err(|e| format!("it is no model: {e}; calibrate again"))?;
-    match beyond_reason(&model) {
+    match sound::beyond_reason(&model) {
         None => Ok(model),
         Some(what) => Err(format!("no machine is like that: {what}; calibrate again")),
     }
-}
-
-/// The first figure of a model that no machine has, whoever wrote it.
-pub fn beyond_reason(model: &Model) -> Option<String> {
-    let m = &model.machine;
-    let mut checks = vec![
-        ("processors", m.cpus as f64, 1.0, 65_536.0),
-        ("MHz of the clock", m.mhz.unwrap_or(1e3), 10.0, 20_000.0),
-        ("KiB of memory", m.memory_kib.unwrap_or(1 << 20) as f64, 1_024.0, 1e12),
-        ("ns to forward a packet", model.forwarding.ns, 0.0, 1e7),
-        ("us to rekey", model.handshake.rekey_us, 1.0, 1e8),
-        ("us to set a tunnel up", model.tunnel.setup_us, 1.0, 1e9),
-        ("KiB of a tunnel", model.tunnel.kib, 0.1, 1e6),
-    ];
-    for path in &model.paths {
-        checks.push(("ns of a byte on a path", path.per_byte, 0.0, 1e4));
-        checks.push(("error of a path's fit", path.residual, 0.0, 1.0));
-        for point in path.packets.iter().chain(&path.merged) {
-            checks.push(("packets a second", point.pps, 1.0, 1e9));
-            // A fit of noisy loads may leave a base of nothing.
-            checks.push(("ns for a packet's way", point.ns, 0.0, 1e9));
-            checks.push(("packets in a call", point.burst, 1.0, 1e6));
-        }
-        let rises = |curve: &[super::model::Point]| curve.windows(2).all(|w| w[0].pps <= w[1].pps);
-        if !rises(&path.packets) || !rises(&path.merged) {
-            return Some(format!(
-                "the rates of path {} {} are in no order",
-                path.path.name(),
-                path.way.name()
-            ));
-        }
-    }
-    for way in super::model::Way::BOTH {
-        for path in super::model::Path::BOTH {
-            let found = model.paths.iter().filter(|p| p.path == path && p.way == way).count();
-            if found != 1 {
-                return Some(format!("path {} {} is there {found} times", path.name(), way.name()));
-            }
-        }
-    }
-    for line in model.suites.iter().flat_map(|s| &s.bursts).flat_map(|b| [&b.seal, &b.open]) {
-        checks.push(("ns of crypto for 1,400 bytes", line.per_packet + 1_400.0 * line.per_byte, 1.0, 1e8));
-    }
-    checks.extend(model.many_sas.iter().map(|m| ("ns for many SAs", m.added, 0.0, 1e7)));
-    let wrong = checks.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
-    wrong.map(|(what, value, least, most)| format!("{value} {what}, which is {least} to {most}"))
 }
 
 /// Reasons to doubt a model.
@@ -246,7 +255,7 @@ pub fn doubts(model: &Model, here: &Fingerprint, version: &str) -> Doubts {
     if m.kernel != here.kernel {
         doubts.others.push("the kernel has changed since the model was made: calibrate again".into());
     }
-    if model.program.build != "release" {
+    if model.program.build != "release" && model.system.is_none() {
         doubts.others.push("the model was made by a debug build: it says nothing about IronSwan".into());
     }
     if let Trust::None(why) = model.trust() {
@@ -309,6 +318,8 @@ mod tests {
             (r#"{"schema": "ironswan.plan-model/9"}"#, "ironswan.plan-model/9"),
             (r#"{"schema": "ironswan.plan-model/2"}"#, "calibrate again"),
             (r#"{"schema": "ironswan.plan-model/4"}"#, "no model"),
+            (r#"{"schema": "ironswan.plan-model/4", "made": "\u001b]0;x"}"#, "the text at .made"),
+            (&"[".repeat(100_000), "not JSON"),
         ] {
             let e = parse(text).expect_err(text);
             assert!(e.contains(part), "{e}");
@@ -339,6 +350,40 @@ mod tests {
             let why = refused(change);
             assert!(why.contains(part) && why.contains("calibrate again"), "{part}: {why}");
         }
+    }
+
+    #[test]
+    fn no_file_and_a_huge_file_are_refused_before_they_are_read() {
+        let folder = std::env::temp_dir().join(format!("ironswan-plan-huge-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder");
+        let huge = folder.join("huge.json");
+        fs::File::create(&huge).and_then(|f| f.set_len(1 << 40)).expect("a sparse file");
+        for place in [folder.as_path(), &huge, Path::new("/dev/zero")] {
+            let e = read(Some(place)).expect_err("no model").to_string();
+            assert!(e.contains("at most 16 MiB") && e.contains(&place.display().to_string()), "{e}");
+        }
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn a_class_is_answered_for_by_its_slowest_machine() {
+        let folder = std::env::temp_dir().join(format!("ironswan-plan-class-{}", std::process::id()));
+        let put = |name: &str, flags: &[&str], slower: f64| {
+            let mut model = sample::model();
+            model.machine.cpu_flags = flags.iter().map(ToString::to_string).collect();
+            model.paths.iter_mut().flat_map(|p| &mut p.packets).for_each(|p| p.ns *= slower);
+            write(&model, Some(&folder.join(name))).expect("written");
+        };
+        put("a.json", &["aes"], 1.0);
+        put("b.json", &["aes"], 2.0);
+        put("c.json", &["aes", "vaes"], 9.0);
+        fs::write(folder.join("d.json"), "{}").expect("written");
+        assert_eq!(slowest("with-aes-ni", &folder).expect("two"), folder.join("b.json"));
+        assert_eq!(slowest("with-vaes", &folder).expect("one"), folder.join("c.json"));
+        let e = slowest("without-aes", &folder).expect_err("none").to_string();
+        assert!(e.contains("class without-aes") && e.contains("--export NAME"), "{e}");
+        fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!(asked(Path::new("xeon")).expect("a machine"), Path::new(MACHINES).join("xeon.json"));
     }
 
     #[test]

@@ -11,8 +11,9 @@ use crate::report::{Table, number};
 
 /// About the model: where and when, and what speaks against it.
 pub fn about(model: &Model, doubts: &Doubts) -> Vec<String> {
+    let of = model.system.as_ref().map(|s| format!("{} ({}) on ", s.name, s.version)).unwrap_or_default();
     let mut lines = vec![format!(
-        "model of {} ({}), ironswan {}",
+        "model of {of}{} ({}), ironswan {}",
         model.machine.one_line(),
         model.made,
         model.program.version
@@ -73,6 +74,12 @@ pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(
     let needs = needed.map(|n| (&ask.mix, n.pps.max(n.back_pps)));
     for (mix, pps) in needs.into_iter().chain(loads.iter().copied()) {
         why.extend(beyond(model, ask, mix, pps).into_iter().filter(|w| !why.contains(w)).collect::<Vec<_>>());
+    }
+    if let Some(system) = &model.system {
+        why.push(format!(
+            "set-up, rekeying and memory of {} were not measured and are left out; each direction is taken to cost half of both",
+            system.name
+        ));
     }
     if ask.ipv6 {
         why.push("IPv6 was not measured: its packets are taken to cost what those of IPv4 do".into());

@@ -17,6 +17,7 @@ use crate::plan::document::{ANSWER_SCHEMA, Asked, Document, Needed, Source};
 use crate::plan::mix::Mix;
 use crate::plan::model::Model;
 use crate::plan::record::{self, Told};
+use crate::plan::sound;
 use crate::plan::store::{self, Doubts};
 use crate::plan::verified::Verdict;
 use crate::plan::{fitted, links, needs, text};
@@ -141,6 +142,13 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     }
     let model = store::read(o.model.as_deref())?;
     let doubts = here(&model);
+    let own = model.program.version == env!("CARGO_PKG_VERSION");
+    if let Some(what) = sound::contradiction(&model).filter(|_| own) {
+        return Err(LabError::Usage(format!(
+            "the model's costs do not follow from its own measurements ({what}): somebody changed it, or another build made it. \
+             Calibrate again, or get it again from its machine"
+        )));
+    }
     if let (PlanWhat::Export, Some(to)) = (&o.what, &o.export) {
         let place = store::export(&model, to)?;
         let name = to.display();
@@ -156,6 +164,12 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     let asks_need = matches!(o.what, PlanWhat::Link(_));
     // Answers come first: the model stands behind the three lines.
     let mut lines = if asks_need { Vec::new() } else { about.clone() };
+    if let (Some(system), PlanWhat::Verify | PlanWhat::ThisMachine) = (&model.system, &o.what) {
+        return Err(LabError::Usage(format!(
+            "the model is of {}, whose tunnels were not measured: ask it with --link, --links, --sites or --users",
+            system.name
+        )));
+    }
     let foreign = !doubts.machine.is_empty();
     if foreign && matches!(o.what, PlanWhat::ThisMachine | PlanWhat::Verify) {
         return Err(LabError::Usage(format!(
@@ -167,7 +181,11 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     let suites: Vec<String> = match (&o.what, o.suites.is_empty()) {
         (_, false) => o.suites.clone(),
         (PlanWhat::ThisMachine, true) => model.suites.iter().map(|s| s.suite.clone()).collect(),
-        (_, true) => vec!["aes128gcm16".into()],
+        // Another system has one suite.
+        (_, true) => match (&model.system, model.suites.first()) {
+            (Some(_), Some(own)) => vec![own.suite.clone()],
+            _ => vec!["aes128gcm16".into()],
+        },
     };
     let mixes = match (&o.what, o.mixes.is_empty()) {
         (_, false) => o.mixes.clone(),
@@ -376,6 +394,48 @@ mod tests {
             ..options(PlanWhat::Links, &file)
         };
         assert!(kept(&wrong).is_err() && !out.exists());
+        std::fs::remove_file(file).expect("removed");
+    }
+
+    #[test]
+    fn a_model_of_this_version_whose_costs_do_not_follow_from_its_measurements_is_refused() {
+        let mut model = Model { machine: Fingerprint::take(), ..sample::model() };
+        model.program.version = env!("CARGO_PKG_VERSION").into();
+        let file = stored("changed", &model);
+        let e = done(&options(PlanWhat::Link(Demand::full(1e9)), &file)).err().expect("changed");
+        assert!(e.to_string().contains("path udp out") && e.to_string().contains("Calibrate again"), "{e}");
+        assert_eq!(e.exit_code(), 2);
+        std::fs::remove_file(file).expect("removed");
+    }
+
+    #[test]
+    fn another_system_answers_for_itself_and_for_no_tunnels() {
+        use crate::plan::model::{System, TunnelCost};
+        let mut model = Model { machine: Fingerprint::take(), ..sample::model() };
+        model.system =
+            Some(System { name: "strongswan-kernel".into(), version: "Linux strongSwan 5.9".into() });
+        model.suites.truncate(1);
+        model.paths.truncate(2);
+        model.handshake.rekey_us = 0.0;
+        model.tunnel = TunnelCost { kib: 0.0, setup_us: 0.0, ..model.tunnel };
+        let file = stored("system", &model);
+        let Answer { lines, document, .. } =
+            done(&options(PlanWhat::Link(Demand::full(1e7)), &file)).expect("an answer");
+        let text = lines.join("\n");
+        for part in [
+            "enough with strongswan-kernel: ",
+            "rekeying and memory of strongswan-kernel were not measured",
+            "model of strongswan-kernel (Linux strongSwan 5.9) on ",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(!text.contains("memory: ") && breaches(&document).is_empty(), "{text}");
+        assert_eq!(document["model"]["system"]["name"], "strongswan-kernel");
+        let mut raw = options(PlanWhat::Links, &file);
+        raw.ask.path = Path::Raw;
+        assert!(done(&raw).err().is_some_and(|e| e.to_string().contains("--encap yes")));
+        let e = done(&options(PlanWhat::ThisMachine, &file)).err().expect("no tunnels");
+        assert!(e.to_string().contains("ask it with --link"), "{e}");
         std::fs::remove_file(file).expect("removed");
     }
 

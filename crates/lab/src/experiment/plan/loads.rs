@@ -117,6 +117,8 @@ pub struct CalibrateOptions {
     pub suites: Vec<String>,
     /// The `ironswan` program; looked for when absent ([`DutOptions::gateway`]).
     pub program: Option<std::path::PathBuf>,
+    /// Another system to calibrate than IronSwan.
+    pub dut: Option<String>,
     /// Repeats of each load.
     pub repeats: u32,
     /// Length of a load.
@@ -138,6 +140,7 @@ impl Default for CalibrateOptions {
         Self {
             suites: vec![],
             program: None,
+            dut: None,
             repeats: 2,
             load,
             quick: false,

@@ -11,6 +11,7 @@ use crate::machine::Fingerprint;
 use crate::plan::again;
 use crate::plan::calm::{REMEDY, Trust};
 use crate::plan::model::Model;
+use crate::plan::sound;
 use crate::plan::store;
 
 /// Calibrates and stores the model at `file`, or where everybody finds it; twice, when a pause
@@ -21,6 +22,9 @@ pub(super) fn made(
     file: Option<&Path>,
     twice: Option<Duration>,
 ) -> Result<(Model, PathBuf), LabError> {
+    // Another system's stands beside those of other machines, by its name.
+    let named = o.dut.as_deref().map(|dut| store::of_machine(Path::new(dut)));
+    let file = file.or(named.as_deref());
     store::check(file)?;
     let mut before = earlier(o, file);
     if let Some(pause) = twice {
@@ -40,7 +44,7 @@ pub(super) fn made(
 
 /// Refuses what no machine is like, and a machine that was disturbed.
 fn judged(model: Model, o: &CalibrateOptions) -> Result<Model, LabError> {
-    let why = store::beyond_reason(&model);
+    let why = sound::beyond_reason(&model);
     let why = why.or_else(|| model.calm.and_then(|c| c.disturbed()).filter(|_| !(o.anyway || o.smoke)));
     match why {
         None => Ok(model),
@@ -60,7 +64,8 @@ fn earlier(o: &CalibrateOptions, file: Option<&Path>) -> Option<Model> {
         && model.program.version == env!("CARGO_PKG_VERSION")
         && model.machine.kernel == Fingerprint::take().kernel;
     let sound = model.calm.is_some_and(|c| c.disturbed().is_none()) && !hasty(&model) && !o.smoke;
-    (same && sound).then_some(model)
+    let system = model.system.as_ref().map(|s| &s.name) == o.dut.as_ref();
+    (same && sound && system).then_some(model)
 }
 
 /// Whether a model has figures that mean nothing.
@@ -84,6 +89,7 @@ fn compared(made: Model, before: Option<&Model>, asked: bool) -> Result<Model, L
 mod tests {
     use super::*;
     use crate::plan::calm::Calm;
+    use crate::plan::model::System;
     use crate::plan::sample;
 
     fn at(made: &str, slower: f64) -> Model {
@@ -155,6 +161,7 @@ mod tests {
         assert!(!here(|m| m.program.version = "0.0.0".into()));
         assert!(!here(|m| m.machine.kernel = "2.2.14".into()));
         assert!(!here(|m| m.calm = None));
+        assert!(!here(|m| m.system = Some(System { name: "strongswan".into(), version: "5.9".into() })));
         assert!(!here(|m| m.calm = Some(Calm { others: 0.5, stolen: 0.0, spread: None })));
         assert!(!here(|m| m.warnings = vec![crate::report::Warning::Smoke.record()]));
         assert_eq!(earlier(&CalibrateOptions::default(), Some(&file)), None);

@@ -14,6 +14,7 @@
 //! | `forward` | cost of forwarding a packet without a tunnel |
 //! | `flows` | cost of many flows |
 //! | `soaked` | the same loads beside a CPU soaker |
+//! | `systems` | another system than IronSwan |
 //! | `workers` | one gateway alone with one worker and with two |
 
 mod command;
@@ -23,6 +24,7 @@ mod loads;
 mod made;
 mod observe;
 mod soaked;
+mod systems;
 mod workers;
 
 use std::collections::HashMap;
@@ -47,7 +49,7 @@ use crate::measure::counters::CpuTicks;
 use crate::plan::calm::Calm;
 use crate::plan::cost::FlowCost;
 use crate::plan::fit;
-use crate::plan::model::{Cell, MODEL_SCHEMA, ManySas, Model, Path, Way};
+use crate::plan::model::{Cell, Handshake, MODEL_SCHEMA, ManySas, Model, Path, TunnelCost, Way};
 use crate::plan::paths::path_cost;
 use crate::plan::rates;
 use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
@@ -215,8 +217,56 @@ fn fit_to_measure(o: &CalibrateOptions) -> Result<(), LabError> {
     if lacks.is_empty() { Ok(()) } else { Err(LabError::Unfit(lacks)) }
 }
 
+/// Measures and fits another system than IronSwan.
+fn calibrate_system(o: &CalibrateOptions, name: &str) -> Result<Model, LabError> {
+    systems::fit_to_measure(name, o)?;
+    interrupt::install()?;
+    interrupt::check()?;
+    let owner = Owner::claim()?;
+    let (machine, began, ticks) = (Fingerprint::take(), clock::now(), rig::cpu()?);
+    let mut watch = Watch::begin(&machine);
+    let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
+    let mut progress = Progress::new(systems::steps(o), Duration::from_millis(1_500));
+    let measured = systems::measure(name, &owner, o, &mut watch, &mut progress)?;
+    drop(progress);
+    let systems::Measured { system, suite, forwarding, cells, paths } = measured;
+    let suites = vec![suite];
+    let ways = paths.iter().flat_map(|path| Way::BOTH.map(|way| (*path, way)));
+    let paths = ways.map(|(path, way)| path_cost(path, way, &cells, &suites)).collect::<Result<_, _>>()?;
+    let nothing =
+        TunnelCost { tunnels: [0, 0], kib: 0.0, base_kib: 0.0, setup_us: 0.0, setup_within_us: None };
+    let what = "not measured".into();
+    let mut warnings: Vec<Warning> = haste(o).into_iter().collect();
+    warnings.extend(general_doubts::machine(&machine, &watch.finish()));
+    warnings.extend(lost(&cells));
+    Ok(Model {
+        schema: MODEL_SCHEMA.into(),
+        program: crate::record::Program::own(),
+        made,
+        seconds: (clock::now() - began).as_secs_f64(),
+        machine,
+        system: Some(system),
+        suites,
+        paths,
+        forwarding,
+        handshake: Handshake { what, setup_us: 0.0, rekey_us: 0.0, rekey_within_us: None, samples: 0 },
+        tunnel: nothing,
+        many_sas: vec![ManySas { sas: 1, added: 0.0, within: None }],
+        flows: vec![],
+        workers: vec![],
+        calm: Some(calm(&rig::cpu()?.since(&ticks), &cells)),
+        agreement: None,
+        cells,
+        held_back: vec![],
+        warnings: warnings.iter().map(Warning::record).collect(),
+    })
+}
+
 /// Measures and fits.
 pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
+    if let Some(name) = &o.dut {
+        return calibrate_system(o, name);
+    }
     let mut names: Vec<String> = FITTED.iter().chain([&KEPT_SUITE]).map(ToString::to_string).collect();
     let usual = [
         "aes256gcm16",
@@ -297,6 +347,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
         seconds: (clock::now() - began).as_secs_f64(),
         warnings: doubts(o, &machine, watch, &cells).iter().chain(&soaked).map(Warning::record).collect(),
         machine,
+        system: None,
         suites,
         paths,
         forwarding,

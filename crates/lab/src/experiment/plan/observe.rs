@@ -174,27 +174,18 @@ impl Rig {
         duration: Duration,
         trials: u32,
     ) -> Result<Seen, LabError> {
-        let mut search = Search::upwards(Goal { trials, ..HIGHEST }, low, LIMIT);
-        let mut decided: Vec<(f64, Seen)> = Vec::new();
-        let found = loop {
-            interrupt::check()?;
-            let (pps, time) = match search.step() {
-                Step::Probe(pps) => (pps, duration / PROBE),
-                Step::Decide(pps) => (pps, duration),
-                Step::Done(found) => break found,
-            };
-            let seen = self.alone(mix, way, pps, time)?;
-            search.tell(seen.loss);
-            if time == duration {
-                decided.push((pps, seen));
-            }
-        };
-        // On a machine that is disturbed again and again no trial may pass: take the one that lost
-        // least.
-        let least = || decided.iter().min_by(|(_, a), (_, b)| a.loss.total_cmp(&b.loss));
-        let best = decided.iter().find(|(pps, _)| Some(*pps) == found).or_else(least);
-        best.map(|(_, seen)| *seen)
-            .ok_or_else(|| LabError::Measurement("the search for the highest rate did not decide".into()))
+        look_up(low, duration, trials, |pps, time| self.alone(mix, way, pps, time))
+    }
+
+    /// The same over the whole line, from a to b.
+    pub(super) fn highest_of_line(
+        &mut self,
+        mix: &Mix,
+        low: f64,
+        duration: Duration,
+        trials: u32,
+    ) -> Result<Seen, LabError> {
+        look_up(low, duration, trials, |pps, time| self.packets(mix, pps, time))
     }
 
     /// TCP from a to b at `mbps`, for `duration` after its start. A packet is one of the tunnel's.
@@ -219,6 +210,36 @@ impl Rig {
         let bytes = payload / count + 52.0;
         Ok(before.until(&after, (count, bytes), 0.0, engines.zip(asked), false))
     }
+}
+
+/// Looks for the highest rate upwards from `low`.
+fn look_up(
+    low: f64,
+    duration: Duration,
+    trials: u32,
+    mut trial: impl FnMut(f64, Duration) -> Result<Seen, LabError>,
+) -> Result<Seen, LabError> {
+    let mut search = Search::upwards(Goal { trials, ..HIGHEST }, low, LIMIT);
+    let mut decided: Vec<(f64, Seen)> = Vec::new();
+    let found = loop {
+        interrupt::check()?;
+        let (pps, time) = match search.step() {
+            Step::Probe(pps) => (pps, duration / PROBE),
+            Step::Decide(pps) => (pps, duration),
+            Step::Done(found) => break found,
+        };
+        let seen = trial(pps, time)?;
+        search.tell(seen.loss);
+        if time == duration {
+            decided.push((pps, seen));
+        }
+    };
+    // On a machine that is disturbed again and again no trial may pass: take the one that lost
+    // least.
+    let least = || decided.iter().min_by(|(_, a), (_, b)| a.loss.total_cmp(&b.loss));
+    let best = decided.iter().find(|(pps, _)| Some(*pps) == found).or_else(least);
+    best.map(|(_, seen)| *seen)
+        .ok_or_else(|| LabError::Measurement("the search for the highest rate did not decide".into()))
 }
 
 /// Cost of one gateway, from a trial that went through it one way.
