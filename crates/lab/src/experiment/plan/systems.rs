@@ -1,7 +1,8 @@
 //! A calibration of another system than IronSwan: the same loads over a line of two of its
-//! gateways, and over the same line without a tunnel, in turns. A kernel's work is in no process, so
-//! a packet costs what the machine took for it beyond plain forwarding, half of it at each end. What crypto
-//! is of that, and how packets gather, nobody counts: both are in the base and in its bytes.
+//! gateways, and over the same line without a tunnel, in turns. A kernel's work is in no process,
+//! so a packet costs what the machine took for it beyond plain forwarding, half of it at each end.
+//! What crypto is of that, and how packets gather, nobody counts: both are in the base and in its
+//! bytes.
 
 use super::loads::{CalibrateOptions, Load, MTU};
 use super::{FIRST, forward, suite};
