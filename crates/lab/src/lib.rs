@@ -66,7 +66,7 @@ pub use experiment::{
     BackgroundOptions, CompressionOptions, TransferOptions, background, compression, transfer,
 };
 pub use experiment::{
-    CalibrateOptions, Common, DemoOptions, DriverOptions, FloodOptions, Form, LineOptions, PlanOptions,
+    CalibrateOptions, Common, DemoOptions, Draw, DriverOptions, FloodOptions, Form, LineOptions, PlanOptions,
     PlanWhat, ProfileOptions, Report, Spread, calibrate, compare_runs_command, demo, driver, flood, line,
     plan_command, present, profile, report_command, schema_command, verify,
 };

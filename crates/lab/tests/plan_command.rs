@@ -185,6 +185,17 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert_eq!(text.contains("highest rates of one gateway"), any, "{text}");
     let again = plan(&verify);
     assert_eq!(again.status.code(), Some(2), "never over another: {again:?}");
+    let drawn_in = out("drawn");
+    let drawn = plan(&[
+        "--verify", "--draw", "3", "--seed", "11", "--smoke", "--json", "--model", model, "--out", &drawn_in,
+    ]);
+    let d = document(&drawn);
+    assert_eq!((&d["drawn"]["seed"], &d["drawn"]["loads"]), (&11.into(), &3.into()));
+    assert_eq!(d["cells"].as_array().map(Vec::len), Some(6), "each load both ways: {d}");
+    assert!(recomputed(Path::new(&drawn_in)).contains("predictions follow from the model"));
+    let text = fs::read_to_string(Path::new(&drawn_in).join("report.txt")).expect("a report");
+    assert!(text.contains("from seed 11"), "{text}");
+    fs::remove_dir_all(&drawn_in).expect("removed");
     for folder in [calibrated, single, verified_in] {
         fs::remove_dir_all(folder).expect("removed");
     }

@@ -7,7 +7,7 @@ use crate::plan::ask::{Ask, Demand};
 use crate::plan::links;
 use crate::plan::mix::Mix;
 use crate::plan::model::Path;
-use crate::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
+use crate::{CalibrateOptions, Draw, PlanOptions, PlanWhat, plan_command};
 
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("what"))]
@@ -103,6 +103,13 @@ pub(crate) struct Plan {
     /// Repeats of each load when measuring
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     repeats: u32,
+    /// With --verify, loads that are drawn now: suite, path, sizes, rate, flows
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "40",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    draw: Option<u32>,
+    /// Seed of the draw, to measure the same loads again [default: from the clock, and printed]
+    #[arg(long, value_name = "NUMBER", requires = "draw")]
+    seed: Option<u64>,
     /// With --verify, the folder of a run of `lab rfc2544 --topology single` on this machine: its
     /// highest rates are predicted, too
     #[arg(long, value_name = "DIR")]
@@ -183,6 +190,9 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
     if twice.is_some_and(|pause| !(1.0..=86_400.0).contains(&pause)) {
         return Err("--twice: the pause between two calibrations is 1s to 1d; 30m is usual".into());
     }
+    if a.draw.is_some() && !a.verify {
+        return Err("--draw: it is for --verify, which measures what it has drawn".into());
+    }
     if a.quick && !a.calibrate {
         return Err("--quick: it is for --calibrate".into());
     }
@@ -225,6 +235,7 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         why: a.why,
         export: a.export,
         against: a.against,
+        drawn: a.draw.map(|count| Draw { count, seed: a.seed.unwrap_or_else(seed) }),
         out: a.out,
         twice: twice.map(Duration::from_secs_f64),
         calibrate: CalibrateOptions {
@@ -239,6 +250,11 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         },
         json: a.json,
     })
+}
+
+/// A seed that nobody has chosen, and that is short enough to be typed.
+fn seed() -> u64 {
+    u64::from(crate::clock::since_epoch().subsec_nanos())
 }
 
 /// Tunnels that are asked about: as many as sites and users, or as said.
@@ -300,6 +316,10 @@ mod tests {
         let o = parsed("ironswan-lab plan --link 1G --machine xeon --why").unwrap();
         assert!(o.why && o.model.is_some_and(|m| m.ends_with("machines/xeon.json")));
         assert_eq!(parsed("ironswan-lab plan --this-machine").unwrap().ask.share, 0.5);
+        let drawn = |line| parsed(line).unwrap().drawn;
+        assert_eq!(drawn("ironswan-lab plan --verify --draw --seed 9"), Some(Draw { count: 40, seed: 9 }));
+        assert!(drawn("ironswan-lab plan --verify --draw 5").is_some_and(|d| d.count == 5));
+        assert_eq!(drawn("ironswan-lab plan --verify"), None);
         let pause = |line| parsed(line).unwrap().twice.map(|pause| pause.as_secs());
         assert_eq!(pause("ironswan-lab plan --calibrate --twice"), Some(1_800));
         assert_eq!(pause("ironswan-lab plan --calibrate --twice 45m"), Some(2_700));
@@ -329,6 +349,9 @@ mod tests {
             ("ironswan-lab plan --link 1G --quick", "--calibrate"),
             ("ironswan-lab plan --calibrate --against run", "--verify"),
             ("ironswan-lab plan --verify --twice", "for --calibrate"),
+            ("ironswan-lab plan --link 1G --draw", "for --verify"),
+            ("ironswan-lab plan --verify --seed 1", "--draw"),
+            ("ironswan-lab plan --verify --draw 0", "0"),
             ("ironswan-lab plan --link 1G --dut strongswan-kernel", "for --calibrate"),
             ("ironswan-lab plan --calibrate --dut strongswan --soaker", "leave it or --dut out"),
             ("ironswan-lab plan --link 1G --anyway", "for --calibrate"),

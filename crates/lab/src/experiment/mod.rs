@@ -86,7 +86,7 @@ pub use fragments::{FragmentsOptions, fragments};
 pub use line::{LineOptions, line};
 pub use lowend::{LowendOptions, lowend};
 pub use placement::Spread;
-pub use plan::{CalibrateOptions, PlanOptions, PlanWhat, calibrate, plan_command, verify};
+pub use plan::{CalibrateOptions, Draw, PlanOptions, PlanWhat, calibrate, plan_command, verify};
 pub use profile::{ProfileOptions, profile};
 pub use rfc2544::{Rfc2544Options, Setup as Rfc2544Setup, rfc2544};
 pub use shown::{Form, compare_runs_command, report_command, schema_command};

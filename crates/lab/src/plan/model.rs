@@ -330,6 +330,9 @@ pub struct Cell {
     pub path: Path,
     /// The sizes.
     pub mix: Mix,
+    /// Flows, where they were not those of every other load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
     /// Packets a second that were offered; absent where the rate was the highest that one gateway
     /// carries.
     pub offered: Option<f64>,

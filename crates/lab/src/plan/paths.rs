@@ -5,7 +5,7 @@
 use super::cost::Estimate;
 use super::fit;
 use super::gathering::{Gathering, Load};
-use super::model::{Cell, Model, Path, PathCost, Point, Way};
+use super::model::{Cell, Model, Path, PathCost, Point, Traffic, Way};
 use super::suite::SuiteCost;
 use crate::error::LabError;
 use crate::stats;
@@ -174,7 +174,8 @@ impl Model {
         let suite = self.suite(&cell.suite)?;
         let pps = cell.median(way).map_or(0.0, |s| s.pps);
         let at = if cell.offered.is_some() { pps } else { f64::INFINITY };
-        Ok((pps, self.cost(suite, cell.path, way, (&cell.mix, at), 1.0)?.total()))
+        let load = Traffic { mix: &cell.mix, pps: at, sas: 1.0, flows: cell.flows, burst: 1.0 };
+        Ok((pps, self.price(suite, cell.path, way, load)?.cost.total()))
     }
 }
 
@@ -237,7 +238,7 @@ mod tests {
             Side { pps, ns: ns + change + PER_BYTE * mix.of_bytes() + crypto, calls, burst }
         };
         let seen = vec![Seen { out: side(Way::Out), into: side(Way::In), ..sample::EMPTY }];
-        Cell { suite: suite.suite.clone(), path: Path::Udp, mix, offered, alone: None, seen }
+        Cell { suite: suite.suite.clone(), path: Path::Udp, mix, flows: None, offered, alone: None, seen }
     }
 
     /// Cells of a calibration, at its rates.

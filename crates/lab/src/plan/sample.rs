@@ -92,6 +92,7 @@ pub(crate) fn model() -> Model {
             suite: "aes128gcm16".into(),
             path: Path::Udp,
             mix: Mix::frames(64),
+            flows: None,
             offered: Some(1e4),
             alone: None,
             seen: vec![Seen { seconds: 0.3, packets: 3_000.0, bytes_per_packet: 46.0, ..EMPTY }],
@@ -134,6 +135,7 @@ pub(crate) fn taken() -> Taken {
             .into_iter()
             .map(|c| Cell { seen: [c.seen.clone(), c.seen].concat(), ..c })
             .collect(),
+        drawn: None,
         against: None,
         rates: vec![],
         warnings: vec![],

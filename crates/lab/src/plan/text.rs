@@ -241,7 +241,14 @@ pub fn verification(v: &Verification) -> Vec<String> {
             format!("{:+.0} %", c.error * 100.0),
         ]);
     }
-    let mut lines: Vec<String> = table.render(" ").lines().map(String::from).collect();
+    let drawn = v.taken.drawn.map(|d| {
+        format!(
+            "{} loads, drawn after the calibration from seed {} (`--verify --draw {} --seed {}` measures the same)",
+            d.loads, d.seed, d.loads, d.seed
+        )
+    });
+    let mut lines: Vec<String> = drawn.into_iter().collect();
+    lines.extend(table.render(" ").lines().map(String::from));
     lines.extend(rates(v));
     lines.push(format!(
         "median error {:.1} % (goal {:.0} %), {:.0} % of the predictions within {:.0} % (goal {:.0} %), worst {:.1} % of all: {}",

@@ -119,6 +119,17 @@ impl Again {
     }
 }
 
+/// Loads that were drawn when the calibration had been made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(deny_unknown_fields)]
+pub struct Drawn {
+    /// They follow from it.
+    pub seed: u64,
+    /// How many were to be drawn.
+    #[schemars(range(min = 1))]
+    pub loads: u32,
+}
+
 /// Parts from which a verification is made.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]
 #[schemars(deny_unknown_fields)]
@@ -140,6 +151,9 @@ pub struct Taken {
     /// calibration again.
     #[schemars(length(min = 1))]
     pub measured: Vec<Cell>,
+    /// The draw that the loads are of; absent where they are those that the program names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drawn: Option<Drawn>,
     /// The run that the highest rates are of, when it began; absent where none was named.
     #[schemars(regex(pattern = TIME))]
     pub against: Option<String>,
@@ -191,8 +205,8 @@ impl Verification {
     pub fn made(model: &Model, taken: Taken) -> Result<Option<Self>, LabError> {
         let then = |c: &Cell| {
             let same = |m: &&Cell| {
-                (&m.suite, m.path, &m.mix, m.offered, m.alone)
-                    == (&c.suite, c.path, &c.mix, c.offered, c.alone)
+                (&m.suite, m.path, &m.mix, m.flows, m.offered, m.alone)
+                    == (&c.suite, c.path, &c.mix, c.flows, c.offered, c.alone)
             };
             model.cells.iter().find(same)
         };

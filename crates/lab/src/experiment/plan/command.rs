@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::made::made;
-use super::{CalibrateOptions, verify};
+use super::{CalibrateOptions, Draw, verify};
 use crate::clock::{self, Utc};
 use crate::error::LabError;
 use crate::experiment::shown::say;
@@ -57,6 +57,8 @@ pub struct PlanOptions {
     pub model: Option<PathBuf>,
     /// A run of one gateway alone, whose highest rates are predicted as well.
     pub against: Option<PathBuf>,
+    /// Loads of a verification that are drawn; those that the program names when absent.
+    pub drawn: Option<Draw>,
     /// How to measure.
     pub calibrate: CalibrateOptions,
     /// Pause between two calibrations; one is made when absent.
@@ -203,7 +205,7 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     let (carries, needs, record) = match o.what {
         PlanWhat::Verify => {
             let against = o.against.as_deref().map(Stored::read).transpose()?;
-            let v = verify(&model, &o.calibrate, against.as_ref().map(Stored::record))?;
+            let v = verify(&model, &o.calibrate, against.as_ref().map(Stored::record), o.drawn)?;
             lines.extend(text::verification(&v));
             let document = serde_json::to_value(&v).map_err(unwritable)?;
             let told = Told { started: v.taken.made.clone(), seconds: v.taken.seconds, ..told() };
@@ -305,6 +307,7 @@ mod tests {
             mixes: vec![],
             model: Some(model.into()),
             against: None,
+            drawn: None,
             calibrate: CalibrateOptions::default(),
             twice: None,
             out: None,

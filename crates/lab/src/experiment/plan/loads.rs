@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::dut::DutOptions;
 use crate::plan::mix::{LARGEST, Mix};
-use crate::plan::model::{Path, Way};
+use crate::plan::model::{FLOWS, Path, Way};
 
 /// Suites that the paths are fitted with: one that costs little beside the path, and one that costs
 /// much.
@@ -57,6 +57,8 @@ pub(super) enum Load {
     Highest(Mix, Way),
     /// TCP, 10^6 bits per second.
     Tcp(u32),
+    /// A load for one suite and path alone, in so many flows.
+    Only { suite: &'static str, path: Path, flows: u32, load: Box<Load> },
 }
 
 impl Load {
@@ -65,6 +67,7 @@ impl Load {
             Self::Packets(mix, pps) => format!("{} at {pps:.0} packets/s", mix.name),
             Self::Highest(mix, way) => format!("{} {} at the highest rate", mix.name, way.name()),
             Self::Tcp(mbps) => format!("TCP at {mbps} Mb/s"),
+            Self::Only { flows, load, .. } => format!("{}, {flows} flows", load.name()),
         }
     }
 
@@ -73,6 +76,7 @@ impl Load {
         match self {
             Self::Packets(mix, _) | Self::Highest(mix, _) => mix.clone(),
             Self::Tcp(_) => Mix::tcp(),
+            Self::Only { load, .. } => load.mix(),
         }
     }
 
@@ -86,6 +90,23 @@ impl Load {
         match self {
             Self::Highest(_, way) => Some(*way),
             Self::Packets(..) | Self::Tcp(_) => None,
+            Self::Only { load, .. } => load.alone(),
+        }
+    }
+
+    /// Flows, where they are not those of every other load.
+    pub(super) fn flows(&self) -> Option<u32> {
+        match self {
+            Self::Only { flows, .. } => Some(*flows).filter(|n| *n != FLOWS),
+            Self::Packets(..) | Self::Highest(..) | Self::Tcp(_) => None,
+        }
+    }
+
+    /// Suite and path that it is for alone.
+    pub(super) fn only(&self) -> Option<(&'static str, Path)> {
+        match self {
+            Self::Only { suite, path, .. } => Some((suite, *path)),
+            Self::Packets(..) | Self::Highest(..) | Self::Tcp(_) => None,
         }
     }
 
@@ -95,6 +116,7 @@ impl Load {
             Self::Packets(_, pps) => Some(*pps),
             Self::Highest(..) => None,
             Self::Tcp(mbps) => Some(f64::from(*mbps) * 1e6 / 8.0 / Mix::tcp().bytes()),
+            Self::Only { load, .. } => load.offered(),
         }
     }
 
@@ -106,6 +128,7 @@ impl Load {
             Self::Packets(..) => true,
             Self::Highest(mix, _) => path == Path::Udp || (suite != FITTED[1] && mix.parts.len() == 1),
             Self::Tcp(_) => suite == FITTED[0],
+            Self::Only { suite: own, path: of, .. } => *own == suite && *of == path,
         }
     }
 }
@@ -273,6 +296,8 @@ impl CalibrateOptions {
                 let (_, whole) = around(self.load() * 2);
                 Duration::from_secs(whole.as_millis().div_ceil(1_000) as u64) + AROUND
             }
+            // Of no calibration.
+            Load::Only { .. } => Duration::ZERO,
         };
         let rigs = || self.fitted().iter().flat_map(|suite| Path::BOTH.map(|path| (suite, path)));
         let all = |loads: Vec<Load>| -> Duration {

@@ -8,6 +8,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `command` | `ironswan plan` |
+//! | `draw` | loads of a verification that a seed draws |
 //! | `loads` | loads of a calibration, and of its verification |
 //! | `made` | a calibration, judged, compared with the one before, and stored |
 //! | `observe` | one load, and its cost on each gateway |
@@ -18,6 +19,7 @@
 //! | `workers` | one gateway alone with one worker and with two |
 
 mod command;
+mod draw;
 mod flows;
 mod forward;
 mod loads;
@@ -49,11 +51,11 @@ use crate::measure::counters::CpuTicks;
 use crate::plan::calm::Calm;
 use crate::plan::cost::FlowCost;
 use crate::plan::fit;
-use crate::plan::model::{Cell, Handshake, MODEL_SCHEMA, ManySas, Model, Path, TunnelCost, Way};
+use crate::plan::model::{Cell, FLOWS, Handshake, MODEL_SCHEMA, ManySas, Model, Path, Seen, TunnelCost, Way};
 use crate::plan::paths::path_cost;
 use crate::plan::rates;
 use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
-use crate::plan::verified::{Taken, Verification};
+use crate::plan::verified::{Drawn, Taken, Verification};
 use crate::record::Record;
 use crate::report::{Progress, Warning};
 use crate::stats;
@@ -63,6 +65,7 @@ use observe::LOSS;
 use soaked::Soaked;
 
 pub use command::{PlanOptions, PlanWhat, plan_command};
+pub use draw::Draw;
 pub use loads::CalibrateOptions;
 
 /// Sizes at which a suite is measured alone, bytes of text.
@@ -144,13 +147,8 @@ impl Bench {
                     progress.says(&format!("{}, {}", rig.name(), load.name()));
                     let way = load.alone().map(|way| (nth, way.name()));
                     let low = way.map_or(FIRST, |way| begin(&ended, way));
-                    let measure = |rig: &mut Rig| match load {
-                        Load::Packets(mix, pps) => rig.packets(mix, *pps, self.load),
-                        // Each repeat searches by itself: a search that a disturbance ended early
-                        // is one of several.
-                        Load::Highest(mix, way) => rig.highest(mix, *way, low, self.load, self.trials),
-                        Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), self.load * 2),
-                    };
+                    let (time, trials) = (self.load, self.trials);
+                    let measure = |rig: &mut Rig| one(rig, load, FLOWS, (low, time, trials));
                     let mut once = || match &mut self.soaked {
                         Some(soaked) => soaked.once(rig, load, measure),
                         None => measure(rig),
@@ -169,8 +167,8 @@ impl Bench {
                         Some(cell) => cell.seen.push(seen),
                         None => {
                             let (suite, path, offered) = (suite.clone(), *path, load.offered());
-                            let (mix, alone) = (load.mix(), load.alone());
-                            cells.push(Cell { suite, path, mix, offered, alone, seen: vec![seen] });
+                            let (mix, alone, flows) = (load.mix(), load.alone(), load.flows());
+                            cells.push(Cell { suite, path, mix, flows, offered, alone, seen: vec![seen] });
                         }
                     }
                     at += 1;
@@ -189,6 +187,22 @@ impl Bench {
     /// Doubts about the loads that follow from the share that a soaker got beside them.
     fn doubts(self) -> Vec<Warning> {
         self.soaked.map(Soaked::doubts).unwrap_or_default()
+    }
+}
+
+/// One load. A search begins at `low`; each repeat searches by itself, so that one which a
+/// disturbance ended early is one of several.
+fn one(
+    rig: &mut Rig,
+    load: &Load,
+    flows: u32,
+    (low, time, trials): (f64, Duration, u32),
+) -> Result<Seen, LabError> {
+    match load {
+        Load::Packets(mix, pps) => rig.packets_of(mix, flows, *pps, time),
+        Load::Highest(mix, way) => rig.highest(mix, *way, low, time, trials),
+        Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), time * 2),
+        Load::Only { load, flows, .. } => one(rig, load, *flows, (low, time, trials)),
     }
 }
 
@@ -480,12 +494,31 @@ fn lost(cells: &[Cell]) -> Option<Warning> {
     (share > 0.01).then_some(Warning::Saturated { share })
 }
 
-/// Predicts what was kept back and measures it, and loads of the calibration again; `against` a run
-/// of one gateway alone, its highest rates, too.
+/// Loads of a verification, by the suites that they are for: those that were kept back or those of
+/// a draw, and loads of the calibration again.
+fn to_verify(o: &CalibrateOptions, drawn: Option<Draw>) -> Vec<(Vec<&'static str>, Vec<Load>)> {
+    let with_again = |loads: Vec<Load>| loads.into_iter().chain(o.again()).collect();
+    let Some(d) = drawn else {
+        return vec![(o.fitted().to_vec(), with_again(o.kept_sizes())), (vec![KEPT_SUITE], o.kept_suite())];
+    };
+    let drawn = draw::draw(d, o.smoke);
+    let of = |suite: &'static str| -> Vec<Load> {
+        drawn.iter().filter(|l| l.only().is_some_and(|(own, _)| own == suite)).cloned().collect()
+    };
+    let both = draw::SUITES.map(|suite| {
+        let own = of(suite);
+        (vec![suite], if o.fitted().contains(&suite) { with_again(own) } else { own })
+    });
+    both.into_iter().filter(|(_, loads)| !loads.is_empty()).collect()
+}
+
+/// Predicts what was kept back, or what is drawn, and measures it, and loads of the calibration
+/// again; `against` a run of one gateway alone, its highest rates, too.
 pub fn verify(
     model: &Model,
     o: &CalibrateOptions,
     against: Option<&Record>,
+    drawn: Option<Draw>,
 ) -> Result<Verification, LabError> {
     let mut highest = against.map(|run| rates::rates(model, run)).transpose()?.unwrap_or_default();
     fit_to_measure(o)?;
@@ -495,10 +528,8 @@ pub fn verify(
     let (machine, began) = (Fingerprint::take(), clock::now());
     let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
     let mut watch = Watch::begin(&machine);
-    let (sizes, whole, again) = (o.kept_sizes(), o.kept_suite(), o.again());
     let repeats = if o.smoke { 1 } else { o.repeats.max(3) };
-    let both: Vec<Load> = sizes.into_iter().chain(again).collect();
-    let parts = [(o.fitted(), both), (&[KEPT_SUITE][..], whole)];
+    let parts = to_verify(o, drawn);
     let steps = parts.iter().map(|(suites, loads)| loads::measurements(loads, suites)).sum::<usize>();
     let mut progress = Progress::new(steps * repeats as usize, Duration::from_millis(1_000));
     progress.says("starting gateways");
@@ -506,7 +537,7 @@ pub fn verify(
     for (suites, loads) in parts {
         let (alone, lines): (Vec<Load>, Vec<Load>) = loads.into_iter().partition(|l| l.alone().is_some());
         for loads in [lines, alone].iter().filter(|loads| !loads.is_empty()) {
-            let mut bench = Bench::start(&owner, o, suites, loads)?;
+            let mut bench = Bench::start(&owner, o, &suites, loads)?;
             all.extend(bench.cells(loads, repeats, &mut watch, &mut progress)?);
             soaked.extend(bench.doubts());
         }
@@ -521,6 +552,7 @@ pub fn verify(
         machine,
         model_made: model.made.clone(),
         measured: all,
+        drawn: drawn.map(|d| Drawn { seed: d.seed, loads: d.count }),
         against: against.map(|run| run.started.clone()),
         rates: highest,
         warnings,
@@ -531,7 +563,7 @@ pub fn verify(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::model::{Seen, Side};
+    use crate::plan::model::Side;
     use crate::plan::sample;
 
     #[test]

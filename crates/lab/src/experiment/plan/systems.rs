@@ -148,6 +148,7 @@ pub(super) fn measure(
             suite: suite.suite.clone(),
             path,
             mix: load.mix(),
+            flows: None,
             offered: load.offered(),
             alone: None,
             seen,
@@ -166,6 +167,7 @@ fn once(rig: &mut Rig, load: &Load, o: &CalibrateOptions) -> Result<Seen, LabErr
         Load::Packets(mix, pps) => rig.packets(mix, *pps, o.load()),
         Load::Highest(mix, _) => rig.highest_of_line(mix, FIRST / 4.0, o.load(), o.trials()),
         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), o.load() * 2),
+        Load::Only { load, .. } => once(rig, load, o),
     }
 }
 
@@ -213,7 +215,7 @@ mod tests {
             let side = Side { pps, ns, calls: ALONE, burst: 1.0 };
             let seen = vec![Seen { out: side, into: side, ..sample::EMPTY }];
             let (suite, path) = (suite.suite.clone(), Path::Udp);
-            Cell { suite, path, mix: load.mix(), offered: load.offered(), alone: None, seen }
+            Cell { suite, path, mix: load.mix(), flows: None, offered: load.offered(), alone: None, seen }
         };
         let cells: Vec<Cell> = loads(&o).iter().map(cell).collect();
         let cost = path_cost(Path::Udp, Way::In, &cells, std::slice::from_ref(&suite)).expect("a fit");
