@@ -482,6 +482,39 @@ fn an_answer_from_a_known_address_that_was_not_asked_moves_nothing() {
     w.assert_one();
 }
 
+/// A list of the hub's addresses, without the one in use, that comes from another one. Where the
+/// hub is there, the IKE_SA follows at once; where somebody has written that address on the way,
+/// it stays.
+#[test]
+fn where_the_hub_says_it_is_not_any_more_it_is_asked_at_both_addresses() {
+    for there in [false, true] {
+        let mut w = two_addresses(40, |_| {});
+        if there {
+            w.nodes[1].addrs.remove(0);
+        } else {
+            w.nodes[1].addrs.remove(1);
+        }
+        let (before, here) = (spis(&w), w.up(0)[0].remote);
+        let from = std::net::SocketAddr::new(ip("192.0.2.77"), 4_500);
+        let to = w.up(0)[0].local;
+        let none = notify(NotifyType::NO_ADDITIONAL_ADDRESSES, &[]);
+        let next = w.net.log.iter().filter(|(s, _)| s.node == 1 && !s.response).map(|(s, _)| s.mid + 1).max();
+        let mut forge = Forger::newest(&w.nodes[0]);
+        let mid = next.unwrap_or(0);
+        let bytes = forge.message(false, ExchangeType::INFORMATIONAL, false, mid, &[none]);
+        w.inject(from, to, [&[0; 4], &bytes[..]].concat());
+        w.run(S);
+        let at = w.up(0)[0].remote;
+        assert_eq!(at, if there { from } else { here }, "at once");
+        assert_eq!(w.nodes[0].logged("...192.0.2.77"), there);
+        assert!(w.nodes[0].engine.outbound.iter().all(|sa| sa.remote == at));
+        w.run(60 * S);
+        assert_eq!((spis(&w), w.up(0)[0].remote), (before, at));
+        let asked = w.net.log.iter().filter(|(s, p)| s.node == 0 && p.to == from && !s.response);
+        assert!(there || asked.count() == 1, "a question at that address, and no other");
+    }
+}
+
 /// "If the values do not match, the IKE_SA MUST be closed" (RFC 4555 section 3.7), before anything
 /// goes to where the wrong one came from.
 #[test]

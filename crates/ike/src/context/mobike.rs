@@ -67,6 +67,7 @@ impl Context<'_> {
         self.log(Level::Info, sa, line);
         sa.path().set_local_ip(local);
         sa.path().set_remote_ip(remote);
+        sa.path().mobility_mut().offered = None;
         sa.path().unblock();
         self.move_children(sa, old);
         self.rearm_path(sa);
@@ -88,23 +89,30 @@ impl Context<'_> {
         }
     }
 
-    /// The peer has other further addresses, by a message between these ends. An address that it
-    /// does not have any more is left: the message comes from one that it has.
-    pub(crate) fn peer_addresses_changed(
-        &mut self,
-        sa: &mut IkeSa,
-        (local, remote): (SocketAddr, SocketAddr),
-    ) {
-        let here = sa.remote().ip();
-        if sa.moves() && remote.ip() != here && !sa.mobility().peer.contains(&here) && !sa.nat().remote {
-            self.relocate(sa, local.ip(), remote.ip());
+    /// The peer has other further addresses, by a message between these ends. Where it does not
+    /// have its present address any more, it is asked at both: the source of a datagram proves
+    /// nothing.
+    pub(crate) fn peer_addresses_changed(&mut self, sa: &mut IkeSa, ends: (SocketAddr, SocketAddr)) {
+        let (here, there) = (sa.remote().ip(), ends.1.ip());
+        if !sa.moves() || there == here || sa.mobility().peer.contains(&here) || sa.nat().remote {
+            return;
+        }
+        if sa.is_blocked() {
+            // There is no way to where it was, and it may be reached where it says.
+            return self.relocate(sa, ends.0.ip(), ends.1.ip());
+        }
+        sa.path().mobility_mut().offered = Some(ends);
+        if sa.work().active().is_some() {
+            self.send_again(sa);
+        } else {
+            liveness::queue(sa);
         }
     }
 
     /// A request has had no answer for a while: it goes to further addresses of the peer as well.
     pub(crate) fn test_paths(&mut self, sa: &IkeSa, tries: u32, message: &[Vec<u8>]) {
-        for remote in asked_as_well(sa, tries).collect::<Vec<_>>() {
-            self.transmit_all(sa, (sa.local(), remote), message);
+        for ends in asked_as_well(sa, tries).collect::<Vec<_>>() {
+            self.transmit_all(sa, ends, message);
         }
     }
 
@@ -112,18 +120,21 @@ impl Context<'_> {
     /// of the IKE_SA: this one works, if the request has gone there. The source of a datagram alone
     /// says nothing, as its answer is authentic wherever it comes from.
     pub(crate) fn follow_answer(&mut self, sa: &mut IkeSa, d: &Datagram, tries: u32) {
-        let asked = asked_as_well(sa, tries).any(|remote| remote == d.remote);
+        let asked = asked_as_well(sa, tries).any(|(_, remote)| remote == d.remote);
+        sa.path().mobility_mut().offered = None;
         if asked && self.is_ours(d.local.ip()) {
             self.relocate(sa, d.local.ip(), d.remote.ip());
         }
     }
 }
 
-/// Further addresses of the peer to which a request goes that has been sent again so often.
-fn asked_as_well(sa: &IkeSa, tries: u32) -> impl Iterator<Item = SocketAddr> {
+/// Further ways to the peer by which a request goes that has been sent again so often.
+fn asked_as_well(sa: &IkeSa, tries: u32) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
     let tests = sa.moves() && sa.is_up() && tries >= PATH_TEST_AFTER;
     let (local, here) = (sa.local(), sa.remote());
     let others =
         sa.mobility().peer.iter().filter(move |a| a.is_ipv4() == local.is_ipv4() && **a != here.ip());
-    others.take(if tests { PATH_TESTS } else { 0 }).map(move |addr| SocketAddr::new(*addr, here.port()))
+    let others = others.take(if tests { PATH_TESTS } else { 0 });
+    let offered = sa.mobility().offered.filter(|_| sa.moves() && sa.is_up());
+    offered.into_iter().chain(others.map(move |addr| (local, SocketAddr::new(*addr, here.port()))))
 }

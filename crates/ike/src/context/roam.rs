@@ -185,6 +185,7 @@ impl Context<'_> {
         (active.tries, active.unsent) = (0, None);
         let bytes = active.bytes.clone();
         self.transmit_all(sa, (local, remote), &bytes);
+        self.test_paths(sa, 0, &bytes);
         self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + self.limits().retransmit_timeout);
     }
 }

@@ -96,6 +96,7 @@ impl Context<'_> {
         self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({})", size(&bytes)));
         if !sa.is_blocked() {
             self.transmit_all(sa, (sa.local(), sa.remote()), &bytes);
+            self.test_paths(sa, 0, &bytes);
             let delay = self.until_retransmit(sa, 0);
             self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + delay);
         }

@@ -27,6 +27,9 @@ pub(crate) struct Mobility {
     pub agreed: bool,
     /// Further addresses of the peer.
     pub peer: Vec<IpAddr>,
+    /// Our address and one of the peer, by which it has said that it is not any more where we
+    /// think. Requests go there as well, until an answer shows which of the two works.
+    pub offered: Option<(SocketAddr, SocketAddr)>,
     /// Further addresses of ours that the peer has been told.
     pub told: Vec<IpAddr>,
     /// Hash of our address and port as the peer last saw them (NAT_DETECTION_DESTINATION_IP), while

@@ -44,7 +44,7 @@ keys! {
     ENCAP: bool = yes_no("encap", "no",
         "ESP in UDP even when no NAT is in between. On Linux it is also the fast way: UDP has segmentation offload, raw ESP has none");
     MOBIKE: bool = yes_no("mobike", "yes",
-        "addresses of either end may change while the IKE_SA and its children stand (RFC 4555), if the peer agrees; IKE then uses port 4500 from IKE_AUTH on. Without it, and for children in transport mode or with `dynamic` selectors, a new IKE_SA takes over from the new address");
+        "addresses of either end may change while the IKE_SA and its children stand (RFC 4555), if the peer agrees; IKE then uses port 4500 from IKE_AUTH on. An address that a peer moves to need not be among its `remote_addrs`, which say where an IKE_SA begins. Without it, and for children in transport mode or with `dynamic` selectors, a new IKE_SA takes over from the new address");
     DSCP: u8 = text("dscp", Kind::Word, Is("000000"), dscp,
         "DSCP of the IKE packets that we send, as six binary digits: `101110` is EF. Answers to strangers have 0");
     DPD_DELAY: Duration = time("dpd_delay", Is("0s"),
