@@ -11,7 +11,8 @@ JSON lines on standard input, one answer line each on standard output. Every val
                                                                       the answer: {"keys": [[seven keys]]}
   {"op": "keymat", "bits": n, "length": of KEYMAT, "ni", "nr", "sk_d", "shared": as for "rekey"}      the answer: {"keymat": hex}
   {"op": "int_auth", "bits": n, "messages": [{"header": 28 bytes as on the wire, "first": type of the first payload inside,
-   "inner": payloads, "sk_p": key of the sender}], "mid": message ID of IKE_AUTH}     the answer: {"int_auth": hex}
+   "inner": payloads, "sk_p": key of the sender, "clear": [type, payloads in clear] if any, "bits": critical and RESERVED bits of
+   the encrypted payload if not 0}], "mid": message ID of IKE_AUTH}                   the answer: {"int_auth": hex}
   {"op": "ppk", "bits": n, "ppk": key, "keys": [seven keys of the IKE_SA]}           the answer: {"keys": [[seven keys]]}
   {"op": "ppk_int", ..., as for "keys", "ppk": key}         the answer: the same, the last keys with the PPK, and {"confirmation": hex}
 """
@@ -90,9 +91,11 @@ def int_auth(q):
     for m in q['messages']:
         header, inner = bytearray.fromhex(m['header']), bytes.fromhex(m['inner'])
         is_response = bool(header[19] & 0x20)
-        header[16] = 46  # The Encrypted payload, also of a message that came in fragments.
-        header[24:28] = struct.pack('!I', 28 + 4 + len(inner))
-        generic = struct.pack('!BBH', m['first'], 0, 4 + len(inner))
+        kind, clear = m.get('clear', (46, ''))
+        clear = bytes.fromhex(clear)
+        header[16] = kind  # 46 is the Encrypted payload, also of a message that came in fragments.
+        header[24:28] = struct.pack('!I', 28 + len(clear) + 4 + len(inner))
+        generic = clear + struct.pack('!BBH', m['first'], m.get('bits', 0), 4 + len(inner))
         chains[is_response] = prf(q['bits'], bytes.fromhex(m['sk_p']), chains[is_response] + bytes(header) + generic + inner)
     return chains[False] + chains[True] + struct.pack('!I', q['mid'])
 

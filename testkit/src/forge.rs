@@ -92,6 +92,29 @@ impl Forger {
         self.seal(&header, first, plain, Some(Fragment { number, total }))
     }
 
+    /// A request of the initiator with payloads in clear, and with these bits in the critical and
+    /// RESERVED bits of the encrypted payload; whole, or cut into two fragments. The first has what
+    /// is in clear.
+    pub fn odd(
+        &mut self,
+        exchange: ExchangeType,
+        mid: u32,
+        (clear, bits): (&[Payload], u8),
+        (first, plain): (ironswan_wire::iana::PayloadType, &[u8]),
+        cut: bool,
+    ) -> Vec<Vec<u8>> {
+        let header = Header::new(self.spi_i, self.spi_r, exchange, Flags::new(true, false), mid);
+        if !cut {
+            return vec![self.seal_odd(&header, (clear, bits), first, plain, None)];
+        }
+        let (one, two) = plain.split_at(plain.len() / 2);
+        let part = |number| Some(Fragment { number, total: 2 });
+        vec![
+            self.seal_odd(&header, (clear, bits), first, one, part(1)),
+            self.seal_odd(&header, (&[], 0), ironswan_wire::iana::PayloadType::NONE, two, part(2)),
+        ]
+    }
+
     fn seal(
         &mut self,
         header: &Header,
@@ -99,8 +122,21 @@ impl Forger {
         plain: &[u8],
         fragment: Option<Fragment>,
     ) -> Vec<u8> {
-        let draft = SealedDraft::emit_plain(header, &[], first, plain, fragment, self.geometry);
+        self.seal_odd(header, (&[], 0), first, plain, fragment)
+    }
+
+    fn seal_odd(
+        &mut self,
+        header: &Header,
+        (clear, bits): (&[Payload], u8),
+        first: ironswan_wire::iana::PayloadType,
+        plain: &[u8],
+        fragment: Option<Fragment>,
+    ) -> Vec<u8> {
+        let draft = SealedDraft::emit_plain(header, clear, first, plain, fragment, self.geometry);
         let SealedDraft { mut bytes, ranges } = draft.expect("a message that fits");
+        // Behind the type of the first payload: length, and of a fragment number and total.
+        bytes[ranges.iv.start - if fragment.is_some() { 7 } else { 3 }] = bits;
         let (aad, rest) = bytes.split_at_mut(ranges.iv.start);
         let (iv, rest) = rest.split_at_mut(ranges.iv.len());
         let (text, icv) = rest.split_at_mut(ranges.text.len());

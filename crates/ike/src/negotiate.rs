@@ -10,12 +10,22 @@
 //! | IKE | ENCR, INTEG unless combined mode, PRF, KE, ADDKE1 to 7 |
 //! | ESP | ENCR, INTEG unless combined mode, ESN, KE for PFS, ADDKE1 to 7 beside KE |
 //! | AH | INTEG, ESN, KE for PFS, ADDKE1 to 7 beside KE |
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `distinct` | whether each key exchange that is left can have a method of its own |
+
+use std::borrow::Cow;
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_keying::diagnosis::{Difference, KeyExchange, Nearest};
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite, Proposal, Transform};
+
+mod distinct;
 
 /// The agreement of two proposals.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,10 +59,12 @@ fn method(t: &Transform) -> Option<KeId> {
     }
 }
 
-/// True for a transform of an additional key exchange with a method that is chosen already: all
-/// have to be different (RFC 9370 section 2.2.1).
-fn is_taken<'a>(mut chosen: impl Iterator<Item = &'a Transform>, t: &Transform) -> bool {
-    matches!(t, Transform::AddKe(..)) && method(t).is_some_and(|id| chosen.any(|c| method(c) == Some(id)))
+/// True for a transform of an additional key exchange that cannot take place beside these: with a
+/// method that is chosen already, as all have to be different (RFC 9370 section 2.2.1), or without
+/// a first key exchange.
+fn is_barred<'a>(mut chosen: impl Iterator<Item = &'a Transform>, t: &Transform) -> bool {
+    let bars = |id| move |c: &Transform| method(c) == Some(id) || *c == Transform::Ke(KeId::NONE);
+    matches!(t, Transform::AddKe(..)) && method(t).is_some_and(|id| chosen.any(bars(id)))
 }
 
 /// True for the types of key exchange.
@@ -137,7 +149,7 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
             KeRule::Prefer(Some(id)) if kind == TransformType::KE => Some(Transform::Ke(id)),
             _ => None,
         };
-        mine.retain(|t| !is_taken(chosen.iter(), t));
+        mine.retain(|t| !is_barred(chosen.iter(), t));
         let pick = preferred
             .filter(|t| mine.contains(t) && offered.contains(t))
             .or_else(|| mine.iter().copied().find(|t| offered.contains(t)));
@@ -164,7 +176,8 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
 fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Transform>; KINDS]> {
     let mut chosen = [None; KINDS];
     let mut aead = false;
-    for (at, &kind) in kinds(theirs.protocol).iter().enumerate() {
+    let all = kinds(theirs.protocol);
+    for (at, &kind) in all.iter().enumerate() {
         if is_of_ke(kind) && ke == KeRule::Ignore {
             continue;
         }
@@ -179,13 +192,17 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
         let offered = |t: &Transform| if theirs_none { *t == none } else { has(theirs, kind, t) };
         let mine = |t: &Transform| {
             let is_mine = if ours_none { *t == none } else { has(ours, kind, t) };
-            is_mine && !(integ && !aead && is_none(t)) && !is_taken(chosen.iter().flatten(), t)
+            is_mine && !(integ && !aead && is_none(t)) && !is_barred(chosen.iter().flatten(), t)
         };
         let preferred = match ke {
             KeRule::Prefer(Some(id)) if kind == TransformType::KE => Some(Transform::Ke(id)),
             _ => None,
         };
-        let fits = |t: &Transform| mine(t) && offered(t);
+        let later = all.get(at + 1..).unwrap_or_default();
+        let fits = |t: &Transform| {
+            let so_far = || chosen.iter().flatten().chain(std::iter::once(t));
+            mine(t) && offered(t) && (!is_of_ke(kind) || distinct::leaves_room(ours, theirs, later, so_far))
+        };
         let pick = preferred
             .filter(fits)
             .or_else(|| ours.of_type(kind).copied().find(fits))
@@ -259,9 +276,12 @@ fn fit<S>(
 }
 
 /// An offered proposal with the transforms that were chosen, and nothing that the offer only means
-/// by leaving it out.
+/// by leaving it out. "if the initiator includes any ADDKE Transform Type in the proposal, the
+/// responder MUST select one of the algorithms proposed using this type" (RFC 9370 section 2.2.1):
+/// that may be NONE.
 fn reduced(theirs: &Proposal, chosen: &[Transform]) -> Proposal {
-    let said = |t: &&Transform| !is_none(t) && theirs.transforms.contains(t);
+    let says = |t: &Transform| !is_none(t) || matches!(t, Transform::AddKe(..));
+    let said = |t: &&Transform| says(t) && theirs.transforms.contains(t);
     let transforms = chosen.iter().filter(said).copied().collect();
     let (number, protocol, spi) = (theirs.number, theirs.protocol, theirs.spi.clone());
     Proposal { number, protocol, spi, transforms }
@@ -538,9 +558,24 @@ pub(crate) fn has_ke(proposals: &[Proposal], ke: KeId) -> bool {
     all_ke(proposals).any(|k| k == ke)
 }
 
-/// True when some proposal has additional key exchanges.
+/// True when some proposal has transforms of additional key exchanges: whoever sends them in
+/// IKE_SA_INIT announces IKE_INTERMEDIATE, also when they say NONE (RFC 9370 section 2.2.1).
 pub(crate) fn has_additional(proposals: &[Proposal]) -> bool {
-    proposals.iter().any(|p| p.transforms.iter().any(|t| matches!(t, Transform::AddKe(..)) && !is_none(t)))
+    !proposals.iter().all(lacks_additional)
+}
+
+fn lacks_additional(p: &Proposal) -> bool {
+    !p.transforms.iter().any(|t| matches!(t, Transform::AddKe(..)))
+}
+
+/// The proposals of an IKE_SA_INIT request that count. Without IKE_INTERMEDIATE "the peers MUST
+/// treat any ADDKE Transform Types in the IKE_SA_INIT exchange messages as unknown transform types
+/// and skip the proposals they appear in" (RFC 9370 section 2.2.1).
+pub(crate) fn counting(offered: &[Proposal], intermediate: bool) -> Cow<'_, [Proposal]> {
+    match intermediate || !has_additional(offered) {
+        true => Cow::Borrowed(offered),
+        false => offered.iter().filter(|p| lacks_additional(p)).cloned().collect(),
+    }
 }
 
 fn all_ke(proposals: &[Proposal]) -> impl Iterator<Item = KeId> {

@@ -98,6 +98,7 @@ fn seven_exchanges_take_place_in_the_order_of_their_numbers() {
 fn what_is_optional_takes_place_where_both_have_it_and_no_method_twice() {
     let none = KeId::NONE;
     let optional: &[(u8, KeId)] = &[(1, MLKEM), (1, none)];
+    let either: &[(u8, KeId)] = &[(1, MLKEM), (1, KeId::ML_KEM_512), (2, MLKEM)];
     for (ours, theirs, agreed) in [
         (&[optional][..], &[optional][..], Some("KE1_ML_KEM_768")),
         (&[optional], &[&[]], Some("")),
@@ -110,6 +111,13 @@ fn what_is_optional_takes_place_where_both_have_it_and_no_method_twice() {
         (&[&[(1, X25519), (1, MLKEM)]], &[&[(1, X25519), (1, MLKEM)]], Some("KE1_ML_KEM_768")),
         (&[&[(1, X25519)]], &[&[(1, X25519)]], None),
         (&[&[(1, MLKEM), (3, MLKEM)]], &[&[(1, MLKEM), (3, MLKEM)]], None),
+        // Whoever takes the first one of each number finds nothing for the last number.
+        (&[either], &[either], Some("KE1_ML_KEM_512/KE2_ML_KEM_768")),
+        (
+            &[&[(1, MLKEM), (1, none), (3, MLKEM)]],
+            &[&[(1, MLKEM), (1, none), (3, MLKEM)]],
+            Some("KE3_ML_KEM_768"),
+        ),
     ] {
         let mut w = world(3, ours, theirs);
         let result = w.establish(0);
@@ -135,13 +143,111 @@ fn the_exchange_is_announced_by_who_proposes_it_and_by_who_takes_it() {
         find_notify(&message.payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some()
     };
     let with: &[&[(u8, KeId)]] = &[&[(1, MLKEM)], &[]];
-    for (ours, theirs, expected) in
-        [(with, with, [true, true]), (with, &[&[]], [true, false]), (&[&[]], with, [false, false])]
-    {
+    let none: &[&[(u8, KeId)]] = &[&[(1, KeId::NONE)]];
+    for (ours, theirs, expected) in [
+        (with, with, [true, true]),
+        (with, &[&[]], [true, false]),
+        (&[&[]], with, [false, false]),
+        // A transform of this kind is what has to be announced, whatever it says.
+        (none, &[&[]], [true, true]),
+    ] {
         let mut w = world(4, ours, theirs);
         w.establish(0).unwrap();
         assert_eq!([announced(&w, 0), announced(&w, 1)], expected);
     }
+}
+
+/// Node 1's answer to node 0's IKE_SA_INIT request with another INTERMEDIATE_EXCHANGE_SUPPORTED, or
+/// without it.
+fn answer_to(
+    ours: &[&[(u8, KeId)]],
+    theirs: &[&[(u8, KeId)]],
+    announced: Option<&[u8]>,
+) -> (World, Vec<Payload>) {
+    let mut w = world(11, ours, theirs);
+    w.net.rules.push(Box::new(|s| if s.node == 0 { Verdict::Drop } else { Verdict::Pass }));
+    w.initiate(0);
+    w.run(100 * MS);
+    let mut message = Message::parse(&w.net.log[0].1.payload).unwrap();
+    let kind = NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED;
+    message.payloads.retain(|p| !matches!(p, Payload::Notify(n) if n.kind == kind));
+    let other = announced.map(|data| Payload::Notify(ironswan_wire::ike::payload::Notify::new(kind, data)));
+    message.payloads.extend(other);
+    w.inject(a(), b(), message.emit().unwrap());
+    w.run(100 * MS);
+    let (_, p) = w.net.log.iter().find(|(s, _)| s.node == 1).expect("an answer");
+    let payloads = Message::parse(&p.payload).unwrap().payloads;
+    (w, payloads)
+}
+
+fn answered(payloads: &[Payload]) -> Option<&Proposal> {
+    payloads.iter().find_map(|p| if let Payload::Sa(list) = p { list.first() } else { None })
+}
+
+#[test]
+fn without_ike_intermediate_proposals_with_additional_key_exchanges_are_passed_over() {
+    let with: &[(u8, KeId)] = &[(1, MLKEM)];
+    let (_, answer) = answer_to(&[with, &[]], &[with, &[]], None);
+    assert_eq!(answered(&answer).map(|p| p.number), Some(2), "{answer:?}");
+    assert!(find_notify(&answer, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_none());
+    // Transforms that say NONE are of an unknown type then, too.
+    for list in [with, &[(1, MLKEM), (1, KeId::NONE)], &[(1, KeId::NONE)]] {
+        let (w, answer) = answer_to(&[list], &[with, list, &[]], None);
+        assert!(find_notify(&answer, NotifyType::NO_PROPOSAL_CHOSEN).is_some(), "{answer:?}");
+        assert!(w.nodes[1].logged("lacks one of INTERMEDIATE_EXCHANGE_SUPPORTED"));
+    }
+}
+
+#[test]
+fn data_in_the_announcement_is_ignored() {
+    let with: &[(u8, KeId)] = &[(1, MLKEM)];
+    let (_, answer) = answer_to(&[with, &[]], &[with, &[]], Some(b"of a later document"));
+    assert_eq!(answered(&answer).map(|p| p.number), Some(1), "{answer:?}");
+}
+
+#[test]
+fn none_that_was_offered_in_words_is_answered_in_words() {
+    let none = Transform::AddKe(1, KeId::NONE);
+    let optional: &[(u8, KeId)] = &[(1, MLKEM), (1, KeId::NONE)];
+    let (_, answer) = answer_to(&[optional], &[&[]], Some(b""));
+    assert!(answered(&answer).unwrap().transforms.contains(&none), "{answer:?}");
+    assert!(find_notify(&answer, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some());
+    // A responder that leaves it out means the same.
+    let (_, answer) = answer_to(&[&[]], &[optional], None);
+    assert!(!answered(&answer).unwrap().transforms.contains(&none), "{answer:?}");
+}
+
+#[test]
+fn ike_intermediate_in_clear_or_with_another_message_id_than_the_next_is_passed_over() {
+    let (mut w, mut f) = before(12, &[&[(1, MLKEM)]]);
+    let own = w.net.log.iter().find(|(s, _)| s.exchange == ExchangeType::IKE_INTERMEDIATE);
+    let header = Message::parse(&own.expect("a request").1.payload).unwrap().header;
+    let mut messages = vec![Message { header, payloads: vec![public(MLKEM)] }.emit().unwrap()];
+    messages.extend(
+        [0, 2, 3].map(|mid| f.message(true, ExchangeType::IKE_INTERMEDIATE, false, mid, &[public(MLKEM)])),
+    );
+    for (n, bytes) in messages.into_iter().enumerate() {
+        let before = w.net.log.len();
+        w.inject(a(), b(), bytes);
+        w.run(100 * MS);
+        assert!(!w.net.log[before..].iter().any(|(s, _)| s.node == 1), "{n}");
+    }
+    w.net.rules.clear();
+    w.run(30 * S);
+    w.assert_one();
+}
+
+#[test]
+fn through_a_nat_ike_intermediate_goes_from_and_to_port_4500() {
+    let mut w = world(13, &[&[(1, MLKEM)]], &[&[(1, MLKEM)]]);
+    w.net.nat = Some(ironswan_testkit::Nat::new(a().ip(), config::ip("203.0.113.1")));
+    w.establish(0).unwrap();
+    let of = |s: &&(ironswan_testkit::Seen, ironswan_testkit::Packet)| {
+        s.0.exchange == ExchangeType::IKE_INTERMEDIATE && s.0.node == 0
+    };
+    let sent: Vec<_> = w.net.log.iter().filter(of).map(|(_, p)| (p.from.port(), p.to.port())).collect();
+    assert!(!sent.is_empty() && sent.iter().all(|ports| *ports == (4500, 4500)), "{sent:?}");
+    assert!(suite(&w).ends_with("KE1_ML_KEM_768"));
 }
 
 #[test]

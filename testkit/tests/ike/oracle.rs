@@ -213,6 +213,83 @@ fn auth_covers_what_the_oracle_says_whole_and_in_fragments() {
     }
 }
 
+/// An initiator with a payload in clear and bits in the header of the encrypted payload: all of it
+/// is in IntAuth_i1A, and the fragment with number 1 has it for the whole message (RFC 9242 section
+/// 3.3.2).
+#[test]
+fn auth_covers_payloads_in_clear_and_reserved_bits_as_the_oracle_does() {
+    let vendor = Payload::VendorId(ironswan_wire::ike::payload::VendorId(b"in clear".to_vec()));
+    let generic = [&[46u8, 0, 0, 12][..], b"in clear"].concat();
+    for (bits, in_clear, cut) in
+        [(0, false, false), (0x80, false, false), (0x7f, false, true), (0, true, false), (0x81, true, true)]
+    {
+        let limits = Limits { fragment_size: 10_000, ..Limits::default() };
+        let mut w = World::pair_at(9, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |c| {
+            for c in c {
+                c.proposals = vec![config::ike_proposal_with(&[KeId::CURVE_25519], &ADD[..1])];
+            }
+        });
+        w.net.rules.push(Box::new(|s| match s.exchange {
+            ExchangeType::IKE_SA_INIT => ironswan_testkit::Verdict::Pass,
+            _ if s.node == 0 => ironswan_testkit::Verdict::Drop,
+            _ => ironswan_testkit::Verdict::Pass,
+        }));
+        w.initiate(0);
+        w.run(Duration::from_millis(300));
+        let (here, there) = ("192.0.2.1:500".parse().unwrap(), "192.0.2.2:500".parse().unwrap());
+        let step = |w: &World, n: usize| {
+            w.nodes[0].keys.iter().filter(|k| matches!(k, KeyLog::Ike { .. })).nth(n).unwrap().clone()
+        };
+        let key = |log: &KeyLog, n: usize| match log {
+            KeyLog::Ike { keys, .. } => keys[n].expose().to_vec(),
+            KeyLog::Child { .. } => unreachable!(),
+        };
+        let first_keys = step(&w, 0);
+        let mut f = Forger::with(&first_keys).unwrap();
+        let own = sent(&w, ExchangeType::IKE_INTERMEDIATE, false)[0].1.payload.clone();
+        let (header, first, plain) = f.plain(&own).unwrap();
+        let clear: &[Payload] = if in_clear { std::slice::from_ref(&vendor) } else { &[] };
+        for part in f.odd(header.exchange, header.message_id, (clear, bits), (first, &plain), cut) {
+            w.inject(here, there, part);
+        }
+        w.run(Duration::from_millis(300));
+        let response = sent(&w, ExchangeType::IKE_INTERMEDIATE, true)[0].1.payload.clone();
+        let (_, first_r, plain_r) = f.plain(&response).unwrap();
+        let mut request = json!({
+            "header": hex(&own[..28]), "first": first.0, "inner": hex(&plain), "bits": bits,
+            "sk_p": hex(&key(&first_keys, 5)),
+        });
+        if in_clear {
+            request["clear"] = json!([43, hex(&generic)]);
+        }
+        let answer = ask(&json!({"op": "int_auth", "bits": 256, "mid": 2, "messages": [request, {
+            "header": hex(&response[..28]), "first": first_r.0, "inner": hex(&plain_r),
+            "sk_p": hex(&key(&first_keys, 6)),
+        }]}));
+        // Node 0 has made AUTH for what it has sent itself.
+        let keys = step(&w, 1);
+        let mut f = Forger::with(&keys).unwrap();
+        let own = sent(&w, ExchangeType::IKE_AUTH, false)[0].1.payload.clone();
+        let (_, mut payloads) = f.open(&own).unwrap();
+        let mac = |key: &[u8], data: &[u8]| {
+            prf::get(PrfId::HMAC_SHA2_256).unwrap().mac(key, &[data]).expose().to_vec()
+        };
+        let id = payloads.iter().find_map(|p| if let Payload::IdI(id) = p { Some(id.body()) } else { None });
+        let [(_, message), (nr, _)] = init(&w);
+        let int_auth = unhex(answer["int_auth"].as_str().unwrap());
+        let octets = [message, nr, mac(&key(&keys, 5), &id.unwrap()), int_auth].concat();
+        for p in &mut payloads {
+            if let Payload::Auth(auth) = p {
+                auth.data = mac(&mac(b"a secret of both", b"Key Pad for IKEv2"), &octets);
+            }
+        }
+        let bytes = f.message(true, ExchangeType::IKE_AUTH, false, 2, &payloads);
+        w.inject(here, there, bytes);
+        w.run(Duration::from_millis(300));
+        assert_eq!(w.up(1).len(), 1, "{bits:#x}, a payload in clear: {in_clear}, in fragments: {cut}");
+    }
+}
+
 /// SK_d and what hangs on it with a post-quantum preshared key (RFC 8784): the oracle's `ppk` makes
 /// it of the keys before, a rekeying takes it and mixes nothing in again, and KEYMAT of the first
 /// child comes from it.

@@ -162,6 +162,60 @@ fn what_one_side_does_without_is_not_agreed_on_and_none_is_optional() {
 }
 
 #[test]
+fn an_answer_with_one_method_twice_begins_no_series() {
+    let (first, second) = (KeId::ML_KEM_768, KeId::ML_KEM_512);
+    for twice in [false, true] {
+        let mut w = both(13, &[(1, first), (1, second), (4, first), (4, second)]);
+        w.establish(0).unwrap();
+        let (mut f, before) = (Forger::newest(&w.nodes[0]), w.child(0).spi_in);
+        w.net.rules.push(Box::new(|s| if s.node == 1 { Verdict::Drop } else { Verdict::Pass }));
+        w.rekey_child(0);
+        w.run(S);
+        let of_1 = |s: &&(ironswan_testkit::Seen, ironswan_testkit::Packet)| {
+            s.0.node == 1 && s.0.exchange == ExchangeType::CREATE_CHILD_SA
+        };
+        let (seen, packet) = w.net.log.iter().find(of_1).expect("a response");
+        let (_, mut payloads) = f.open(&packet.payload).unwrap();
+        for p in &mut payloads {
+            if let Payload::Sa(list) = p
+                && twice
+            {
+                let wrong = Transform::AddKe(4, first);
+                list[0].transforms.retain(|t| !matches!(t, Transform::AddKe(4, _)));
+                list[0].transforms.push(wrong);
+            }
+        }
+        let (mid, before_answer) = (seen.mid, w.net.log.len());
+        let bytes = f.message(false, ExchangeType::CREATE_CHILD_SA, true, mid, &payloads);
+        w.inject(b(), a(), bytes);
+        w.run(100 * MS);
+        let begun =
+            w.net.log[before_answer..].iter().any(|(s, _)| s.exchange == ExchangeType::IKE_FOLLOWUP_KE);
+        assert_eq!(begun, !twice);
+        assert_eq!(w.child(0).spi_in, before);
+    }
+}
+
+#[test]
+fn none_that_was_offered_in_words_is_answered_in_words() {
+    let optional = config::esp_proposal_with(&[X25519], &[(1, KeId::ML_KEM_768), (1, KeId::NONE)]);
+    let mut w = world(14, vec![optional], vec![config::esp_proposal(&[X25519])]);
+    w.establish(0).unwrap();
+    let f = Forger::newest(&w.nodes[0]);
+    w.rekey_child(0);
+    w.run(REST);
+    good(&w, "rekeyed");
+    let said = w.net.log.iter().any(|(s, p)| {
+        let opened =
+            f.open(&p.payload).filter(|_| s.node == 1 && s.exchange == ExchangeType::CREATE_CHILD_SA);
+        let none = Transform::AddKe(1, KeId::NONE);
+        let has = |p: &Payload| matches!(p, Payload::Sa(list) if list[0].transforms.contains(&none));
+        opened.is_some_and(|(_, payloads)| payloads.iter().any(has))
+    });
+    assert!(said);
+}
+
+#[test]
 fn ml_kem_may_be_the_first_method_too_and_needs_no_other() {
     let proposals = || vec![config::esp_proposal_with(&[KeId::ML_KEM_512], &[(1, KeId::ML_KEM_1024)])];
     let mut w = world(5, proposals(), proposals());

@@ -192,7 +192,7 @@ impl Context<'_> {
         self.begin_answer(sa, header, (d, inner.digest));
         qcd::keep(self, sa, header.exchange, &payloads);
         match header.exchange {
-            ExchangeType::IKE_INTERMEDIATE => intermediate::answer(self, sa, (header, &inner), &payloads),
+            ExchangeType::IKE_INTERMEDIATE => intermediate::answer(self, sa, &inner, &payloads),
             ExchangeType::IKE_AUTH => auth::answer(self, sa, &payloads),
             ExchangeType::IKE_FOLLOWUP_KE => follow_up::answer(self, sa, &payloads),
             ExchangeType::CREATE_CHILD_SA => {
@@ -361,7 +361,7 @@ impl Context<'_> {
         match active.task {
             Task::Init | Task::Auth(_) => {}
             Task::Intermediate(private) => {
-                intermediate::process(self, sa, private, (header, &inner), &payloads);
+                intermediate::process(self, sa, private, &inner, &payloads);
             }
             Task::Child(new) => create_child::process(self, sa, new, &payloads),
             Task::RekeyIke(task) => rekey_ike::process(self, sa, task, &payloads),

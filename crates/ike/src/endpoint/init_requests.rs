@@ -236,13 +236,6 @@ impl Endpoint {
             self.shared.counters.invalid += 1;
             return None;
         };
-        // "the initiator MUST include" it with such a proposal (RFC 9370 section 2.2.1).
-        if !suite.additional.is_none()
-            && find_notify(request.payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_none()
-        {
-            self.shared.counters.invalid += 1;
-            return None;
-        }
         let nat = natd::detect(request.payloads, from.header.initiator_spi, 0, from.local, from.remote);
         Some(Accepted { request, conn, selected, public_len, nat })
     }
@@ -340,7 +333,10 @@ impl Endpoint {
         let (local, remote) = (from.local.ip(), from.remote.ip());
         let group = request.ke.group;
         let mut compared = 0;
-        let mut fit = |list: &[_]| negotiate::fit_ike(list, request.proposals, Some(group), &mut compared);
+        let intermediate =
+            find_notify(request.payloads, NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
+        let offered = negotiate::counting(request.proposals, intermediate);
+        let mut fit = |list: &[_]| negotiate::fit_ike(list, &offered, Some(group), &mut compared);
         let chosen = self.policy().for_proposals(local, remote, &mut |list| fit(list).is_some());
         let selected = match chosen {
             Fit::Connection(conn) => fit(&conn.proposals).map(|selected| (conn, selected)),
@@ -361,7 +357,17 @@ impl Endpoint {
                     self.note_why(Level::Error, None, "", &why.into());
                 }
                 Some(conn) => {
-                    let why = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
+                    let passed_over = offered.len() < request.proposals.len();
+                    let whole = || {
+                        negotiate::fit_ike(&conn.proposals, request.proposals, Some(group), &mut 0).is_some()
+                    };
+                    let why = match passed_over && whole() {
+                        true => KeyExchange::MissingPayload {
+                            message: "IKE_SA_INIT request",
+                            needs: "INTERMEDIATE_EXCHANGE_SUPPORTED",
+                        },
+                        false => negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group)),
+                    };
                     let context = format!(
                         "refused an IKE_SA_INIT request of {}, sending NO_PROPOSAL_CHOSEN",
                         from.remote

@@ -233,3 +233,82 @@ fn an_explanation_has_lines_of_bounded_length() {
     assert_eq!(lines.len(), 3);
     assert!(lines.iter().all(|l| l.len() <= 1_004), "{}", lines[0].len());
 }
+
+const ADD: [TransformType; 3] = [TransformType::ADDKE1, TransformType::ADDKE2, TransformType::ADDKE3];
+
+fn add(n: u8, id: KeId) -> Transform {
+    Transform::AddKe(n, id)
+}
+
+/// One transform of each of these types that both have, with methods that all differ, if there is
+/// such a choice: found by trying all.
+fn any_choice(ours: &Proposal, theirs: &Proposal, left: &[TransformType], used: &[KeId]) -> bool {
+    let Some((&kind, left)) = left.split_first() else { return true };
+    let both = alternatives(ours, kind).into_iter().filter(|t| alternatives(theirs, kind).contains(t));
+    both.into_iter().any(|t| match method(&t) {
+        Some(id) => !used.contains(&id) && any_choice(ours, theirs, left, &[used, &[id]].concat()),
+        None => any_choice(ours, theirs, left, used),
+    })
+}
+
+#[test]
+fn different_methods_are_chosen_whenever_there_are_some() {
+    let methods = [KeId::ML_KEM_768, KeId::ECP_256, KeId::CURVE_25519, KeId::NONE];
+    let all: Vec<_> = (1..=3).flat_map(|n| methods.map(|id| add(n, id))).collect();
+    let (mut fitted, mut refused) = (0, 0);
+    for n in 0..20_000u32 {
+        let (x, y) = (n.wrapping_mul(2_654_435_761), n.wrapping_mul(2_246_822_519));
+        let first: &[_] = if n % 2 == 0 { &[X25519, ECP256] } else { &[X25519] };
+        let p = |bits: u32| ike(1, &[&[GCM128, PRF256][..], first, &some_of(&all, bits)].concat());
+        let (ours, theirs) = (p(x >> 20), p(y >> 20 | x >> 18 & 0xfff));
+        let kinds = [&[TransformType::KE][..], &ADD].concat();
+        let chosen = choose(&ours, &theirs, KeRule::Prefer(Some(KeId::ECP_256)));
+        assert_eq!(chosen.is_some(), any_choice(&ours, &theirs, &kinds, &[]), "{ours} {theirs}");
+        match chosen {
+            Some(chosen) => {
+                let used: Vec<_> = chosen.iter().flatten().filter_map(method).collect();
+                assert!(used.iter().enumerate().all(|(at, id)| !used[..at].contains(id)), "{used:?}");
+                fitted += 1;
+            }
+            None => refused += 1,
+        }
+    }
+    assert!(fitted > 1_000 && refused > 1_000, "{fitted} {refused}");
+}
+
+#[test]
+fn without_a_first_key_exchange_there_is_no_other_one() {
+    let (none, ml_kem) = (Transform::Ke(KeId::NONE), add(1, KeId::ML_KEM_768));
+    let ours = [esp(1, &[GCM128, NO_ESN, X25519, none, ml_kem, add(1, KeId::NONE)])];
+    let theirs = [esp(1, &[GCM128, NO_ESN, none, ml_kem, add(1, KeId::NONE)])];
+    let s = select_esp(&ours, &theirs, KeRule::Prefer(None)).unwrap();
+    assert_eq!((s.suite.esp.ke, s.suite.additional), (None, Additional::NONE));
+    assert_eq!(s.answer.transforms, [GCM128, NO_ESN, add(1, KeId::NONE)]);
+    let only = [esp(1, &[GCM128, NO_ESN, none, ml_kem])];
+    assert!(select_esp(&ours, &only, KeRule::Prefer(None)).is_err());
+}
+
+#[test]
+fn an_answer_has_one_method_of_those_that_were_offered_for_each_number_and_none_twice() {
+    let (a, b) = (KeId::ML_KEM_768, KeId::ML_KEM_512);
+    let offered =
+        [GCM128, PRF256, X25519, add(2, a), add(2, b), add(3, a), add(3, b), add(5, a), add(5, KeId::NONE)];
+    let sent = offer(&[ike(1, &offered)], &[], KeRule::Prefer(None));
+    let check = |add: &[Transform]| {
+        check_ike(&sent, &[ike(1, &[&[GCM128, PRF256, X25519][..], add].concat())])
+            .map(|(suite, _)| suite.additional)
+    };
+    let agreed = Some(Additional::of(&[add(2, b), add(3, a)]));
+    assert_eq!(check(&[add(2, b), add(3, a), add(5, KeId::NONE)]), agreed);
+    assert_eq!(check(&[add(2, b), add(3, a)]), agreed, "NONE that is left out");
+    assert_eq!(check(&[add(2, a), add(3, a)]), None, "twice");
+    assert_eq!(check(&[add(2, b), add(3, a), add(5, a)]), None, "twice");
+    assert_eq!(check(&[add(2, a)]), None, "one is missing");
+    assert_eq!(check(&[add(2, a), add(3, KeId::NONE)]), None, "NONE was not offered");
+    assert_eq!(
+        check(&[add(2, a), add(3, b), add(4, KeId::ECP_256)]),
+        None,
+        "of a number that was not offered"
+    );
+    assert_eq!(check(&[add(3, a), add(2, b)]), agreed, "the order on the wire does not count");
+}

@@ -25,6 +25,9 @@ use crate::window::digest;
 pub(crate) struct Inner {
     /// Type of the first payload.
     pub first: PayloadType,
+    /// What stands in front of them in the message, as it would stand there if the message had come
+    /// whole ([`Message::front`](ironswan_wire::ike::Message::front)).
+    pub front: Vec<u8>,
     pub bytes: Vec<u8>,
     /// [`digest`] of the datagram, or of the one with the first fragment.
     pub digest: u64,
@@ -36,6 +39,8 @@ pub(super) struct Opened<'a> {
     pub fragment: Fragment,
     /// Type of the first payload, as this fragment has it; only the first one tells.
     pub first: PayloadType,
+    /// [`Inner::front`], of the first fragment only.
+    pub front: Vec<u8>,
     /// Contents without padding.
     pub text: &'a [u8],
     /// The datagram.
@@ -68,8 +73,8 @@ struct Partial {
     len: usize,
     /// Contents, by fragment number.
     parts: BTreeMap<u16, Vec<u8>>,
-    /// First payload and digest, from fragment 1.
-    head: Option<(PayloadType, u64)>,
+    /// First payload, front and digest, from fragment 1.
+    head: Option<(PayloadType, Vec<u8>, u64)>,
 }
 
 /// Fragments of one IKE_SA.
@@ -124,8 +129,8 @@ impl Fragments {
     /// Keeps a fragment that is [wanted](Self::wants) and authentic. A larger total than before
     /// means smaller fragments of the same message: the receiver "MUST discard all received
     /// fragments and start the reassembly process over".
-    pub(super) fn add(&mut self, opened: &Opened<'_>) -> Added {
-        let Opened { header, fragment, first, text, datagram, until } = *opened;
+    pub(super) fn add(&mut self, opened: Opened<'_>) -> Added {
+        let Opened { header, fragment, first, front, text, datagram, until } = opened;
         let slot = if header.is_response() { &mut self.response } else { &mut self.request };
         let fresh = || Partial {
             mid: header.message_id,
@@ -143,18 +148,19 @@ impl Fragments {
         partial.len += text.len();
         if partial.len > MESSAGE_BYTES {
             partial.parts.clear();
+            partial.head = None;
             return Added::TooLong;
         }
         partial.parts.insert(fragment.number, text.to_vec());
         if fragment.number == 1 {
-            partial.head = Some((first, digest(datagram)));
+            partial.head = Some((first, front, digest(datagram)));
         }
         if partial.parts.len() < usize::from(partial.total) {
             return Added::Part;
         }
         let whole = slot.take().and_then(|p| Some((p.head?, p.parts)));
-        whole.map_or(Added::Part, |((first, digest), parts)| {
-            Added::Whole(Inner { first, bytes: parts.into_values().flatten().collect(), digest })
+        whole.map_or(Added::Part, |((first, front, digest), parts)| {
+            Added::Whole(Inner { first, front, bytes: parts.into_values().flatten().collect(), digest })
         })
     }
 }
@@ -185,7 +191,8 @@ mod tests {
         let fragment = Fragment { number, total };
         assert!(f.wants(header, fragment), "{fragment:?}");
         let first = if number == 1 { NOTIFY } else { PayloadType::NONE };
-        match f.add(&Opened { header, fragment, first, text, datagram: &number.to_be_bytes(), until }) {
+        let (front, datagram) = (vec![number as u8], &number.to_be_bytes());
+        match f.add(Opened { header, fragment, first, front, text, datagram, until }) {
             Added::Part => None,
             Added::Whole(inner) => Some(inner),
             Added::TooLong => panic!("too long"),
@@ -206,7 +213,8 @@ mod tests {
                 whole = give(&mut f, &h, n, 3, &[n as u8; 2]);
                 assert!(whole.is_some() || refuses(&f, &h, n, 3), "the same one again");
             }
-            let expected = Inner { first: NOTIFY, bytes: vec![1, 1, 2, 2, 3, 3], digest: digest(&[0, 1]) };
+            let bytes = vec![1, 1, 2, 2, 3, 3];
+            let expected = Inner { first: NOTIFY, front: vec![1], bytes, digest: digest(&[0, 1]) };
             assert_eq!(whole, Some(expected));
             assert_eq!(f.due(), None);
         }
@@ -243,8 +251,9 @@ mod tests {
         assert_eq!(give(&mut f, &h, 1, 3, &vec![0; MESSAGE_BYTES]), None);
         let (fragment, first) = (Fragment { number: 2, total: 3 }, PayloadType::NONE);
         let until = Instant::now();
-        let one_more = Opened { header: &h, fragment, first, text: &[0], datagram: &[], until };
-        assert_eq!(f.add(&one_more), Added::TooLong);
+        let (front, text, datagram) = (Vec::new(), &[0][..], &[][..]);
+        let one_more = Opened { header: &h, fragment, first, front, text, datagram, until };
+        assert_eq!(f.add(one_more), Added::TooLong);
         assert!(f.request.as_ref().is_some_and(|p| p.parts.is_empty()));
         for (number, total) in [(1, 3), (2, 3), (3, 3), (1, 4), (4, 4)] {
             assert!(refuses(&f, &h, number, total), "{number} of {total}");

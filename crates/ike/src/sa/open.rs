@@ -47,11 +47,19 @@ impl IkeSa {
     /// is the first of its message waits for the others `until` then.
     pub(crate) fn open(&mut self, bytes: &[u8], until: Instant) -> Opened {
         let Ok(message) = Message::parse(bytes) else { return Opened::Junk };
-        // Clear payloads before SK carry no meaning in any exchange here.
+        // Clear payloads before SK carry no meaning in any exchange here. AUTH covers those of
+        // IKE_INTERMEDIATE.
         let inner = match message.payloads.last() {
             Some(Payload::Sk(sk)) => {
                 let Some(text) = self.crypt.open(bytes, &message) else { return Opened::Junk };
-                sealed::unpad(&text).map(|plain| (sk.inner, plain.to_vec(), digest(bytes)))
+                let front = message.front(bytes).unwrap_or_default();
+                let digest = digest(bytes);
+                sealed::unpad(&text).map(|plain| Inner {
+                    first: sk.inner,
+                    front,
+                    bytes: plain.to_vec(),
+                    digest,
+                })
             }
             Some(Payload::Skf(skf)) => {
                 if !self.fragments.wants(&message.header, skf.fragment) {
@@ -61,12 +69,17 @@ impl IkeSa {
                 match sealed::unpad(&text) {
                     Ok(text) => {
                         let (header, fragment, first) = (&message.header, skf.fragment, skf.inner);
+                        let front = match fragment.number {
+                            1 => message.front(bytes).unwrap_or_default(),
+                            _ => Vec::new(),
+                        };
                         let datagram = bytes;
-                        let opened = fragments::Opened { header, fragment, first, text, datagram, until };
-                        match self.fragments.add(&opened) {
+                        let opened =
+                            fragments::Opened { header, fragment, first, front, text, datagram, until };
+                        match self.fragments.add(opened) {
                             Added::Part => return Opened::Part,
                             Added::TooLong => return Opened::TooLong,
-                            Added::Whole(inner) => Ok((inner.first, inner.bytes, inner.digest)),
+                            Added::Whole(inner) => Ok(inner),
                         }
                     }
                     Err(e) => Err(e),
@@ -75,13 +88,13 @@ impl IkeSa {
             _ => return Opened::Junk,
         };
         match inner {
-            Ok((first, plain, digest)) => {
-                let payloads = parse_chain(first, &plain, Within::Sk);
-                Opened::Whole(Inner { first, bytes: plain, digest }, payloads)
+            Ok(inner) => {
+                let payloads = parse_chain(inner.first, &inner.bytes, Within::Sk);
+                Opened::Whole(inner, payloads)
             }
             Err(e) => {
                 let (first, digest) = (ironswan_wire::iana::PayloadType::NONE, digest(bytes));
-                Opened::Whole(Inner { first, bytes: Vec::new(), digest }, Err(e))
+                Opened::Whole(Inner { first, front: Vec::new(), bytes: Vec::new(), digest }, Err(e))
             }
         }
     }

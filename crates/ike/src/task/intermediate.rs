@@ -20,6 +20,7 @@ use ironswan_wire::secret::Secret;
 use super::exchange::Exchange;
 use super::sa_init::log_keys;
 use super::state::{INTERMEDIATE_NAME, Task};
+use crate::auth::int_auth;
 use crate::auth::ppk::{Unused, Way};
 use crate::auth::ppk_int::{self, Covered, Mixing};
 use crate::context::Context;
@@ -111,21 +112,21 @@ fn covered(sa: &IkeSa) -> Option<Covered<'_>> {
     Some(Covered { prf: keys.prf, ni: &init.ni, nr: &init.nr, spis: (sa.spi_i(), sa.spi_r()) })
 }
 
-/// Adds a message to what AUTH covers, under the keys that stand now.
-fn cover(sa: &mut IkeSa, header: &Header, inner: (ironswan_wire::iana::PayloadType, &[u8])) {
-    let (mut keys, ours) = (None, header.flags.initiator() == sa.is_initiator());
+/// Adds a request or response to what AUTH covers, under the keys that stand now.
+fn cover(sa: &mut IkeSa, response: bool, front: &[u8], inner: &[u8]) {
+    let (mut keys, ours) = (None, response != sa.is_initiator());
     if let Some(k) = sa.keys() {
         keys = Some((k.prf, if ours { k.p_ours.clone() } else { k.p_theirs.clone() }));
     }
     if let (Some((prf, sk_p)), Some(init)) = (keys, sa.init_mut()) {
-        init.int_auth.add(prf, &sk_p, header, inner);
+        init.int_auth.add(prf, &sk_p, response, front, inner);
     }
 }
 
 /// The same for a message of ours.
 fn cover_ours(sa: &mut IkeSa, header: &Header, payloads: &[Payload]) {
     if let Ok((first, inner)) = emit_chain(payloads) {
-        cover(sa, header, (first, &inner));
+        cover(sa, header.is_response(), &int_auth::front(header, first), &inner);
     }
 }
 
@@ -211,13 +212,13 @@ pub(crate) fn process(
     cx: &mut Context<'_>,
     sa: &mut IkeSa,
     private: Secret,
-    (header, inner): (&Header, &Inner),
+    inner: &Inner,
     payloads: &[Payload],
 ) {
     let Some(round) = next_round(sa) else { return };
     match read_response(cx, sa, round, payloads) {
         Ok((ke, ppk)) => {
-            cover(sa, header, (inner.first, &inner.bytes));
+            cover(sa, true, &inner.front, &inner.bytes);
             match ke {
                 Some(Ke { group: ke, data: peer_public }) => {
                     let request = Request::Agree { ke, private, peer_public };
@@ -310,12 +311,7 @@ fn fail(cx: &mut Context<'_>, sa: &mut IkeSa, why: Diagnosis) {
 // ---- responder ----
 
 /// The peer's request.
-pub(crate) fn answer(
-    cx: &mut Context<'_>,
-    sa: &mut IkeSa,
-    (header, inner): (&Header, &Inner),
-    payloads: &[Payload],
-) {
+pub(crate) fn answer(cx: &mut Context<'_>, sa: &mut IkeSa, inner: &Inner, payloads: &[Payload]) {
     let Some(round) = next_round(sa) else { return };
     let ke = match round.ke {
         Some(method) => {
@@ -327,7 +323,7 @@ pub(crate) fn answer(
         None => None,
     };
     let ppk = select(cx, sa, round, payloads);
-    cover(sa, header, (inner.first, &inner.bytes));
+    cover(sa, false, &inner.front, &inner.bytes);
     match ke {
         Some(ke) => cx.wait_for_response(sa, ke.group, ke.data.clone(), Responding(ke.group, ppk)),
         None => respond(cx, sa, None, ppk),

@@ -13,6 +13,8 @@ use crate::read::{EmitError, LenError, Reader, Writer};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 28;
+/// Offset of the Next Payload field.
+pub(super) const NEXT_PAYLOAD: usize = 16;
 
 /// Protocol version: major in the high half.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

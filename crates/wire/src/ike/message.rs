@@ -2,7 +2,7 @@
 //! last.
 
 use super::error::{Fault, ParseError};
-use super::header::{HEADER_LEN, Header};
+use super::header::{self, HEADER_LEN, Header};
 use super::payload::{self, Payload, Within};
 use super::sealed::{self, Geometry, Ranges};
 use crate::iana::PayloadType;
@@ -39,6 +39,30 @@ impl Message {
     /// True when the last payload is SK or SKF.
     pub fn is_sealed(&self) -> bool {
         matches!(self.payloads.last(), Some(Payload::Sk(_) | Payload::Skf(_)))
+    }
+
+    /// The bytes in front of the IV: IKE header, payloads in clear, and the generic header of SK. Of
+    /// a fragment those of the message that it is a part of: SK stands for SKF. The two lengths are
+    /// those of the datagram that this was parsed from. `None` without SK and SKF.
+    pub fn front(&self, datagram: &[u8]) -> Option<Vec<u8>> {
+        let behind = match self.payloads.last()? {
+            Payload::Sk(sk) => sk.body.len(),
+            Payload::Skf(skf) => skf.body.len() + sealed::FRAGMENT_FIELDS_LEN,
+            _ => return None,
+        };
+        let end = datagram.len().checked_sub(behind)?;
+        let mut front = datagram.get(..end)?.to_vec();
+        let sealed = end.checked_sub(payload::GENERIC_LEN)?;
+        // The Next Payload field that names SK or SKF: of the last payload in clear, or of the header.
+        let (mut names, mut at) = (header::NEXT_PAYLOAD, HEADER_LEN);
+        while at < sealed {
+            let [high, low] = *front.get(at + 2..)?.first_chunk()?;
+            // A payload that was parsed has at least its generic header.
+            let length = usize::from(u16::from_be_bytes([high, low])).max(payload::GENERIC_LEN);
+            (names, at) = (at, at + length);
+        }
+        *front.get_mut(names)? = PayloadType::SK.0;
+        Some(front)
     }
 
     /// Finds IV, text and ICV of the SK or SKF payload, in the datagram that this was parsed from.

@@ -19,6 +19,9 @@ use super::payload::{self, Payload};
 use crate::iana::PayloadType;
 use crate::read::{EmitError, Writer};
 
+/// Length of fragment number and total in bytes.
+pub(super) const FRAGMENT_FIELDS_LEN: usize = 4;
+
 /// Sizes that a cipher suite gives the layout, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Geometry {
