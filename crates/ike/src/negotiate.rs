@@ -15,9 +15,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `distinct` | whether each key exchange that is left can have a method of its own |
-
-use std::borrow::Cow;
+//! | `additional` | additional key exchanges: all methods differ, and IKE_INTERMEDIATE is announced |
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_keying::diagnosis::{Difference, KeyExchange, Nearest};
@@ -25,7 +23,10 @@ use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite, Proposal, Transform};
 
-mod distinct;
+mod additional;
+
+pub(crate) use additional::{counting, has_additional};
+use additional::{is_barred, leaves_room};
 
 /// The agreement of two proposals.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,14 +58,6 @@ fn method(t: &Transform) -> Option<KeId> {
         Transform::Ke(id) | Transform::AddKe(_, id) if *id != KeId::NONE => Some(*id),
         _ => None,
     }
-}
-
-/// True for a transform of an additional key exchange that cannot take place beside these: with a
-/// method that is chosen already, as all have to be different (RFC 9370 section 2.2.1), or without
-/// a first key exchange.
-fn is_barred<'a>(mut chosen: impl Iterator<Item = &'a Transform>, t: &Transform) -> bool {
-    let bars = |id| move |c: &Transform| method(c) == Some(id) || *c == Transform::Ke(KeId::NONE);
-    matches!(t, Transform::AddKe(..)) && method(t).is_some_and(|id| chosen.any(bars(id)))
 }
 
 /// True for the types of key exchange.
@@ -201,7 +194,7 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
         let later = all.get(at + 1..).unwrap_or_default();
         let fits = |t: &Transform| {
             let so_far = || chosen.iter().flatten().chain(std::iter::once(t));
-            mine(t) && offered(t) && (!is_of_ke(kind) || distinct::leaves_room(ours, theirs, later, so_far))
+            mine(t) && offered(t) && (!is_of_ke(kind) || leaves_room(ours, theirs, later, so_far))
         };
         let pick = preferred
             .filter(fits)
@@ -556,26 +549,6 @@ pub(crate) fn first_ke(proposals: &[Proposal]) -> Option<KeId> {
 /// True when some proposal has this method.
 pub(crate) fn has_ke(proposals: &[Proposal], ke: KeId) -> bool {
     all_ke(proposals).any(|k| k == ke)
-}
-
-/// True when some proposal has transforms of additional key exchanges: whoever sends them in
-/// IKE_SA_INIT announces IKE_INTERMEDIATE, also when they say NONE (RFC 9370 section 2.2.1).
-pub(crate) fn has_additional(proposals: &[Proposal]) -> bool {
-    !proposals.iter().all(lacks_additional)
-}
-
-fn lacks_additional(p: &Proposal) -> bool {
-    !p.transforms.iter().any(|t| matches!(t, Transform::AddKe(..)))
-}
-
-/// The proposals of an IKE_SA_INIT request that count. Without IKE_INTERMEDIATE "the peers MUST
-/// treat any ADDKE Transform Types in the IKE_SA_INIT exchange messages as unknown transform types
-/// and skip the proposals they appear in" (RFC 9370 section 2.2.1).
-pub(crate) fn counting(offered: &[Proposal], intermediate: bool) -> Cow<'_, [Proposal]> {
-    match intermediate || !has_additional(offered) {
-        true => Cow::Borrowed(offered),
-        false => offered.iter().filter(|p| lacks_additional(p)).cloned().collect(),
-    }
 }
 
 fn all_ke(proposals: &[Proposal]) -> impl Iterator<Item = KeId> {

@@ -239,8 +239,11 @@ fn ike_intermediate_in_clear_or_with_another_message_id_than_the_next_is_passed_
 
 #[test]
 fn through_a_nat_ike_intermediate_goes_from_and_to_port_4500() {
-    let mut w = world(13, &[&[(1, MLKEM)]], &[&[(1, MLKEM)]]);
-    w.net.nat = Some(ironswan_testkit::Nat::new(a().ip(), config::ip("203.0.113.1")));
+    let mut w = World::pair(13, |c| {
+        c.iter_mut().for_each(|c| c.proposals = proposals(&[&[(1, MLKEM)]]));
+        c[1].remote_addrs = vec![ironswan_keying::AddrSpec::Any];
+    });
+    w.net.nat = Some(ironswan_testkit::net::Nat::new(a().ip(), config::ip("203.0.113.1")));
     w.establish(0).unwrap();
     let of = |s: &&(ironswan_testkit::Seen, ironswan_testkit::Packet)| {
         s.0.exchange == ExchangeType::IKE_INTERMEDIATE && s.0.node == 0

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::payload::find_notify;
-use ironswan_wire::ike::{Header, ParseError, Payload};
+use ironswan_wire::ike::{HEADER_LEN, Header, ParseError, Payload, ends_sealed};
 
 use super::Context;
 use crate::endpoint::About;
@@ -55,7 +55,10 @@ impl Context<'_> {
             sa.work_mut().keep_first(d);
             return;
         }
-        if !header.is_sealed() {
+        // "The Encrypted payload ... MUST be the last payload in the message. Often, it is the only
+        // payload in the message" (RFC 7296 section 3.14).
+        let behind = || ends_sealed(header.next_payload, d.bytes.get(HEADER_LEN..).unwrap_or_default());
+        if !header.is_sealed() && !behind() {
             return qcd::judge(self, sa, &d);
         }
         if header.is_request() {

@@ -153,7 +153,8 @@ impl Header {
         Ok(header)
     }
 
-    /// The first payload is SK or SKF: the message belongs to an IKE_SA that has keys.
+    /// The first payload is SK or SKF: the message belongs to an IKE_SA that has keys. Payloads in
+    /// clear may stand in front of them ([`ends_sealed`](super::ends_sealed)).
     pub fn is_sealed(&self) -> bool {
         matches!(self.next_payload, PayloadType::SK | PayloadType::SKF)
     }

@@ -315,6 +315,11 @@ pub fn walk(first: PayloadType, bytes: &[u8]) -> impl Iterator<Item = (PayloadTy
     std::iter::from_fn(next).take(MAX_PAYLOADS)
 }
 
+/// True when SK or SKF ends this chain of payloads, the first of type `first`.
+pub fn ends_sealed(first: PayloadType, bytes: &[u8]) -> bool {
+    walk(first, bytes).last().is_some_and(|(kind, _)| matches!(kind, PayloadType::SK | PayloadType::SKF))
+}
+
 /// No exchange has two of these, and code that takes the first must not differ from code that takes
 /// the last.
 fn once_only(kind: PayloadType) -> bool {
