@@ -36,10 +36,10 @@ pub(crate) struct IntAuth {
 }
 
 impl IntAuth {
-    /// Adds a request or response: its [front](ironswan_wire::ike::Message::front), and the payloads inside. `sk_p` is
-    /// its sender's. "the Length field in the IKE header and the Payload Length field in the
-    /// Encrypted payload header are adjusted" so that they count neither IV, padding nor ICV, and a
-    /// message in fragments counts as if it were whole (RFC 9242 section 3.3.2).
+    /// Adds a request or response: its [front](ironswan_wire::ike::Message::front), and the payloads
+    /// inside. `sk_p` is its sender's. "the Length field in the IKE header and the Payload Length
+    /// field in the Encrypted payload header are adjusted" so that they count neither IV, padding
+    /// nor ICV, and a message in fragments counts as if it were whole (RFC 9242 section 3.3.2).
     pub(crate) fn add(&mut self, prf: &dyn Prf, sk_p: &Secret, response: bool, front: &[u8], inner: &[u8]) {
         let so_far = if response { &mut self.responder } else { &mut self.initiator };
         let mut a = front.to_vec();
