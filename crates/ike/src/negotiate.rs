@@ -15,7 +15,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `additional` | additional key exchanges: all methods differ, and IKE_INTERMEDIATE is announced |
+//! | `additional` | additional key exchanges: all methods differ; IKE_INTERMEDIATE is announced |
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_keying::diagnosis::{Difference, KeyExchange, Nearest};

@@ -1,12 +1,12 @@
 //! The part of AUTH's octets that covers IKE_INTERMEDIATE (RFC 9242 section 3.3).
 //!
 //! ```text
-//! IntAuth_i1 = prf(SK_pi1, A | P)                   A: IKE header, payloads in front of SK, generic
-//! IntAuth_iN = prf(SK_piN, IntAuth_iN-1 | A | P)       header of SK; lengths as if A | P were all
-//! IntAuth    = IntAuth_iN | IntAuth_rN | MID        P: payloads inside SK, decrypted
+//! IntAuth_i1 = prf(SK_pi1, A | P)                 A: IKE header, payloads in front of SK,
+//! IntAuth_iN = prf(SK_piN, IntAuth_iN-1 | A | P)     generic header of SK
+//! IntAuth    = IntAuth_iN | IntAuth_rN | MID      P: payloads inside SK, decrypted
 //! ```
-//! SK_p are those under which the exchange takes place. MID is the message ID of the first IKE_AUTH
-//! request.
+//! The lengths in A are those of a message that ends with P. SK_p are those under which the
+//! exchange takes place. MID is the message ID of the first IKE_AUTH request.
 
 use ironswan_crypto::prf::Prf;
 use ironswan_wire::iana::PayloadType;
@@ -36,10 +36,11 @@ pub(crate) struct IntAuth {
 }
 
 impl IntAuth {
-    /// Adds a request or response: its [front](ironswan_wire::ike::Message::front), and the payloads
-    /// inside. `sk_p` is its sender's. "the Length field in the IKE header and the Payload Length
-    /// field in the Encrypted payload header are adjusted" so that they count neither IV, padding
-    /// nor ICV, and a message in fragments counts as if it were whole (RFC 9242 section 3.3.2).
+    /// Adds a request or response: its [front](ironswan_wire::ike::Message::front), and the
+    /// payloads inside. `sk_p` is its sender's. "the Length field in the IKE header and the Payload
+    /// Length field in the Encrypted payload header are adjusted" so that they count neither IV,
+    /// padding nor ICV, and a message in fragments counts as if it were whole (RFC 9242 section
+    /// 3.3.2).
     pub(crate) fn add(&mut self, prf: &dyn Prf, sk_p: &Secret, response: bool, front: &[u8], inner: &[u8]) {
         let so_far = if response { &mut self.responder } else { &mut self.initiator };
         let mut a = front.to_vec();

@@ -24,6 +24,13 @@ use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, FRAGMENTS_KEPT, MESSAGE_BYTES};
 
+/// "The Encrypted payload ... MUST be the last payload in the message. Often, it is the only
+/// payload in the message" (RFC 7296 section 3.14).
+fn is_sealed(header: &Header, datagram: &[u8]) -> bool {
+    let payloads = datagram.get(HEADER_LEN..).unwrap_or_default();
+    header.is_sealed() || ends_sealed(header.next_payload, payloads)
+}
+
 impl Context<'_> {
     pub(crate) fn process(&mut self, sa: &mut IkeSa, d: Datagram) {
         let Ok(header) = Header::parse(&d.bytes) else { return };
@@ -55,10 +62,7 @@ impl Context<'_> {
             sa.work_mut().keep_first(d);
             return;
         }
-        // "The Encrypted payload ... MUST be the last payload in the message. Often, it is the only
-        // payload in the message" (RFC 7296 section 3.14).
-        let behind = || ends_sealed(header.next_payload, d.bytes.get(HEADER_LEN..).unwrap_or_default());
-        if !header.is_sealed() && !behind() {
+        if !is_sealed(&header, &d.bytes) {
             return qcd::judge(self, sa, &d);
         }
         if header.is_request() {

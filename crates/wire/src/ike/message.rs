@@ -41,9 +41,9 @@ impl Message {
         matches!(self.payloads.last(), Some(Payload::Sk(_) | Payload::Skf(_)))
     }
 
-    /// The bytes in front of the IV: IKE header, payloads in clear, and the generic header of SK. Of
-    /// a fragment those of the message that it is a part of: SK stands for SKF. The two lengths are
-    /// those of the datagram that this was parsed from. `None` without SK and SKF.
+    /// The bytes in front of the IV: IKE header, payloads in clear, and the generic header of SK.
+    /// Of a fragment those of the message that it is a part of: SK stands for SKF. The two lengths
+    /// are those of the datagram that this was parsed from. `None` without SK and SKF.
     pub fn front(&self, datagram: &[u8]) -> Option<Vec<u8>> {
         let behind = match self.payloads.last()? {
             Payload::Sk(sk) => sk.body.len(),
@@ -53,7 +53,8 @@ impl Message {
         let end = datagram.len().checked_sub(behind)?;
         let mut front = datagram.get(..end)?.to_vec();
         let sealed = end.checked_sub(payload::GENERIC_LEN)?;
-        // The Next Payload field that names SK or SKF: of the last payload in clear, or of the header.
+        // The Next Payload field that names SK or SKF: of the last payload in clear, or of the
+        // header.
         let (mut names, mut at) = (header::NEXT_PAYLOAD, HEADER_LEN);
         while at < sealed {
             let [high, low] = *front.get(at + 2..)?.first_chunk()?;
