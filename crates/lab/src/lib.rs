@@ -73,6 +73,7 @@ pub use experiment::{
 pub use experiment::{
     CompareOptions, FrameSize, LowendOptions, Rfc2544Options, Rfc2544Setup, compare, lowend, rfc2544,
 };
+pub use experiment::{EmulatedOptions, emulated, inside};
 pub use experiment::{FragmentsOptions, fragments};
 pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use experiment::{TunnelAuth, TunnelsOptions, tunnels};

@@ -112,6 +112,19 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ironswan lab lowend --quick\n  ironswan lab lowend --shares 10,25 --rates 1.5,10"
     )]
     Lowend(Box<super::lowend::Lowend>),
+    /// E13: instructions per packet and byte of each system, counted in a QEMU guest on an emulated
+    /// processor
+    #[command(
+        after_help = "Examples:\n  ironswan lab emulated --quick\n  ironswan lab emulated --dut plain,strongswan-kernel,ironswan \
+        --sizes 100,1418 --bursts 1,32 --suite aes128gcm16,aes128-sha256"
+    )]
+    Emulated(Box<super::emulated::Emulated>),
+    /// The part of `emulated` that runs in the guest
+    #[command(hide = true, after_help = "Example:\n  ironswan lab inside /run/job")]
+    Inside {
+        /// Folder with the orders
+        dir: PathBuf,
+    },
     /// Renders the report of a run made earlier, from its folder alone
     #[command(
         after_help = "Examples:\n  ironswan lab report /var/tmp/ironswan/line-1\n  ironswan lab report --html \

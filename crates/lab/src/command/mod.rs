@@ -14,6 +14,7 @@
 //! | `compare` | options of `lab compare` |
 //! | `compression` | options of `lab compression` |
 //! | `driver` | options of `lab driver` |
+//! | `emulated` | options of `lab emulated` |
 //! | `fragments` | options of `lab fragments` |
 //! | `lowend` | options of `lab lowend` |
 //! | `profile` | options of `lab profile` |
@@ -29,6 +30,7 @@ mod common;
 mod compare;
 mod compression;
 mod driver;
+mod emulated;
 mod experiment;
 mod fragments;
 mod lowend;
@@ -78,6 +80,8 @@ fn run(command: Command) -> i32 {
         Command::Topologies(a) => measure(*a),
         Command::Rfc2544(a) => measure(*a),
         Command::Compare(a) => measure(*a),
+        Command::Emulated(a) => measure(*a),
+        Command::Inside { dir } => crate::inside(&dir),
         Command::Fragments(a) => measure(*a),
         Command::Lowend(a) => measure(*a),
         Command::Profile(a) => measure(a),
@@ -283,7 +287,7 @@ mod tests {
     #[test]
     fn every_number_of_every_experiment_has_a_range_and_what_is_outside_is_refused_with_it() {
         let args = Args::command();
-        let records = ["report", "compare-runs", "schema", "demo", "plan", "help"];
+        let records = ["report", "compare-runs", "schema", "demo", "plan", "inside", "help"];
         let mut seen = 0;
         for experiment in args.get_subcommands().map(clap::Command::get_name).filter(|n| !records.contains(n))
         {

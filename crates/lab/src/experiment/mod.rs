@@ -14,6 +14,7 @@
 //! | `flood/` | `lab flood`: small and large packets at any rate |
 //! | `fragments` | `lab fragments`: packets that do not fit the link |
 //! | `compare` | `lab compare`: all systems side by side |
+//! | `guest/` | `lab emulated`: instructions, counted in a guest |
 //! | `tunnels/` | `lab tunnels`: many tunnels |
 //! | `compression` | `lab compression`: IPComp |
 //! | `profile` | `lab profile`: time by stage |
@@ -52,6 +53,7 @@ mod emulated;
 mod flood;
 mod fragments;
 mod general_doubts;
+mod guest;
 mod judge;
 mod line;
 mod lowend;
@@ -83,6 +85,7 @@ pub(crate) use driver::suite::by_name as suite_by_name;
 pub use driver::{DriverOptions, driver};
 pub use flood::{FloodOptions, flood};
 pub use fragments::{FragmentsOptions, fragments};
+pub use guest::{EmulatedOptions, emulated, inside};
 pub use line::{LineOptions, line};
 pub use lowend::{LowendOptions, lowend};
 pub use placement::Spread;

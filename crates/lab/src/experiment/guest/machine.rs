@@ -1,0 +1,236 @@
+//! The QEMU process, and the lines that the guest writes to its serial ports.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::kernel::Kernel;
+use super::orders::Message;
+use crate::clock;
+use crate::error::{LabError, LogTail, Remedy};
+use crate::interrupt;
+use crate::process::{self, Journal, Process};
+
+const QEMU: &str = "qemu-system-x86_64";
+/// The guest's processor, for people.
+pub(super) const PROCESSOR: &str = "one, emulated (QEMU's TCG, -cpu max), an instruction a nanosecond";
+/// An instruction takes 2^SHIFT nanoseconds of the guest's clock.
+pub(super) const SHIFT: u32 = 0;
+/// From the start until the guest's first message, of a machine with much else to do.
+const BOOT: Duration = Duration::from_secs(300);
+/// From one message to the next.
+const SILENCE: Duration = Duration::from_secs(600);
+const LOOK: Duration = Duration::from_millis(100);
+/// Lines of the console that a failure shows.
+const TAIL: usize = 8;
+
+/// What this machine lacks to run a guest.
+pub(super) fn lacks() -> Vec<Remedy> {
+    let lack = |(program, package): &(&str, &str)| {
+        process::find(program).is_none().then(|| {
+            Remedy::new(format!("`{program}` is not installed"), format!("apt-get install {package}"))
+        })
+    };
+    [(QEMU, "qemu-system-x86"), ("setpriv", "util-linux"), ("modprobe", "kmod")]
+        .iter()
+        .filter_map(lack)
+        .collect()
+}
+
+/// Version of QEMU.
+pub(super) fn version() -> Option<String> {
+    let done = process::run_regardless(&[QEMU, "--version"], Duration::from_secs(20)).ok()?;
+    done.stdout.lines().next().map(|l| l.trim().trim_start_matches("QEMU emulator version ").to_string())
+}
+
+/// A guest at work; dropping it ends it.
+pub(super) struct Guest {
+    process: Process,
+    journal: Journal,
+    console: PathBuf,
+    lines: Lines,
+    /// Its next message must have come by then.
+    until: Instant,
+    spoke: bool,
+}
+
+impl Guest {
+    /// Boots it. `dir` has the orders, and gets what the guest writes.
+    pub(super) fn boot(kernel: &Kernel, archive: &Path, dir: &Path) -> Result<Self, LabError> {
+        let script = dir.join("inside");
+        fs::write(&script, self::script()?).map_err(LabError::io(format!("writing {}", script.display())))?;
+        let (console, output) = (dir.join("console"), dir.join("output"));
+        // Of the guest before.
+        for file in [&console, &output] {
+            let _ = fs::remove_file(file);
+        }
+        let journal = Journal::default();
+        let argv = command(kernel, archive, dir, &console, &output);
+        let process = Process::start(&journal, "the guest", &argv, &dir.join("qemu.log"))?;
+        let until = clock::now() + BOOT;
+        Ok(Self { process, journal, console, lines: Lines::of(output), until, spoke: false })
+    }
+
+    /// The guest's next message.
+    pub(super) fn next(&mut self) -> Result<Message, LabError> {
+        loop {
+            // Asked before the last look at what it has written.
+            let ended = self.process.ended();
+            while let Some(line) = self.lines.next()? {
+                if let Some(message) = Message::parse(&line) {
+                    self.until = clock::now() + SILENCE;
+                    self.spoke = true;
+                    return Ok(message);
+                }
+            }
+            if let Some(status) = ended {
+                return Err(self.failed(&format!("it ended before it had measured ({status})")));
+            }
+            if clock::now() > self.until {
+                let why = if self.spoke {
+                    format!("it said nothing for {} s", SILENCE.as_secs())
+                } else {
+                    format!(
+                        "it did not boot within {} s; run it again on a machine with less to do, or remove the kernel's folder in \
+                         the cache so that a newer one is fetched",
+                        BOOT.as_secs()
+                    )
+                };
+                return Err(self.failed(&why));
+            }
+            interrupt::pause(LOOK)?;
+        }
+    }
+
+    /// The commands that started it.
+    pub(super) fn commands(&self) -> Vec<String> {
+        self.journal.lines()
+    }
+
+    /// The error of this guest, with the end of what it and QEMU wrote.
+    pub(super) fn failed(&self, why: &str) -> LabError {
+        let text = fs::read(&self.console).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<String> = text.lines().map(|l| l.trim_end().to_string()).collect();
+        let console =
+            LogTail { of: "its console".into(), lines: lines[lines.len().saturating_sub(TAIL)..].to_vec() };
+        let qemu = LogTail { of: "QEMU".into(), ..self.process.tail(TAIL) };
+        let logs = [console, qemu].into_iter().filter(|l| !l.lines.is_empty()).collect();
+        LabError::Dut { dut: "the guest".into(), why: why.into(), logs }
+    }
+}
+
+/// What the guest's `init` starts.
+fn script() -> Result<String, LabError> {
+    let own = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
+    let own = fs::canonicalize(&own).unwrap_or(own);
+    // Root's tools, and what the user's own PATH has besides.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("/usr/sbin:/usr/bin:/sbin:/bin:{path}");
+    let [own, path] = [own.to_string_lossy().into_owned(), path].map(|w| process::quoted(&[w]));
+    Ok(format!(
+        "export PATH={path} HOME=/root\ncd /\nmodprobe -a tun veth xfrm_user esp4 wireguard\n\
+         {own} inside /run/job >/dev/ttyS1\necho o >/proc/sysrq-trigger\nsleep 60\n"
+    ))
+}
+
+fn command(kernel: &Kernel, archive: &Path, dir: &Path, console: &Path, output: &Path) -> Vec<String> {
+    let text = |p: &Path| p.to_string_lossy().into_owned();
+    // QEMU reads a comma in a path as the end of it, unless it is doubled.
+    let value = |p: &Path| text(p).replace(',', ",,");
+    let mut argv: Vec<String> = [
+        // Ended with the laboratory, even if that is killed.
+        "setpriv --pdeathsig KILL",
+        QEMU,
+        "-nodefaults -no-user-config -display none -no-reboot -machine pc -cpu max -smp 1 -m 1024 -accel tcg",
+    ]
+    .iter()
+    .flat_map(|words| words.split(' '))
+    .map(String::from)
+    .collect();
+    // While the guest waits for a file of this machine its clock goes on as this machine's does:
+    // with `sleep=off` it would jump to the next timer, and time limits would pass in no time.
+    argv.extend(["-icount".into(), format!("shift={SHIFT},sleep=on")]);
+    argv.extend(["-kernel".into(), text(&kernel.image), "-initrd".into(), text(archive)]);
+    argv.extend(["-append".into(), "console=ttyS0 tsc=reliable quiet panic=-1".into()]);
+    for port in [console, output] {
+        argv.extend(["-serial".into(), format!("file:{}", text(port))]);
+    }
+    for (tag, folder) in [("root", Path::new("/")), ("kernel", &kernel.root), ("job", dir)] {
+        let share =
+            format!("local,id={tag},path={},readonly=on,security_model=none,multidevs=remap", value(folder));
+        argv.extend(["-fsdev".into(), share]);
+        argv.extend(["-device".into(), format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
+    }
+    argv
+}
+
+/// The whole lines of a file that grows.
+struct Lines {
+    path: PathBuf,
+    file: Option<File>,
+    rest: Vec<u8>,
+}
+
+/// The most that is kept of a line that does not end.
+const LONGEST: usize = 4 << 20;
+
+impl Lines {
+    fn of(path: PathBuf) -> Self {
+        Self { path, file: None, rest: Vec::new() }
+    }
+
+    /// The next line, once all of it is there.
+    fn next(&mut self) -> Result<Option<String>, LabError> {
+        if self.file.is_none() {
+            self.file = File::open(&self.path).ok();
+        }
+        let Some(file) = &mut self.file else { return Ok(None) };
+        if !self.rest.contains(&b'\n') && self.rest.len() < LONGEST {
+            file.read_to_end(&mut self.rest)
+                .map_err(LabError::io(format!("reading {}", self.path.display())))?;
+        }
+        let Some(end) = self.rest.iter().position(|b| *b == b'\n') else { return Ok(None) };
+        let line: Vec<u8> = self.rest.drain(..=end).collect();
+        Ok(Some(String::from_utf8_lossy(&line).trim().to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_once_it_is_whole() {
+        let path = std::env::temp_dir().join(format!("ironlab-lines-{}", std::process::id()));
+        let mut lines = Lines::of(path.clone());
+        assert_eq!(lines.next().expect("no file yet"), None);
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(b"one\r\ntw").expect("written");
+        assert_eq!(lines.next().expect("one").as_deref(), Some("one"));
+        assert_eq!(lines.next().expect("a part"), None);
+        file.write_all(b"o\nthree\n").expect("written");
+        let rest: Vec<_> = std::iter::from_fn(|| lines.next().expect("read")).collect();
+        assert_eq!(rest, ["two", "three"]);
+        fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn qemu_ends_with_the_laboratory_and_writes_none_of_this_machines_files() {
+        let kernel = Kernel {
+            root: "/cache/linux-6.1".into(),
+            version: "6.1".into(),
+            image: "/cache/linux-6.1/boot/vmlinuz-6.1".into(),
+            busybox: "/cache/linux-6.1/bin/busybox".into(),
+        };
+        let [archive, dir, console, output] = ["/t/a", "/t,t", "/t/c", "/t/o"].map(Path::new);
+        let argv = command(&kernel, archive, dir, console, output);
+        assert_eq!(argv[..3], ["setpriv", "--pdeathsig", "KILL"]);
+        let shares: Vec<&String> = argv.iter().filter(|a| a.starts_with("local,")).collect();
+        assert!(shares.len() == 3 && shares.iter().all(|s| s.contains("readonly=on")), "{shares:?}");
+        assert!(shares[2].contains("path=/t,,t,"), "{}", shares[2]);
+    }
+}
