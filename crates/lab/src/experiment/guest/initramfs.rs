@@ -17,6 +17,9 @@ b=/bin/busybox
 $b mount -t proc proc /proc
 $b mount -t sysfs sys /sys
 $b mount -t devtmpfs dev /dev
+$b ln -s /proc/self/fd /dev/fd
+for n in 0:stdin 1:stdout 2:stderr; do $b ln -s fd/${n%:*} /dev/${n#*:}; done
+$b mkdir -p /dev/shm /dev/pts && $b mount -t tmpfs shm /dev/shm && $b mount -t devpts pts /dev/pts
 for m in /modules/*; do $b insmod "$m"; done
 o=trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro
 $b mount -t 9p -o $o root /host || exit 1
