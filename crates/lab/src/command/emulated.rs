@@ -26,14 +26,7 @@ impl Experiment for Emulated {
     }
 
     fn options(self) -> Result<EmulatedOptions, String> {
-        let common = self.common.no_soaker()?.options()?;
-        if common.duration.is_some() {
-            return Err("--duration: a load of this experiment has a number of packets or bytes, not a length; --quick has fewer".into());
-        }
-        if common.congestion.is_some() {
-            return Err("--congestion: not in this experiment, whose guest has the usual one".into());
-        }
-        Ok(EmulatedOptions { common, sizes: self.sizes, bursts: self.bursts })
+        Ok(EmulatedOptions { common: self.common.options()?, sizes: self.sizes, bursts: self.bursts })
     }
 
     fn make(options: EmulatedOptions) -> Result<Report, LabError> {

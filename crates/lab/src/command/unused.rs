@@ -13,7 +13,7 @@ const NO_TCP: &str = "it carries no TCP";
 const NO_GATEWAY: &str = "it measures crypto engines alone, without a gateway";
 
 /// Experiments, and the options for which each has no use, with the reason.
-const UNUSED: [(&str, &[(&str, &str)]); 8] = [
+const UNUSED: [(&str, &[(&str, &str)]); 9] = [
     ("background", &[("soaker", "it has a soaker of its own")]),
     (
         "driver",
@@ -24,6 +24,14 @@ const UNUSED: [(&str, &[(&str, &str)]); 8] = [
             ("soaker", NO_GATEWAY),
             ("congestion", NO_GATEWAY),
             ("duration", "a measurement is as long as its --operations take"),
+        ],
+    ),
+    (
+        "emulated",
+        &[
+            ("duration", "a load has a number of packets or bytes"),
+            ("soaker", "its guest has one processor, which is never idle"),
+            ("congestion", "its guest has the usual one"),
         ],
     ),
     (
