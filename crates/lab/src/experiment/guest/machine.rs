@@ -129,7 +129,8 @@ fn script() -> Result<String, LabError> {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("/usr/sbin:/usr/bin:/sbin:/bin:{path}");
     let [own, path] = [own.to_string_lossy().into_owned(), path].map(|w| process::quoted(&[w]));
-    // What fits the processor, such as the kernel's AES by instructions, is loaded by udev elsewhere.
+    // What fits the processor, such as the kernel's AES by instructions, is loaded by udev
+    // elsewhere.
     Ok(format!(
         "export PATH={path} HOME=/root\ncd /\nmodprobe \"$(cat /sys/devices/system/cpu/modalias)\"\nmodprobe -a tun veth xfrm_user esp4 wireguard\n\
          {own} inside /run/job >/dev/ttyS1\necho o >/proc/sysrq-trigger\nsleep 60\n"
