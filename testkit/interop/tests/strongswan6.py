@@ -75,6 +75,25 @@ def seven_exchanges(lab, full):
     lives(lab, us, them, ['CURVE_25519', 'ML_KEM_512', 'ECP_384', 'ML_KEM_768', 'MODP_3072', 'ML_KEM_1024', 'ECP_521', 'ECP_256'])
 
 
+def optional(lab, full):
+    """An exchange that one side does without and the other calls optional, in both roles; and a method that the second number leaves."""
+    us, them = pair(lab)
+    plain, one_none = 'aes256-sha256-x25519', 'aes256-sha256-x25519-ke1_mlkem768-ke1_none'
+    for ours, theirs, wanted in ((one_none, plain, ['CURVE_25519']), (plain, one_none, ['CURVE_25519']),
+                                 (one_none, one_none, ['CURVE_25519', 'ML_KEM_768']),
+                                 (one_none + '-ke2_mlkem512', one_none + '-ke2_mlkem512', ['CURVE_25519', 'ML_KEM_768', 'ML_KEM_512'])):
+        us.load(tunnel('g1', ike=ours))
+        them.load(tunnel('g2', ike=theirs))
+        lives(lab, us, them, wanted)
+    us.load(tunnel('g1', ike=plain + '-ke1_mlkem768-ke1_mlkem512-ke2_mlkem512-ke2_mlkem768'))
+    them.load(tunnel('g2', ike=plain + '-ke1_mlkem512-ke1_mlkem768-ke2_mlkem768'))
+    them.initiate()
+    check(methods(us.established()[0]) == ['CURVE_25519', 'ML_KEM_512', 'ML_KEM_768'], f'we find different methods: {methods(us.established()[0])}')
+    ping(lab)
+    them.swanctl('--terminate', '--ike', 'net')
+    until('both are empty', lambda: not us.sas() and not them.sas())
+
+
 def of_children(lab, full):
     """Additional key exchanges of CHILD_SAs: created and rekeyed by each side, with traffic; ML-KEM alone; and optional ones."""
     us, them = pair(lab, esp='aes128gcm16-x25519-ke1_mlkem768-ke3_ecp384')
@@ -134,4 +153,4 @@ def our_default_takes_ml_kem(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (rekeys_both_ways, ml_kem, seven_exchanges, of_children, our_default_takes_ml_kem)}, 'strongswan6')
+    main({f.__name__: f for f in (rekeys_both_ways, ml_kem, seven_exchanges, optional, of_children, our_default_takes_ml_kem)}, 'strongswan6')
