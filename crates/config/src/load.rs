@@ -363,41 +363,42 @@ fn connections(section: &Section, named: &Named, config: &mut Config, diags: &mu
             diags.error(node.origin(), &path, Configuration::KeyForSection { name: name.to_owned() });
             continue;
         };
-        note_places(s, &path, &mut config.places);
-        for (what, sides) in [("local", &mut config.local_sides), ("remote", &mut config.remote_sides)] {
-            let names = meaning::in_rounds(what, s).into_iter().map(|(name, _)| name.to_owned());
-            sides.insert(name.to_owned(), names.collect());
-        }
+        note_places(s, name, config);
         if let Some(conn) = meaning::connection(name, s, &path, named, diags) {
             config.connections.push(conn);
         }
     }
 }
 
-/// Remembers where the things are that `check` talks about.
-fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>) {
-    places.insert(path.to_owned(), conn.origin.clone());
+/// Remembers where the things are that `check` talks about, and the names of both sides.
+fn note_places(conn: &Section, name: &str, config: &mut Config) {
+    let (path, places) = (format!("connections.{name}"), &mut config.places);
+    places.insert(path.clone(), conn.origin.clone());
     for key in ["local_port", "remote_addrs", "ppk_id", "ppk_required"] {
         if let Some(v) = conn.value(key) {
             places.insert(format!("{path}.{key}"), v.origin.clone());
         }
     }
-    for (name, side) in meaning::in_rounds("local", conn) {
-        let path = format!("{path}.{name}");
-        places.insert(path.clone(), side.origin.clone());
-        let certs = side.value("certs").map(|v| &v.origin);
-        let pubkeys = side.value("pubkeys").map(|v| &v.origin).or(certs);
+    let (local, remote) = (meaning::in_rounds("local", conn), meaning::in_rounds("remote", conn));
+    for (side, section) in &local {
+        let path = format!("{path}.{side}");
+        places.insert(path.clone(), section.origin.clone());
+        let certs = section.value("certs").map(|v| &v.origin);
+        let pubkeys = section.value("pubkeys").map(|v| &v.origin).or(certs);
         places.extend(pubkeys.map(|at| (format!("{path}.pubkeys"), at.clone())));
         places.extend(certs.map(|at| (format!("{path}.certs"), at.clone())));
     }
-    for (name, side) in meaning::in_rounds("remote", conn) {
-        let path = format!("{path}.{name}");
-        let at = side.value("auth").map_or(&side.origin, |v| &v.origin);
+    for (side, section) in &remote {
+        let path = format!("{path}.{side}");
+        let at = section.value("auth").map_or(&section.origin, |v| &v.origin);
         places.insert(path.clone(), at.clone());
         for key in ["certs", "revocation", "id"] {
-            places.extend(side.value(key).map(|v| (format!("{path}.{key}"), v.origin.clone())));
+            places.extend(section.value(key).map(|v| (format!("{path}.{key}"), v.origin.clone())));
         }
     }
+    let names = |sides: Vec<(&str, &Section)>| sides.into_iter().map(|(side, _)| side.to_owned()).collect();
+    config.local_sides.insert(name.to_owned(), names(local));
+    config.remote_sides.insert(name.to_owned(), names(remote));
     let Some(children) = conn.section("children") else { return };
     for (name, child) in children.sections() {
         let path = format!("{path}.children.{name}");

@@ -55,8 +55,7 @@ pub fn connection(
     if let Err(reason) = name_of(name) {
         diags.error(&section.origin, path, reason);
     }
-    let mut local: Vec<(&str, &Section)> = Vec::new();
-    let mut remote: Vec<(&str, &Section)> = Vec::new();
+    let (local, remote) = (in_rounds("local", section), in_rounds("remote", section));
     let mut children: Option<&Section> = None;
     keys::check(
         section,
@@ -66,9 +65,7 @@ pub fn connection(
         |sub, s, _| {
             match sub {
                 "children" => children = Some(s),
-                _ if sub.starts_with("local") => local.push((sub, s)),
-                _ if sub.starts_with("remote") => remote.push((sub, s)),
-                _ => return false,
+                _ => return sub.starts_with("local") || sub.starts_with("remote"),
             }
             true
         },
@@ -248,8 +245,7 @@ fn addrs(r: &mut Reader<'_>, key: &Key<Vec<AddrSpec>>) -> Vec<AddrSpec> {
     list
 }
 
-/// The `local...` or `remote...` sections, checked and read, in the order of their rounds: by
-/// `round`, and without it by their place.
+/// The `local...` or `remote...` sections, checked and read, in the order of their rounds.
 fn sides_of<T>(
     what: &str,
     found: &[(&str, &Section)],
@@ -268,7 +264,7 @@ fn sides_of<T>(
         return Vec::new();
     }
     let mut sides = Vec::new();
-    for (name, section) in in_rounds(what, conn) {
+    for (name, section) in found {
         let path = join(path, name);
         check_side(what, section, &path, diags);
         sides.push(read(section, &path, diags));
@@ -276,7 +272,8 @@ fn sides_of<T>(
     sides
 }
 
-/// The `local...` or `remote...` sections of a connection in the order of their rounds.
+/// The `local...` or `remote...` sections of a connection in the order of their rounds: by `round`,
+/// and without it by their place.
 pub(in super::super) fn in_rounds<'a>(what: &str, conn: &'a Section) -> Vec<(&'a str, &'a Section)> {
     let found = conn.sections().filter(|(name, _)| name.starts_with(what));
     // A wrong number is said by the one who reads the section.
