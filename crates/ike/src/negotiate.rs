@@ -164,8 +164,9 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
     if differ.is_empty() { Ok(chosen) } else { Err(differ) }
 }
 
-/// The transforms that [`agree`] agrees on, in the order of the types; none when it does not.
-/// Strangers' proposals are compared with this one, which allocates nothing.
+/// The transforms that [`agree`] agrees on, in the order of the types; others where those leave no
+/// method for a later key exchange, and `None` when there are none. Strangers' proposals are
+/// compared with this one, which allocates nothing.
 fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Transform>; KINDS]> {
     let mut chosen = [None; KINDS];
     let mut aead = false;
@@ -173,6 +174,11 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
     for (at, &kind) in all.iter().enumerate() {
         if is_of_ke(kind) && ke == KeRule::Ignore {
             continue;
+        }
+        let later = all.get(at + 1..).unwrap_or_default();
+        // Where additional key exchanges leave no choice by themselves, none of KE is tried.
+        if kind == TransformType::KE && !leaves_room(ours, theirs, later, std::iter::empty) {
+            return None;
         }
         let integ = kind == TransformType::INTEG;
         let none = Transform::Integ(IntegId::NONE);
@@ -191,7 +197,6 @@ fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Tran
             KeRule::Prefer(Some(id)) if kind == TransformType::KE => Some(Transform::Ke(id)),
             _ => None,
         };
-        let later = all.get(at + 1..).unwrap_or_default();
         let fits = |t: &Transform| {
             let so_far = || chosen.iter().flatten().chain(std::iter::once(t));
             mine(t) && offered(t) && (!is_of_ke(kind) || leaves_room(ours, theirs, later, so_far))
