@@ -10,12 +10,9 @@
 
 use ironswan_crypto::prf::Prf;
 use ironswan_wire::iana::PayloadType;
-use ironswan_wire::ike::{HEADER_LEN, Header};
+use ironswan_wire::ike::{GENERIC_LEN, HEADER_LEN, Header};
 use ironswan_wire::read::Writer;
 use ironswan_wire::secret::Secret;
-
-/// Length of the generic header of SK in bytes.
-const GENERIC_LEN: usize = 4;
 
 /// The front of a message of ours, which has nothing in clear; `first`: type of the first payload
 /// inside.

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use ironswan_keying::limits::{FRAGMENTS_PER_MESSAGE, MESSAGE_BYTES};
 use ironswan_wire::iana::{ExchangeType, PayloadType};
-use ironswan_wire::ike::{Fragment, Header};
+use ironswan_wire::ike::{Fragment, GENERIC_LEN, HEADER_LEN, Header};
 
 use crate::window::digest;
 
@@ -68,8 +68,8 @@ struct Partial {
     until: Instant,
     exchange: ExchangeType,
     total: u16,
-    /// Bytes of all contents so far. More than [`MESSAGE_BYTES`]: the message is too long, and no
-    /// fragment of it is kept or wanted.
+    /// Bytes of all contents and of the payloads in clear so far. More than [`MESSAGE_BYTES`]: the
+    /// message is too long, and no fragment of it is kept.
     len: usize,
     /// Contents, by fragment number.
     parts: BTreeMap<u16, Vec<u8>>,
@@ -145,7 +145,8 @@ impl Fragments {
             *slot = None;
         }
         let partial = slot.get_or_insert_with(fresh);
-        partial.len += text.len();
+        // What stands in front of SKF in clear counts, too.
+        partial.len += text.len() + front.len().saturating_sub(HEADER_LEN + GENERIC_LEN);
         if partial.len > MESSAGE_BYTES {
             partial.parts.clear();
             partial.head = None;

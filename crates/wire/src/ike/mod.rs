@@ -32,5 +32,5 @@ pub mod sealed;
 pub use error::{Fault, ParseError};
 pub use header::{Flags, HEADER_LEN, Header, Version};
 pub use message::Message;
-pub use payload::{MAX_PAYLOADS, Payload, Within, emit_chain, ends_sealed, parse_chain, walk};
+pub use payload::{GENERIC_LEN, MAX_PAYLOADS, Payload, Within, emit_chain, ends_sealed, parse_chain, walk};
 pub use sealed::{Fragment, Geometry, Ranges, SealedDraft};

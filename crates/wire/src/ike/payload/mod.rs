@@ -65,8 +65,8 @@ use crate::selector::TrafficSelector;
 pub const MAX_PAYLOADS: usize = 100;
 
 const CRITICAL: u8 = 0x80;
-/// Length of the generic header in bytes.
-pub(super) const GENERIC_LEN: usize = 4;
+/// Length of the generic header of a payload in bytes (RFC 7296 section 3.2).
+pub const GENERIC_LEN: usize = 4;
 
 /// One payload, understood.
 #[derive(Clone, PartialEq, Eq, Debug)]
