@@ -183,7 +183,7 @@ pub struct End {
     /// The first key pair and the first shared secret are those of all IKE_SAs: to count what else
     /// an IKE_SA takes.
     pub one_key: bool,
-    /// Those.
+    /// The first key pair and the first shared secret, once they have been computed.
     first: HashMap<Discriminant<Request>, Completion>,
 }
 

@@ -139,6 +139,11 @@ fn read(payloads: &[Payload], round: usize) -> Result<Read<'_>, Diagnosis> {
     }
 }
 
+/// Payloads of the peer's first request: the one that is answered, or one before it.
+fn first_payloads<'a>(sa: &'a IkeSa, x: &'a AnswerAuth) -> &'a [Payload] {
+    sa.init().and_then(|init| init.auth.first.as_ref()).map_or(&x.payloads, |first| &first.payloads)
+}
+
 /// True when the first request asks for a child.
 fn asks_for_child(payloads: &[Payload]) -> bool {
     payloads.iter().any(|p| matches!(p, Payload::Sa(_)))
@@ -344,9 +349,7 @@ fn prove(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth) {
             sa.set_remote_id(claim.id.identity.clone());
         }
         // The identity of any round can be what tells the peer's connection.
-        let first = sa.init().and_then(|init| init.auth.first.as_ref());
-        let with_child = asks_for_child(first.map_or(&x.payloads, |first| &first.payloads));
-        if let Err(why) = authorise(sa, with_child) {
+        if let Err(why) = authorise(sa, asks_for_child(first_payloads(sa, &x))) {
             return refuse(cx, sa, &why.into());
         }
     }
@@ -391,8 +394,7 @@ fn go_on(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, auth: Option<Auth>
         }
         return cx.respond(sa, &response);
     }
-    let said = sa.init().and_then(|init| init.auth.first.as_ref()).map_or(&x.payloads, |f| &f.payloads);
-    if let Err(why) = mobike::admits_way(sa, said) {
+    if let Err(why) = mobike::admits_way(sa, first_payloads(sa, &x)) {
         return refuse(cx, sa, &why.into());
     }
     let Some(peer) = sa.remote_id().cloned() else { return };
