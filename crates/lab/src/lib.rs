@@ -38,6 +38,7 @@
 //! | `process` | child processes |
 //! | `interrupt` | Ctrl-C, SIGTERM and SIGHUP |
 //! | `clock` | the only place of the laboratory that reads a clock |
+//! | `text_file` | reads a file that may be anything |
 //! | `error` | errors, sorted by who has to act |
 
 #![forbid(unsafe_code)]
@@ -59,6 +60,7 @@ pub mod relay;
 pub mod report;
 pub mod schema;
 pub mod stats;
+mod text_file;
 pub mod topology;
 
 pub use error::{LabError, LogTail, Remedy};

@@ -340,7 +340,7 @@ pub struct Cell {
     /// there were two gateways in a line.
     pub alone: Option<Way>,
     /// Measurements, one for each repeat.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 1_000))]
     pub seen: Vec<Seen>,
 }
 
@@ -431,7 +431,7 @@ pub struct Model {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerCost>,
     /// Loads to which the paths were fitted.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 2_000))]
     pub cells: Vec<Cell>,
     /// Loads that were kept out of the fit, to be predicted.
     pub held_back: Vec<String>,

@@ -15,7 +15,7 @@ pub fn beyond_reason(model: &Model) -> Option<String> {
         ("KiB of memory", m.memory_kib.unwrap_or(1 << 20) as f64, 1_024.0, 1e12),
         ("ns to forward a packet", model.forwarding.ns, 0.0, 1e7),
     ];
-    // Of another system neither is measured, nor crypto by itself.
+    // Rekeying, set-up and crypto alone are not measured of another system.
     let own = model.system.is_none();
     if own {
         checks.extend([
@@ -26,6 +26,7 @@ pub fn beyond_reason(model: &Model) -> Option<String> {
     }
     for path in &model.paths {
         checks.push(("ns of a byte on a path", path.per_byte, 0.0, 1e4));
+        checks.push(("ns of a change of size on a path", path.per_change, 0.0, 1e7));
         checks.push(("error of a path's fit", path.residual, 0.0, 1.0));
         for point in path.packets.iter().chain(&path.merged) {
             checks.push(("packets a second", point.pps, 1.0, 1e9));
@@ -56,6 +57,10 @@ pub fn beyond_reason(model: &Model) -> Option<String> {
         let ns = line.per_packet + 1_400.0 * line.per_byte;
         checks.push(("ns of crypto for 1,400 bytes", ns, if own { 1.0 } else { 0.0 }, 1e8));
     }
+    checks.extend(model.flows.iter().flat_map(|f| f.added).map(|ns| ("ns for many flows", ns, 0.0, 1e7)));
+    checks.extend(
+        model.workers.iter().flat_map(|w| w.ns).map(|ns| ("ns of a packet by workers", ns, 0.0, 1e9)),
+    );
     checks.extend(model.many_sas.iter().map(|m| ("ns for many SAs", m.added, 0.0, 1e7)));
     let wrong = checks.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
     wrong.map(|(what, value, least, most)| format!("{value} {what}, which is {least} to {most}"))
@@ -100,11 +105,15 @@ pub fn contradiction(model: &Model) -> Option<String> {
 const LONGEST: usize = 4_096;
 
 /// The first text of a document, by its place, that a terminal would not show as it is: control
-/// characters, a changed direction of writing, or too much of it.
+/// characters, a changed direction of writing, what is not seen, or too much of it.
 pub fn unprintable(document: &Value) -> Option<String> {
-    let turns =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let bad = |text: &str| text.len() > LONGEST || text.chars().any(|c| c.is_control() || turns(c));
+    let hides = |c: char| {
+        matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+        )
+    };
+    let bad = |text: &str| text.len() > LONGEST || text.chars().any(|c| c.is_control() || hides(c));
     match document {
         Value::String(text) => bad(text).then(String::new),
         Value::Array(items) => {

@@ -1,7 +1,7 @@
 //! Stores the model, and judges whether it says anything about this machine.
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::answer;
@@ -13,6 +13,7 @@ use super::sound;
 use crate::error::LabError;
 use crate::machine::Fingerprint;
 use crate::schema;
+use crate::text_file;
 
 /// For everybody on this machine.
 pub const SYSTEM: &str = "/var/lib/ironswan/plan.json";
@@ -189,30 +190,29 @@ pub fn read(file: Option<&Path>) -> Result<Model, LabError> {
             place.display()
         )));
     }
-    let reading = || LabError::io(format!("reading {}", place.display()));
-    let there = fs::metadata(place).map_err(reading())?;
-    if !there.is_file() || there.len() > MOST {
-        return Err(LabError::Usage(format!(
+    let text = text_file::read(place, MOST).map_err(|e| match e.kind() {
+        ErrorKind::InvalidInput | ErrorKind::FileTooLarge => LabError::Usage(format!(
             "{}: a model is a file of at most {} MiB, as `ironswan plan --calibrate` and `--export` write it; name another",
             place.display(),
             MOST >> 20
-        )));
-    }
-    let text = fs::read_to_string(place).map_err(reading())?;
+        )),
+        _ => LabError::io(format!("reading {}", place.display()))(e),
+    })?;
     parse(&text).map_err(|why| LabError::Usage(format!("{}: {why}", place.display())))
 }
 
 fn parse(text: &str) -> Result<Model, String> {
     let json: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
+    // Every sentence about it may have some of its text.
+    if let Some(place) = sound::unprintable(&json) {
+        return Err(format!(
+            "the text at {place} is none that a calibration writes; get the model again from its machine"
+        ));
+    }
     let found = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if found != MODEL_SCHEMA {
         return Err(format!(
             "its schema is `{found}`, and this program reads {MODEL_SCHEMA}: calibrate again"
-        ));
-    }
-    if let Some(place) = sound::unprintable(&json) {
-        return Err(format!(
-            "the text at {place} is none that a calibration writes; get the model again from its machine"
         ));
     }
     if let Some(first) = schema::breaches_of::<Model>(&json).first() {
@@ -319,6 +319,8 @@ mod tests {
             (r#"{"schema": "ironswan.plan-model/2"}"#, "calibrate again"),
             (r#"{"schema": "ironswan.plan-model/4"}"#, "no model"),
             (r#"{"schema": "ironswan.plan-model/4", "made": "\u001b]0;x"}"#, "the text at .made"),
+            (r#"{"schema": "\u001b]0;x"}"#, "the text at .schema"),
+            (r#"{"schema": "a\u200bb"}"#, "the text at .schema"),
             (&"[".repeat(100_000), "not JSON"),
         ] {
             let e = parse(text).expect_err(text);

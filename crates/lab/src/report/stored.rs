@@ -1,6 +1,5 @@
 //! A run read back from its folder: to be shown again, drawn again, or laid beside another.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,9 +9,13 @@ use super::{record_text, sheet};
 use crate::error::LabError;
 use crate::record::{LAB_SCHEMA, Record};
 use crate::schema;
+use crate::text_file;
 
 /// Schemas of older programs: `line` and `flood` had formats of their own.
 const OLDER: [&str; 2] = ["ironswan.run/1", "ironswan.flood/1"];
+
+/// No record has more bytes.
+const MOST: u64 = 256 << 20;
 
 /// A run in its folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +30,7 @@ impl Stored {
     pub fn read(folder: &Path) -> Result<Self, LabError> {
         let path = folder.join("run.json");
         let name = path.display();
-        let text = fs::read_to_string(&path).map_err(|e| absent(folder, &path, &e))?;
+        let text = text_file::read(&path, MOST).map_err(|e| absent(folder, &path, &e))?;
         let json: Value = serde_json::from_str(&text).map_err(|e| {
             LabError::Usage(format!(
                 "{name} is damaged: {e}; it was cut short or edited, and the run must be made again"
@@ -124,22 +127,27 @@ fn absent(folder: &Path, path: &Path, e: &std::io::Error) -> LabError {
     }
 }
 
+/// Characters of a schema or version that are shown.
+const SHOWN: usize = 100;
+
 /// Why a schema is not read: an older program's, a later one's, or none of the laboratory.
 fn unknown(path: &Path, schema: &str, json: &Value) -> String {
-    let name = path.display();
-    let made = json.pointer("/program/version").and_then(Value::as_str);
+    // Whoever wrote the record may have written anything.
+    let shown = |text: &str| text.chars().take(SHOWN).collect::<String>().escape_debug().to_string();
+    let (name, schema) = (path.display(), &shown(schema));
+    let made = json.pointer("/program/version").and_then(Value::as_str).map(shown);
     let version =
         |s: &str| s.rsplit_once('/').and_then(|(what, n)| Some((what.to_string(), n.parse::<u32>().ok()?)));
     let newer = version(schema)
         .zip(version(LAB_SCHEMA))
         .is_some_and(|((what, n), (ours, last))| what == ours && n > last);
     if newer {
-        let made = made.unwrap_or("a later version");
+        let made = made.unwrap_or_else(|| "a later version".into());
         format!(
             "{name} has schema {schema}, which is newer than this program, which reads {LAB_SCHEMA}; read it with ironswan {made}, \
              which made it"
         )
-    } else if OLDER.contains(&schema) {
+    } else if OLDER.contains(&schema.as_str()) {
         format!(
             "{name} has schema {schema}, which was written by an older program; this program reads {LAB_SCHEMA}: make the run again"
         )
