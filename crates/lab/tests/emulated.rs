@@ -44,7 +44,7 @@ fn without_qemu_it_says_what_to_install() {
         .env("PATH", scratch.path())
         .output()
         .expect("a run");
-    // The system's own folders are looked through whatever PATH says; QEMU is in none of them.
+    // This program looks in /usr/sbin and /sbin whatever PATH says, where Debian has no QEMU.
     let text = stderr(&done);
     assert_eq!(done.status.code(), Some(2), "{text}");
     assert!(text.contains("apt-get install qemu-system-x86") && !run.exists(), "{text}");

@@ -36,7 +36,7 @@ pub(super) struct Kernel {
 impl Kernel {
     /// The one in the cache, fetched when there is none.
     pub(super) fn fetched() -> Result<Self, LabError> {
-        let cache = cache();
+        let cache = cache()?;
         let mut cached = Self::cached(&cache);
         if cached.is_none() {
             fetch(&cache)?;
@@ -102,14 +102,19 @@ fn chain<'a>(index: &'a str, name: &str) -> Option<Vec<&'a str>> {
     Some(needs.split_whitespace().rev().chain([own]).collect())
 }
 
-/// The cache: of the machine for root, else of the user.
-fn cache() -> PathBuf {
+/// The cache: of the machine for root, else of the user. Never a folder where somebody else could
+/// put a kernel first.
+fn cache() -> Result<PathBuf, LabError> {
     if rustix::process::geteuid().is_root() {
-        return "/var/cache/ironswan-lab".into();
+        return Ok("/var/cache/ironswan-lab".into());
     }
-    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    base.unwrap_or_else(std::env::temp_dir).join("ironswan-lab")
+    let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    base.map(|base| base.join("ironswan-lab")).ok_or_else(|| {
+        let lack =
+            "neither XDG_CACHE_HOME nor HOME names a folder, so there is no place for the guest's kernel";
+        LabError::Unfit(vec![Remedy::new(lack, "set HOME")])
+    })
 }
 
 fn lacks(lack: String, remove: &Path) -> LabError {
@@ -149,14 +154,16 @@ fn fetch(cache: &Path) -> Result<(), LabError> {
     let package = newest()?;
     let journal = Journal::default();
     let script = format!(
-        "cd {} && exec apt-get download {package} {SHELL}",
-        process::quoted(&[folder.to_string_lossy()])
+        "cd {} && exec env LC_ALL=C apt-get download {}",
+        process::quoted(&[folder.to_string_lossy()]),
+        process::quoted(&[package.as_str(), SHELL])
     );
-    process::run(&journal, &["sh", "-c", &script], FETCH).map_err(|e| {
-        LabError::Unfit(vec![Remedy::new(
+    process::run(&journal, &["sh", "-c", &script], FETCH).map_err(|e| match e {
+        LabError::Interrupted => e,
+        e => LabError::Unfit(vec![Remedy::new(
             format!("Debian's packages {package} and {SHELL} cannot be had: {e}"),
             "run `apt-get update`, and look whether this machine reaches its package mirror",
-        )])
+        )]),
     })?;
     let version = package.trim_start_matches("linux-image-").to_string();
     let root = work.0.join("root");
@@ -197,8 +204,13 @@ fn has_room(folder: &Path) -> Result<(), LabError> {
 
 /// The package of the newest kernel.
 fn newest() -> Result<String, LabError> {
-    let text = process::run(&Journal::default(), &["apt-cache", "depends", NEWEST], Duration::from_secs(60));
-    text.ok().and_then(|t| first_dependency(&t)).ok_or_else(|| {
+    // In other languages its words are translated.
+    let argv = ["env", "LC_ALL=C", "apt-cache", "depends", NEWEST];
+    let text = match process::run(&Journal::default(), &argv, Duration::from_secs(60)) {
+        Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+        text => text.ok(),
+    };
+    text.and_then(|t| first_dependency(&t)).ok_or_else(|| {
         LabError::Unfit(vec![Remedy::new(
             format!("apt knows no package {NEWEST}"),
             "run `apt-get update` on a Debian machine with an amd64 processor",
@@ -209,7 +221,8 @@ fn newest() -> Result<String, LabError> {
 /// The first package that `apt-cache depends` names, if it is a kernel's.
 fn first_dependency(text: &str) -> Option<String> {
     let name = text.lines().find_map(|l| l.trim().strip_prefix("Depends: "))?;
-    name.starts_with("linux-image-").then(|| name.to_string())
+    let is_of_names = |b: u8| b.is_ascii_alphanumeric() || b"+-.~".contains(&b);
+    (name.starts_with("linux-image-") && name.bytes().all(is_of_names)).then(|| name.to_string())
 }
 
 /// Removes the modules that no guest of ours loads: most of the package.
@@ -257,6 +270,7 @@ mod tests {
         let text = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Recommends: x\n";
         assert_eq!(first_dependency(text).as_deref(), Some("linux-image-6.1.0-56-amd64"));
         assert_eq!(first_dependency("linux-image-amd64\n  Depends: ; rm -rf /\n"), None);
+        assert_eq!(first_dependency("linux-image-amd64\n  Depends: linux-image-6.1; rm -rf /\n"), None);
         assert_eq!(first_dependency(""), None);
     }
 

@@ -168,7 +168,7 @@ impl Method for Work<'_> {
         if !self.names.iter().any(|n| n == "plain" || n == "all") {
             c.doubt(Warning::NoPlain);
         }
-        if self.names.iter().any(|n| n == "ironswan") && is_debug(&self.common.dut_options) {
+        if self.names.iter().any(|n| n == "ironswan" || n == "all") && is_debug(&self.common.dut_options) {
             c.doubt(Warning::DebugBuild);
         }
         // Whatever else this machine does changes no count.
