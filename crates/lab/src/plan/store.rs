@@ -52,7 +52,7 @@ pub fn asked(named: &Path) -> Result<PathBuf, LabError> {
     }
 }
 
-/// The model of a class in a folder whose machine needs the most processors for the same load.
+/// The model of a class in a folder whose machine takes the most clock cycles for the same load.
 fn slowest(class: &str, folder: &Path) -> Result<PathBuf, LabError> {
     let all = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     // What cannot be read is no model of a machine.
