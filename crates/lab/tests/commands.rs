@@ -55,6 +55,16 @@ const EXPERIMENTS: [(&str, &str); 13] = [
     ("driver", ""),
 ];
 
+/// The experiment that is not among them: its guest takes many minutes. Its own tests run it.
+const EMULATED: &str = "emulated";
+
+/// The name of the experiment that a line of the help describes: `  line   E1: ...`.
+fn named_in_help(line: &str) -> Option<&str> {
+    let (name, about) = line.trim().split_once(' ')?;
+    let number = about.trim_start().strip_prefix('E')?.split_once(": ")?.0;
+    number.parse::<u8>().is_ok().then_some(name)
+}
+
 /// Runs one in its shortest form: its record is all that it prints, and what is in its folder;
 /// nothing else is left.
 fn shortest((name, more): (&str, &str)) {
@@ -87,8 +97,13 @@ fn now() -> Instant {
 #[test]
 fn every_experiment_prints_its_record_beside_another_that_runs_at_the_same_time() {
     let lab = Command::new(LAB).arg("--help").output().expect("ironswan-lab");
-    let listed = stdout(&lab).lines().filter(|line| line.contains(" E") && line.contains(": ")).count();
-    assert_eq!(listed, EXPERIMENTS.len(), "{}", stdout(&lab));
+    let help = stdout(&lab);
+    let mut listed: Vec<&str> =
+        help.lines().filter_map(named_in_help).filter(|name| *name != EMULATED).collect();
+    let mut run = EXPERIMENTS.map(|(name, _)| name);
+    listed.sort_unstable();
+    run.sort_unstable();
+    assert_eq!(listed, run, "{help}");
     let left = Mutex::new(EXPERIMENTS.iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
