@@ -48,6 +48,16 @@ def base(curve, pps):
     return {name: between(name) for name in ("ns", "calls", "burst")}
 
 
+def sharing(curve, burst):
+    """A curve where so many packets share a call, on the same lines; at its end where that many were never seen to."""
+    above = next((n for n, point in enumerate(curve) if point["burst"] >= burst), None)
+    if above is None or above == 0:
+        return curve[-1 if above is None else 0]
+    low, high = curve[above - 1], curve[above]
+    share = math.log(burst / low["burst"]) / math.log(high["burst"] / low["burst"])
+    return base(curve, low["pps"] * (high["pps"] / low["pps"]) ** share)
+
+
 def text(suite, frame):
     """Bytes that are sealed of the packet in such a frame: with pad length, next header, and padding."""
     block = max(suite["block"], 1)
@@ -109,14 +119,16 @@ def of_flows(model, way, flows):
     return before[1]
 
 
-def predicted(model, suite, path, way, mix, pps, flows=None):
+def predicted(model, suite, path, way, mix, pps, flows=None, burst=None):
     """Nanoseconds of a gateway for a packet, by the model; with one SA."""
     suite = next(s for s in model["suites"] if s["suite"] == suite)
     cost = next(p for p in model["paths"] if p["path"] == path and p["way"] == way)
     curve = list(cost["merged" if mix["merged"] else "packets"])
     if "gathering" in cost and not mix["merged"]:
         curve[-1] = gathered_end(cost["gathering"], curve[-1], crypto(suite, WAYS[way][1], mix, 1))
-    at = base(curve, pps)
+    at, shared = base(curve, pps), sharing(curve, burst or 1)
+    # Packets that come at once share calls as they do at the rate where so many are found.
+    at = shared if shared["burst"] > at["burst"] else at
     gathered = min(max(1 - at["calls"] / ALONE, 0.0), 1.0)
     mean = sum(part["share"] * (part["frame"] - ETHERNET) for part in mix["parts"])
     of_bytes = 0.0 if mix["merged"] else cost["per_byte"] * mean
@@ -169,7 +181,7 @@ def check_loads(model, verify):
                 "pps": pps,
                 "measured_ns": measured,
                 "spread": (max(ns) - min(ns)) / measured,
-                "predicted_ns": predicted(model, load["suite"], load["path"], way, mix, rate, load.get("flows")),
+                "predicted_ns": predicted(model, load["suite"], load["path"], way, mix, rate, load.get("flows"), load.get("burst")),
             }
             expected["error"] = expected["predicted_ns"] / measured - 1
             yield from differing(where, cell, expected)
@@ -181,7 +193,7 @@ def check_loads(model, verify):
 
 
 def load_key(cell):
-    return cell["suite"], cell["path"], json.dumps(cell["mix"], sort_keys=True), cell.get("flows"), cell["offered"], cell["alone"]
+    return cell["suite"], cell["path"], json.dumps(cell["mix"], sort_keys=True), cell.get("flows"), cell.get("burst"), cell["offered"], cell["alone"]
 
 
 def busy_at_most(model, path, way):

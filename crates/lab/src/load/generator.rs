@@ -76,7 +76,21 @@ pub fn generate(
     epoch: Instant,
     cpus: Option<&Cpus>,
 ) -> Result<Sent, LabError> {
-    generate_frames(netns, interface, &mut Frames::new(shape, route, BATCH), offer, epoch, cpus)
+    generate_bursts(netns, interface, route, shape, (offer, 1), epoch, cpus)
+}
+
+/// The same in bursts of so many packets, each sent as fast as they go; the bursts are evenly
+/// spaced.
+pub fn generate_bursts(
+    netns: &Netns,
+    interface: &str,
+    route: Route,
+    shape: Shape,
+    (offer, burst): (Offer, u32),
+    epoch: Instant,
+    cpus: Option<&Cpus>,
+) -> Result<Sent, LabError> {
+    send(netns, interface, &mut Frames::new(shape, route, BATCH), (offer, burst), epoch, cpus)
 }
 
 /// Sends `offer` of `frames`, which have [`BATCH`] slots, through `interface` inside `netns` on a
@@ -87,6 +101,17 @@ pub fn generate_frames(
     interface: &str,
     frames: &mut dyn Burst,
     offer: Offer,
+    epoch: Instant,
+    cpus: Option<&Cpus>,
+) -> Result<Sent, LabError> {
+    send(netns, interface, frames, (offer, 1), epoch, cpus)
+}
+
+fn send(
+    netns: &Netns,
+    interface: &str,
+    frames: &mut dyn Burst,
+    (offer, burst): (Offer, u32),
     epoch: Instant,
     cpus: Option<&Cpus>,
 ) -> Result<Sent, LabError> {
@@ -104,7 +129,8 @@ pub fn generate_frames(
             socket.offload().map_err(failed)?;
         }
         let before = thread_seconds();
-        let mut sent = Generator { socket, frames, offer, epoch, sent: Sent::default() }.run()?;
+        let at_once = u64::from(burst.max(1));
+        let mut sent = Generator { socket, frames, offer, at_once, epoch, sent: Sent::default() }.run()?;
         sent.cpu_seconds = thread_seconds() - before;
         Ok(sent)
     })?
@@ -114,6 +140,8 @@ struct Generator<'a> {
     socket: PacketSocket,
     frames: &'a mut dyn Burst,
     offer: Offer,
+    /// Packets that become due together; 1 where they are evenly spaced.
+    at_once: u64,
     epoch: Instant,
     sent: Sent,
 }
@@ -145,9 +173,9 @@ impl Generator<'_> {
                 self.burst(left.min(BATCH as u64) as usize, now)?;
                 continue;
             };
-            let due = (elapsed.min(self.offer.at_most).as_secs_f64() * rate) as u64;
+            let due = due(rate, elapsed.min(self.offer.at_most), self.at_once);
             let behind = due.saturating_sub(self.sent.intended).min(left);
-            let kept = ((MAX_LATE.as_secs_f64() * rate) as u64).max(BATCH as u64);
+            let kept = ((MAX_LATE.as_secs_f64() * rate) as u64).max(BATCH as u64).max(self.at_once);
             if behind > kept {
                 // The oldest packets are given up: they would be later than that.
                 self.sent.intended += behind - kept;
@@ -156,7 +184,8 @@ impl Generator<'_> {
                 if over {
                     break;
                 }
-                let bunch = (GRAIN.as_secs_f64() * rate).clamp(1.0, BATCH as f64);
+                let grain = (GRAIN.as_secs_f64() * rate).clamp(1.0, BATCH as f64);
+                let bunch = if self.at_once > 1 { self.at_once as f64 } else { grain };
                 let next = (self.sent.intended as f64 + bunch) / rate;
                 if let Ok(wait) = Duration::try_from_secs_f64(next - elapsed.as_secs_f64()) {
                     thread::sleep(wait);
@@ -167,7 +196,7 @@ impl Generator<'_> {
         }
         // Count the packets that became due after the last look at the clock as intended too, so
         // that a pause at the end is not hidden.
-        let missed = missed(&self.offer, self.sent.intended);
+        let missed = missed(&self.offer, self.at_once, self.sent.intended);
         self.sent.intended += missed;
         self.sent.unsent += missed;
         self.sent.seconds = (clock::now() - start).as_secs_f64();
@@ -209,12 +238,18 @@ impl Generator<'_> {
     }
 }
 
+/// Packets that are due by then, in whole bursts.
+fn due(rate: f64, elapsed: Duration, at_once: u64) -> u64 {
+    let all = (elapsed.as_secs_f64() * rate) as u64;
+    all - all % at_once
+}
+
 /// Packets that an offer wanted sent by its end, beyond those `intended`; none where no rate was
 /// asked for.
-fn missed(offer: &Offer, intended: u64) -> u64 {
-    let due = |rate: f64| (offer.at_most.as_secs_f64() * rate) as u64;
+fn missed(offer: &Offer, at_once: u64, intended: u64) -> u64 {
     let packets = offer.packets.min(u64::from(u32::MAX));
-    offer.rate.map_or(0, |rate| packets.min(due(rate)).saturating_sub(intended))
+    let all = offer.rate.map_or(0, |rate| packets.min(due(rate, offer.at_most, at_once)));
+    all.saturating_sub(intended)
 }
 
 /// CPU time of this thread so far.
@@ -257,9 +292,19 @@ mod tests {
     fn what_is_due_at_the_end_is_intended_though_nobody_looked() {
         let at_most = Duration::from_millis(500);
         let offer = Offer { rate: Some(10_000.0), packets: u64::MAX, at_most };
-        assert_eq!((missed(&offer, 4_800), missed(&offer, 5_000), missed(&offer, 5_001)), (200, 0, 0));
+        assert_eq!([4_800, 5_000, 5_001].map(|sent| missed(&offer, 1, sent)), [200, 0, 0]);
         // All that were to be sent are.
-        assert_eq!(missed(&Offer { packets: 4_800, ..offer }, 4_800), 0);
-        assert_eq!(missed(&Offer { rate: None, ..offer }, 7), 0);
+        assert_eq!(missed(&Offer { packets: 4_800, ..offer }, 1, 4_800), 0);
+        assert_eq!(missed(&Offer { rate: None, ..offer }, 1, 7), 0);
+    }
+
+    #[test]
+    fn packets_of_a_burst_become_due_together() {
+        let at = |micros, at_once| due(10_000.0, Duration::from_micros(micros), at_once);
+        assert_eq!([0, 99, 100, 1_599, 1_600, 3_250].map(|t| at(t, 16)), [0, 0, 0, 0, 16, 32]);
+        assert_eq!([99, 100, 1_650].map(|t| at(t, 1)), [0, 1, 16]);
+        // Half a burst at the end was never meant.
+        let offer = Offer { rate: Some(10_000.0), packets: u64::MAX, at_most: Duration::from_micros(3_250) };
+        assert_eq!((missed(&offer, 16, 16), missed(&offer, 16, 32), missed(&offer, 1, 32)), (16, 0, 0));
     }
 }

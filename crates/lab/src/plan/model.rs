@@ -333,6 +333,9 @@ pub struct Cell {
     /// Flows, where they were not those of every other load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,
+    /// Packets that came at once, where they were not evenly spaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
     /// Packets a second that were offered; absent where the rate was the highest that one gateway
     /// carries.
     pub offered: Option<f64>,

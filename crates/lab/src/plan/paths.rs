@@ -174,7 +174,13 @@ impl Model {
         let suite = self.suite(&cell.suite)?;
         let pps = cell.median(way).map_or(0.0, |s| s.pps);
         let at = if cell.offered.is_some() { pps } else { f64::INFINITY };
-        let load = Traffic { mix: &cell.mix, pps: at, sas: 1.0, flows: cell.flows, burst: 1.0 };
+        let load = Traffic {
+            mix: &cell.mix,
+            pps: at,
+            sas: 1.0,
+            flows: cell.flows,
+            burst: f64::from(cell.burst.unwrap_or(1)),
+        };
         Ok((pps, self.price(suite, cell.path, way, load)?.cost.total()))
     }
 }
@@ -238,7 +244,16 @@ mod tests {
             Side { pps, ns: ns + change + PER_BYTE * mix.of_bytes() + crypto, calls, burst }
         };
         let seen = vec![Seen { out: side(Way::Out), into: side(Way::In), ..sample::EMPTY }];
-        Cell { suite: suite.suite.clone(), path: Path::Udp, mix, flows: None, offered, alone: None, seen }
+        Cell {
+            suite: suite.suite.clone(),
+            path: Path::Udp,
+            mix,
+            flows: None,
+            burst: None,
+            offered,
+            alone: None,
+            seen,
+        }
     }
 
     /// Cells of a calibration, at its rates.

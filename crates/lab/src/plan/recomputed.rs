@@ -57,6 +57,7 @@ fn load(suite: &str, path: Path, mix: Mix, offered: Option<f64>, ns: f64) -> Cel
         path,
         mix,
         flows: None,
+        burst: None,
         offered,
         alone: None,
         seen: [2.0, 0.0, 1.0].map(seen).into(),
@@ -75,7 +76,11 @@ fn verification(model: &Model) -> Verification {
         alone(Way::Out, load("aes128gcm16", Path::Udp, Mix::imix(), None, 2_600.0)),
         load("3des-sha1", Path::Udp, Mix::tcp(), None, 2_700.0),
         load("aes128gcm16", Path::Udp, Mix::frames(64), Some(1e4), 4_050.0),
-        Cell { flows: Some(4_096), ..load("aes128gcm16", Path::Raw, Mix::frames(700), Some(2e4), 4_300.0) },
+        Cell {
+            flows: Some(4_096),
+            burst: Some(8),
+            ..load("aes128gcm16", Path::Raw, Mix::frames(700), Some(2e4), 4_300.0)
+        },
     ];
     let cost = |pps| {
         let suite = model.suite("aes128gcm16").expect("a suite");
@@ -137,6 +142,7 @@ fn a_second_program_predicts_the_same_and_finds_what_was_falsified() {
         ("/measured/1/seen/0/out/ns", json!(9_000.0), "3des-sha1, raw, out, imix, 40000.0"),
         ("/measured/4/seen/2/into/ns", json!(9_000.0), "measured again: shift"),
         ("/measured/5/flows", json!(1), "aes128gcm16, raw, out, 700, 20000.0: predicted_ns"),
+        ("/measured/5/burst", json!(null), "aes128gcm16, raw, out, 700, 20000.0: predicted_ns"),
         ("/rates/0/error", json!(0.0), "error is 0.0"),
         ("/rates/0/predicted_pps", json!(500_000.0), "and there are 1.75"),
         ("/rates/0/beside_ns", json!(9.0), "beside_ns is 9.0"),

@@ -93,6 +93,7 @@ pub(crate) fn model() -> Model {
             path: Path::Udp,
             mix: Mix::frames(64),
             flows: None,
+            burst: None,
             offered: Some(1e4),
             alone: None,
             seen: vec![Seen { seconds: 0.3, packets: 3_000.0, bytes_per_packet: 46.0, ..EMPTY }],

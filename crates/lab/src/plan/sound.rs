@@ -151,7 +151,7 @@ mod tests {
                 burst: 2.0,
             };
             let seen = vec![Seen { out: side(0.0), into: side(700.0), ..sample::EMPTY }];
-            Cell { suite: suite.clone(), path, mix, flows: None, offered, alone: None, seen }
+            Cell { suite: suite.clone(), path, mix, flows: None, burst: None, offered, alone: None, seen }
         };
         model.cells = Path::BOTH
             .into_iter()

@@ -205,8 +205,8 @@ impl Verification {
     pub fn made(model: &Model, taken: Taken) -> Result<Option<Self>, LabError> {
         let then = |c: &Cell| {
             let same = |m: &&Cell| {
-                (&m.suite, m.path, &m.mix, m.flows, m.offered, m.alone)
-                    == (&c.suite, c.path, &c.mix, c.flows, c.offered, c.alone)
+                (&m.suite, m.path, &m.mix, m.flows, m.burst, m.offered, m.alone)
+                    == (&c.suite, c.path, &c.mix, c.flows, c.burst, c.offered, c.alone)
             };
             model.cells.iter().find(same)
         };

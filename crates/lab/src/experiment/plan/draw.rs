@@ -1,5 +1,5 @@
 //! Loads of a verification that a seed draws when the calibration has long been made: suite, path,
-//! sizes, rate and flows, each by itself. Pure.
+//! sizes, rate, flows and bursts, each by itself. Pure.
 
 use super::loads::{FITTED, KEPT_SUITE, Load};
 use crate::plan::mix::{LARGEST, Mix};
@@ -23,6 +23,8 @@ const RATES: [f64; 2] = [2_000.0, 60_000.0];
 const SLOW: [f64; 2] = [500.0, 1_500.0];
 /// Flows.
 const FLOWS: [u32; 6] = [1, 4, 16, 64, 512, 4_096];
+/// Packets that come at once: half of the loads are evenly spaced.
+const BURSTS: [u32; 6] = [1, 1, 1, 4, 16, 32];
 /// Of all loads, those at the highest rate of one gateway, and those of three sizes.
 const HIGHEST: f64 = 0.25;
 const MIXED: f64 = 0.4;
@@ -61,13 +63,14 @@ fn one(random: &mut Random, smoke: bool) -> Load {
     let [least, most] = if smoke { SLOW } else { RATES };
     let rate = (least * (most / least).powf(random.unit())).round();
     let (way, flows) = (Way::BOTH[of(random, 2)], FLOWS[of(random, FLOWS.len())]);
-    // A gateway alone has the flows of the calibration.
-    let (load, flows) = if highest {
-        (Load::Highest(mix, way), crate::plan::model::FLOWS)
+    let burst = BURSTS[of(random, BURSTS.len())];
+    // A gateway alone has the flows of the calibration, and a full one gathers by itself.
+    let (load, flows, burst) = if highest {
+        (Load::Highest(mix, way), crate::plan::model::FLOWS, 1)
     } else {
-        (Load::Packets(mix, rate), flows)
+        (Load::Packets(mix, rate), flows, burst)
     };
-    Load::Only { suite, path, flows, load: Box::new(load) }
+    Load::Only { suite, path, flows, burst, load: Box::new(load) }
 }
 
 #[cfg(test)]
@@ -101,6 +104,9 @@ mod tests {
         for flows in FLOWS {
             let usual = flows == crate::plan::model::FLOWS;
             assert!(with(&|l| l.flows() == (!usual).then_some(flows)) > 20, "{flows}");
+        }
+        for burst in [None, Some(4), Some(16), Some(32)] {
+            assert!(with(&|l| l.burst() == burst) > 20, "{burst:?}");
         }
         let sizes = all.iter().flat_map(|l| l.mix().parts).map(|p| p.frame);
         assert!(sizes.clone().all(|f| (64..=LARGEST).contains(&f)) && sizes.clone().any(|f| f < 150));

@@ -28,7 +28,7 @@ pub(super) fn measure(
     for _ in 0..repeats {
         for (flows, seen) in COUNTS.iter().zip(&mut seen) {
             interrupt::check()?;
-            seen.push(rig.packets_of(&mix, *flows, pps, duration)?);
+            seen.push(rig.packets_of(&mix, (*flows, 1), pps, duration)?);
         }
     }
     Ok(added(&seen))

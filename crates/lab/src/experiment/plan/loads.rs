@@ -57,8 +57,8 @@ pub(super) enum Load {
     Highest(Mix, Way),
     /// TCP, 10^6 bits per second.
     Tcp(u32),
-    /// A load for one suite and path alone, in so many flows.
-    Only { suite: &'static str, path: Path, flows: u32, load: Box<Load> },
+    /// A load for one suite and path alone, in so many flows, with so many packets at once.
+    Only { suite: &'static str, path: Path, flows: u32, burst: u32, load: Box<Load> },
 }
 
 impl Load {
@@ -67,7 +67,9 @@ impl Load {
             Self::Packets(mix, pps) => format!("{} at {pps:.0} packets/s", mix.name),
             Self::Highest(mix, way) => format!("{} {} at the highest rate", mix.name, way.name()),
             Self::Tcp(mbps) => format!("TCP at {mbps} Mb/s"),
-            Self::Only { flows, load, .. } => format!("{}, {flows} flows", load.name()),
+            Self::Only { flows, burst, load, .. } => {
+                format!("{}, {flows} flows, {burst} at once", load.name())
+            }
         }
     }
 
@@ -98,6 +100,14 @@ impl Load {
     pub(super) fn flows(&self) -> Option<u32> {
         match self {
             Self::Only { flows, .. } => Some(*flows).filter(|n| *n != FLOWS),
+            Self::Packets(..) | Self::Highest(..) | Self::Tcp(_) => None,
+        }
+    }
+
+    /// Packets that come at once, where they are not evenly spaced.
+    pub(super) fn burst(&self) -> Option<u32> {
+        match self {
+            Self::Only { burst, .. } => Some(*burst).filter(|n| *n > 1),
             Self::Packets(..) | Self::Highest(..) | Self::Tcp(_) => None,
         }
     }

@@ -148,7 +148,7 @@ impl Bench {
                     let way = load.alone().map(|way| (nth, way.name()));
                     let low = way.map_or(FIRST, |way| begin(&ended, way));
                     let (time, trials) = (self.load, self.trials);
-                    let measure = |rig: &mut Rig| one(rig, load, FLOWS, (low, time, trials));
+                    let measure = |rig: &mut Rig| one(rig, load, (FLOWS, 1), (low, time, trials));
                     let mut once = || match &mut self.soaked {
                         Some(soaked) => soaked.once(rig, load, measure),
                         None => measure(rig),
@@ -167,8 +167,18 @@ impl Bench {
                         Some(cell) => cell.seen.push(seen),
                         None => {
                             let (suite, path, offered) = (suite.clone(), *path, load.offered());
-                            let (mix, alone, flows) = (load.mix(), load.alone(), load.flows());
-                            cells.push(Cell { suite, path, mix, flows, offered, alone, seen: vec![seen] });
+                            let (mix, alone) = (load.mix(), load.alone());
+                            let (flows, burst) = (load.flows(), load.burst());
+                            cells.push(Cell {
+                                suite,
+                                path,
+                                mix,
+                                flows,
+                                burst,
+                                offered,
+                                alone,
+                                seen: vec![seen],
+                            });
                         }
                     }
                     at += 1;
@@ -190,19 +200,19 @@ impl Bench {
     }
 }
 
-/// One load. A search begins at `low`; each repeat searches by itself, so that one which a
-/// disturbance ended early is one of several.
+/// One load, `of` so many flows and with so many packets at once. A search begins at `low`; each
+/// repeat searches by itself, so that one which a disturbance ended early is one of several.
 fn one(
     rig: &mut Rig,
     load: &Load,
-    flows: u32,
+    of: (u32, u32),
     (low, time, trials): (f64, Duration, u32),
 ) -> Result<Seen, LabError> {
     match load {
-        Load::Packets(mix, pps) => rig.packets_of(mix, flows, *pps, time),
+        Load::Packets(mix, pps) => rig.packets_of(mix, of, *pps, time),
         Load::Highest(mix, way) => rig.highest(mix, *way, low, time, trials),
         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), time * 2),
-        Load::Only { load, flows, .. } => one(rig, load, *flows, (low, time, trials)),
+        Load::Only { load, flows, burst, .. } => one(rig, load, (*flows, *burst), (low, time, trials)),
     }
 }
 

@@ -117,14 +117,14 @@ impl Rig {
 
     /// Packets of a mix at `pps`, for `duration`.
     pub(super) fn packets(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<Seen, LabError> {
-        self.packets_of(mix, FLOWS, pps, duration)
+        self.packets_of(mix, (FLOWS, 1), pps, duration)
     }
 
-    /// The same of so many flows.
+    /// The same of so many flows, and with so many packets at once.
     pub(super) fn packets_of(
         &mut self,
         mix: &Mix,
-        flows: u32,
+        (flows, burst): (u32, u32),
         pps: f64,
         duration: Duration,
     ) -> Result<Seen, LabError> {
@@ -139,7 +139,7 @@ impl Rig {
         let before = self.moment(&inside)?;
         let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most: duration };
         let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
-        let sent = load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
+        let sent = load::generate_bursts(a, "eth0", self.route, shape, (offer, burst), epoch, cpus)?;
         receiver.all_sent();
         // Packets that were still in queues are work of this load, in the time that it took.
         let after = self.drained(&inside)?;

@@ -149,6 +149,7 @@ pub(super) fn measure(
             path,
             mix: load.mix(),
             flows: None,
+            burst: None,
             offered: load.offered(),
             alone: None,
             seen,
@@ -215,7 +216,16 @@ mod tests {
             let side = Side { pps, ns, calls: ALONE, burst: 1.0 };
             let seen = vec![Seen { out: side, into: side, ..sample::EMPTY }];
             let (suite, path) = (suite.suite.clone(), Path::Udp);
-            Cell { suite, path, mix: load.mix(), flows: None, offered: load.offered(), alone: None, seen }
+            Cell {
+                suite,
+                path,
+                mix: load.mix(),
+                flows: None,
+                burst: None,
+                offered: load.offered(),
+                alone: None,
+                seen,
+            }
         };
         let cells: Vec<Cell> = loads(&o).iter().map(cell).collect();
         let cost = path_cost(Path::Udp, Way::In, &cells, std::slice::from_ref(&suite)).expect("a fit");
