@@ -119,6 +119,21 @@ def of_flows(model, way, flows):
     return before[1]
 
 
+def shared(model, way, at_once):
+    """How many share a call when so many come at once: between measured lengths on a line of the logarithms; all without any."""
+    bursts = model.get("bursts", [])
+    before = 1, 0.0
+    for burst in bursts:
+        length, log = burst["at_once"], math.log(max(burst["shared"][list(WAYS).index(way)], 1.0))
+        if length <= 1:
+            continue
+        if at_once <= length:
+            share = math.log(max(at_once, 1) / before[0]) / math.log(length / before[0])
+            return math.exp(before[1] + (log - before[1]) * min(max(share, 0.0), 1.0))
+        before = length, log
+    return math.exp(before[1]) if bursts else at_once
+
+
 def predicted(model, suite, path, way, mix, pps, flows=None, burst=None):
     """Nanoseconds of a gateway for a packet, by the model; with one SA."""
     suite = next(s for s in model["suites"] if s["suite"] == suite)
@@ -126,9 +141,9 @@ def predicted(model, suite, path, way, mix, pps, flows=None, burst=None):
     curve = list(cost["merged" if mix["merged"] else "packets"])
     if "gathering" in cost and not mix["merged"]:
         curve[-1] = gathered_end(cost["gathering"], curve[-1], crypto(suite, WAYS[way][1], mix, 1))
-    at, shared = base(curve, pps), sharing(curve, burst or 1)
+    at, together = base(curve, pps), sharing(curve, shared(model, way, burst or 1))
     # Packets that come at once share calls as they do at the rate where so many are found.
-    at = shared if shared["burst"] > at["burst"] else at
+    at = together if together["burst"] > at["burst"] else at
     gathered = min(max(1 - at["calls"] / ALONE, 0.0), 1.0)
     mean = sum(part["share"] * (part["frame"] - ETHERNET) for part in mix["parts"])
     of_bytes = 0.0 if mix["merged"] else cost["per_byte"] * mean

@@ -100,6 +100,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
         all.map(|one| one[what].as_f64().expect(what)).collect()
     };
     assert_eq!(counts("flows", "flows"), [1.0, 64.0, 4_096.0]);
+    assert_eq!(counts("bursts", "at_once"), [4.0, 16.0, 64.0]);
     assert_eq!(counts("workers", "workers"), if cpus > 1.0 { vec![1.0, 2.0] } else { vec![1.0] });
     assert!(made["handshake"]["rekey_us"].as_f64().is_some_and(|us| us > 1.0), "{}", made["handshake"]);
     assert!(made["calm"]["others"].as_f64().is_some_and(|share| share <= 1.0), "{}", made["calm"]);

@@ -38,6 +38,19 @@ pub struct FlowCost {
     pub within: [f64; 2],
 }
 
+/// Packets that share a call when more come at once: a gateway that is woken by the first reads
+/// what has come by then.
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(transform = never_negative)]
+pub struct BurstShare {
+    /// Packets that came at once.
+    #[schemars(range(min = 1))]
+    pub at_once: u32,
+    /// Packets that shared a call of the crypto engine: sealing, opening.
+    pub shared: [f64; 2],
+}
+
 /// A cost and its parts, nanoseconds per packet.
 #[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize)]
 #[schemars(deny_unknown_fields)]

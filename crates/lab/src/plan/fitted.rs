@@ -1,6 +1,6 @@
 //! For people: what a calibration measured and fitted.
 
-use super::cost::FlowCost;
+use super::cost::{BurstShare, FlowCost};
 use super::model::{Cell, Model, PathCost, Seen};
 use super::needs::give_or_take;
 use super::workers::{Gain, WorkerCost};
@@ -125,6 +125,13 @@ pub fn fitted(model: &Model) -> Vec<String> {
     let added = |count: u32, ns: f64, within| format!("{count}: +{}{} ns", number(ns), give_or_take(within));
     let sas: Vec<String> = model.many_sas.iter().map(|m| added(m.sas, m.added, m.within)).collect();
     lines.push(format!("SAs in turn at random: {}", sas.join(", ")));
+    let shares = |b: &BurstShare| {
+        format!("{} at once: {} out, {} in", b.at_once, number(b.shared[0]), number(b.shared[1]))
+    };
+    let bursts: Vec<String> = model.bursts.iter().map(shares).collect();
+    if !bursts.is_empty() {
+        lines.push(format!("packets that share a call: {}", bursts.join("; ")));
+    }
     for (n, way) in [(0, "out"), (1, "in")].into_iter().filter(|_| !model.flows.is_empty()) {
         let of = |f: &FlowCost| added(f.flows, f.added[n], Some(f.within[n]));
         let flows: Vec<String> = model.flows.iter().map(of).collect();

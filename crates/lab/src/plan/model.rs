@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calm::{Agreement, Calm, Trust};
-use super::cost::{Cost, Estimate, FlowCost, Widths, together};
+use super::cost::{BurstShare, Cost, Estimate, FlowCost, Widths, together};
 use super::gathering::Gathering;
 use super::mix::Mix;
 pub use super::schemas::MODEL_SCHEMA;
@@ -430,6 +430,9 @@ pub struct Model {
     /// Many flows, in the order of their number; none where they were not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowCost>,
+    /// Bursts, in the order of their length; none where they were not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bursts: Vec<BurstShare>,
     /// One gateway alone with one worker and with two; none where they were not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerCost>,
@@ -552,7 +555,8 @@ impl Model {
     ) -> Result<Price, LabError> {
         let p = self.path(path, way)?;
         let mix = load.mix;
-        let at = p.base(mix, load.pps, suite.of_mix(way, mix, 1.0), load.burst)?;
+        let at_once = self.shared(way, load.burst);
+        let at = p.base(mix, load.pps, suite.of_mix(way, mix, 1.0), at_once)?;
         let wakings = p.waking.map_or(0.0, |w| (w.value * at.calls).min(at.ns));
         // The base was measured with the usual flows.
         let (usual, asked) = (self.of_flows(way, FLOWS), self.of_flows(way, load.flows.unwrap_or(FLOWS)));
@@ -607,6 +611,14 @@ impl Model {
         let known: Option<Vec<(f64, f64)>> =
             self.many_sas.iter().map(|m| Some((f64::from(m.sas), m.within?))).collect();
         known.filter(|all| !all.is_empty()).map(|all| between(all.into_iter(), sas))
+    }
+
+    /// Packets that share a call when so many come at once: between measured lengths on a line of
+    /// the logarithms; all of them where bursts were not measured.
+    pub fn shared(&self, way: Way, at_once: f64) -> f64 {
+        let n = usize::from(way == Way::In);
+        let measured = self.bursts.iter().map(|b| (f64::from(b.at_once), b.shared[n].max(1.0).ln()));
+        if self.bursts.is_empty() { at_once } else { between(measured, at_once).exp() }
     }
 
     /// Cost that so many flows add to one flow's packet, in the same way.
@@ -689,6 +701,13 @@ mod tests {
         // Five in a call, between the two points that have two and ten.
         assert!((many.at.burst - 5.0).abs() < 1e-9 && many.cost.wakings < 1_300.0, "{many:?}");
         assert_eq!((many.at.pps, of(&m, None, 1e6, 10_000.0).at.burst), (10_000.0, 10.0));
+        // A gateway that reads what has come when it is woken: 16 at once share calls by fours.
+        m.bursts = vec![BurstShare { at_once: 16, shared: [4.0, 16.0] }];
+        let shared = [1.0, 4.0, 16.0, 99.0].map(|n| m.shared(Way::Out, n));
+        assert!(shared.iter().zip([1.0, 2.0, 4.0, 4.0]).all(|(a, b)| (a - b).abs() < 1e-9), "{shared:?}");
+        assert!((of(&m, None, 16.0, 10_000.0).at.burst - 4.0).abs() < 1e-9);
+        m.bursts.clear();
+        assert_eq!(m.shared(Way::Out, 16.0), 16.0);
         // Saturation is what it is.
         assert_eq!(of(&m, None, 3.0, f64::INFINITY), of(&m, None, 1.0, f64::INFINITY));
         m.paths.iter_mut().for_each(|p| p.waking = None);

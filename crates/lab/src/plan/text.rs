@@ -3,7 +3,7 @@
 use super::answer::{Carried, Need, cores, tunnels};
 use super::ask::Ask;
 use super::mix::Mix;
-use super::model::{Model, PathCost, Point, Way};
+use super::model::{Model, Point, Way};
 use super::store::Doubts;
 use super::verified::{MEDIAN, MOST, REPEATS, Verification, WORST};
 use super::workers::Gain;
@@ -84,15 +84,15 @@ pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(
     if ask.ipv6 {
         why.push("IPv6 was not measured: its packets are taken to cost what those of IPv4 do".into());
     }
-    let most_at_once = |p: &PathCost| p.packets.iter().map(|q| q.burst).fold(1.0, f64::max);
-    let paths = || model.paths.iter().filter(|p| p.path == ask.path).map(most_at_once);
-    let at_once = paths().fold(f64::INFINITY, f64::min);
-    if f64::from(ask.burst) > at_once {
-        why.push(format!(
-            "bursts of {} packets: {} in a call were measured, more are taken to cost as these, and to find room in every queue",
-            ask.burst,
-            number(at_once)
-        ));
+    let at_once = model.bursts.last().map(|b| b.at_once);
+    if ask.burst > 1 && at_once.is_none_or(|most| ask.burst > most) {
+        why.push(match at_once {
+            Some(most) => format!(
+                "bursts of {} packets: {most} were measured, more are taken to share calls as these, and to find room in every queue",
+                ask.burst
+            ),
+            None => format!("bursts of {} packets: none were measured, all are taken to share a call", ask.burst),
+        });
     }
     let flows = model.flows.last().map(|f| f.flows);
     if let Some(asked) = ask.flows.filter(|asked| flows.is_none_or(|most| *asked > most)) {

@@ -1,12 +1,13 @@
-//! Measures the cost that the number of flows adds to a packet: the same load in one flow, in as
-//! many as every other load of a calibration has, and in thousands, over a line of two gateways.
+//! Measures how many packets share a call when they come at once, and the cost that the number of
+//! flows adds to a packet: the same load in one flow, in as many as every other load of a
+//! calibration has, and in thousands, over a line of two gateways.
 
 use std::time::Duration;
 
 use super::super::rig::Rig;
 use crate::error::LabError;
 use crate::interrupt;
-use crate::plan::cost::FlowCost;
+use crate::plan::cost::{BurstShare, FlowCost};
 use crate::plan::mix::Mix;
 use crate::plan::model::{FLOWS, Seen, Way};
 use crate::stats::{self, Summary};
@@ -32,6 +33,41 @@ pub(super) fn measure(
         }
     }
     Ok(added(&seen))
+}
+
+/// Lengths of bursts that are measured.
+pub(super) const LENGTHS: [u32; 3] = [4, 16, 64];
+
+/// Packets that share a call when so many come at once, at `pps`: a rate at which hardly any share
+/// one by themselves.
+pub(super) fn measure_bursts(
+    rig: &mut Rig,
+    pps: f64,
+    duration: Duration,
+    repeats: u32,
+) -> Result<Vec<BurstShare>, LabError> {
+    let mix = Mix::frames(FRAME);
+    let mut seen: [Vec<Seen>; LENGTHS.len()] = Default::default();
+    for _ in 0..repeats {
+        for (at_once, seen) in LENGTHS.iter().zip(&mut seen) {
+            interrupt::check()?;
+            seen.push(rig.packets_of(&mix, (FLOWS, *at_once), pps, duration)?);
+        }
+    }
+    Ok(shared(&seen))
+}
+
+/// Medians of the repeats. Longer bursts never share calls less, and none shares more than it has.
+fn shared(seen: &[Vec<Seen>; LENGTHS.len()]) -> Vec<BurstShare> {
+    let mut least = [1.0; 2];
+    let one = |(at_once, seen): (&u32, &Vec<Seen>)| {
+        let of = |way: Way| stats::median(&seen.iter().map(|s| s.side(way).burst).collect::<Vec<_>>());
+        for (least, way) in least.iter_mut().zip(Way::BOTH) {
+            *least = of(way).unwrap_or(1.0).clamp(*least, f64::from(*at_once).max(*least));
+        }
+        BurstShare { at_once: *at_once, shared: least }
+    };
+    LENGTHS.iter().zip(seen).map(one).collect()
 }
 
 /// Costs beside those of one flow, by the medians of the repeats. More flows never cost less, and a
@@ -68,6 +104,20 @@ mod tests {
     fn seen(costs: [f64; 2]) -> Vec<Seen> {
         let side = |ns| Side { ns, ..Side::default() };
         costs.map(|ns| Seen { out: side(ns), into: side(5_000.0), ..sample::EMPTY }).into()
+    }
+
+    #[test]
+    fn longer_bursts_share_calls_more_and_none_more_than_it_has() {
+        let of = |out, into| {
+            let side = |burst| Side { burst, ..Side::default() };
+            vec![Seen { out: side(out), into: side(into), ..sample::EMPTY }; 2]
+        };
+        let found = shared(&[of(3.0, 9.0), of(2.0, 5.0), of(10.0, 20.0)]);
+        assert_eq!(found.iter().map(|b| b.at_once).collect::<Vec<_>>(), LENGTHS);
+        assert_eq!(
+            found.iter().map(|b| b.shared).collect::<Vec<_>>(),
+            [[3.0, 4.0], [3.0, 5.0], [10.0, 20.0]]
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! | `made` | a calibration, judged, compared with the one before, and stored |
 //! | `observe` | one load, and its cost on each gateway |
 //! | `forward` | cost of forwarding a packet without a tunnel |
-//! | `flows` | cost of many flows |
+//! | `flows` | cost of many flows, and what bursts share |
 //! | `soaked` | the same loads beside a CPU soaker |
 //! | `systems` | another system than IronSwan |
 //! | `workers` | one gateway alone with one worker and with two |
@@ -49,7 +49,7 @@ use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
 use crate::measure::counters::CpuTicks;
 use crate::plan::calm::Calm;
-use crate::plan::cost::FlowCost;
+use crate::plan::cost::{BurstShare, FlowCost};
 use crate::plan::fit;
 use crate::plan::model::{Cell, FLOWS, Handshake, MODEL_SCHEMA, ManySas, Model, Path, Seen, TunnelCost, Way};
 use crate::plan::paths::path_cost;
@@ -188,10 +188,12 @@ impl Bench {
         Ok(cells)
     }
 
-    /// Cost of many flows, on the rig of the first suite in UDP.
-    fn flows(&mut self, pps: f64, repeats: u32) -> Result<Vec<FlowCost>, LabError> {
+    /// Cost of many flows, and what bursts share, on the rig of the first suite in UDP.
+    fn flows(&mut self, o: &CalibrateOptions) -> Result<(Vec<FlowCost>, Vec<BurstShare>), LabError> {
         let own = self.rigs.iter_mut().find(|(suite, path, _)| suite == FITTED[0] && *path == Path::Udp);
-        own.map_or_else(|| Ok(vec![]), |(_, _, rig)| flows::measure(rig, pps, self.load, repeats))
+        let Some((_, _, rig)) = own else { return Ok((vec![], vec![])) };
+        let flows = flows::measure(rig, o.plain_rate(), self.load, o.repeats())?;
+        Ok((flows, flows::measure_bursts(rig, o.burst_rate(), self.load, o.repeats())?))
     }
 
     /// Doubts about the loads that follow from the share that a soaker got beside them.
@@ -277,6 +279,7 @@ fn calibrate_system(o: &CalibrateOptions, name: &str) -> Result<Model, LabError>
         tunnel: nothing,
         many_sas: vec![ManySas { sas: 1, added: 0.0, within: None }],
         flows: vec![],
+        bursts: vec![],
         workers: vec![],
         calm: Some(calm(&rig::cpu()?.since(&ticks), &cells)),
         agreement: None,
@@ -340,13 +343,14 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     watch.look();
     progress.step();
     progress.says("starting gateways");
-    let (mut cells, mut soaked, mut flows) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cells, mut soaked) = (Vec::new(), Vec::new());
+    let (mut flows, mut bursts) = (Vec::new(), Vec::new());
     for (loads, repeats) in [(o.loads(), o.repeats()), (o.highest(), 1)] {
         let mut bench = Bench::start(&owner, o, o.fitted(), &loads)?;
         cells.extend(bench.cells(&loads, repeats, &mut watch, &mut progress)?);
         if flows.is_empty() {
-            progress.says("flows");
-            flows = bench.flows(o.plain_rate(), o.repeats())?;
+            progress.says("flows and bursts");
+            (flows, bursts) = bench.flows(o)?;
             watch.look();
             progress.step();
         }
@@ -379,6 +383,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
         tunnel,
         many_sas,
         flows,
+        bursts,
         workers,
         cells,
         held_back: held_back(),
