@@ -85,7 +85,11 @@ fn added(seen: &[Vec<Seen>; COUNTS.len()]) -> Vec<FlowCost> {
             (many - one, apart.hypot(own_apart))
         });
         let least = all.last().map_or([0.0; 2], |f| f.added);
-        let told = |n: usize| if both[n].0 > both[n].1 { both[n].0.max(least[n]) } else { least[n] };
+        // One repeat does not say what it hides.
+        let told = |n: usize| {
+            let (more, within) = both[n];
+            if own.len() > 1 && more > within { more.max(least[n]) } else { least[n] }
+        };
         all.push(FlowCost {
             flows: *flows,
             added: [told(0), told(1)],
@@ -131,5 +135,8 @@ mod tests {
         );
         let falling = added(&[seen([1_000.0; 2]), seen([1_100.0; 2]), seen([1_050.0; 2])]);
         assert_eq!((falling[1].added[0], falling[2].added[0]), (100.0, 100.0));
+        let once = |ns| seen([ns; 2])[..1].to_vec();
+        let untold = added(&[once(1_000.0), once(1_100.0), once(9_000.0)]);
+        assert!(untold.iter().all(|f| f.added == [0.0; 2]), "{untold:?}");
     }
 }
