@@ -119,19 +119,29 @@ def of_flows(model, way, flows):
     return before[1]
 
 
-def shared(model, way, at_once):
-    """How many share a call when so many come at once: between measured lengths on a line of the logarithms; all without any."""
-    bursts = model.get("bursts", [])
+def in_bursts(model, way, at_once, what):
+    """What is measured of bursts, for so many at once: between two lengths on a line of the logarithms, beyond the last as the last."""
     before = 1, 0.0
-    for burst in bursts:
-        length, log = burst["at_once"], math.log(max(burst["shared"][list(WAYS).index(way)], 1.0))
+    for burst in model["bursts"]:
+        length, log = burst["at_once"], math.log(burst[what][list(WAYS).index(way)])
         if length <= 1:
             continue
         if at_once <= length:
             share = math.log(max(at_once, 1) / before[0]) / math.log(length / before[0])
             return math.exp(before[1] + (log - before[1]) * min(max(share, 0.0), 1.0))
         before = length, log
-    return math.exp(before[1]) if bursts else at_once
+    return math.exp(before[1])
+
+
+def together(model, curve, way, pps, at_once):
+    """A curve at a rate for packets that come so many at once."""
+    at, sharing_all, ratio = base(curve, pps), at_once, 0.0
+    if model.get("bursts"):
+        sharing_all, ratio = (in_bursts(model, way, at_once, what) for what in ("shared", "ratio"))
+    shared = sharing(curve, sharing_all)
+    if shared["burst"] <= at["burst"]:
+        return at
+    return {**shared, "ns": min(max(at["ns"] * ratio, shared["ns"]), at["ns"])}
 
 
 def predicted(model, suite, path, way, mix, pps, flows=None, burst=None):
@@ -141,9 +151,7 @@ def predicted(model, suite, path, way, mix, pps, flows=None, burst=None):
     curve = list(cost["merged" if mix["merged"] else "packets"])
     if "gathering" in cost and not mix["merged"]:
         curve[-1] = gathered_end(cost["gathering"], curve[-1], crypto(suite, WAYS[way][1], mix, 1))
-    at, together = base(curve, pps), sharing(curve, shared(model, way, burst or 1))
-    # Packets that come at once share calls as they do at the rate where so many are found.
-    at = together if together["burst"] > at["burst"] else at
+    at = together(model, curve, way, pps, burst or 1)
     gathered = min(max(1 - at["calls"] / ALONE, 0.0), 1.0)
     mean = sum(part["share"] * (part["frame"] - ETHERNET) for part in mix["parts"])
     of_bytes = 0.0 if mix["merged"] else cost["per_byte"] * mean

@@ -126,7 +126,8 @@ pub fn fitted(model: &Model) -> Vec<String> {
     let sas: Vec<String> = model.many_sas.iter().map(|m| added(m.sas, m.added, m.within)).collect();
     lines.push(format!("SAs in turn at random: {}", sas.join(", ")));
     let shares = |b: &BurstShare| {
-        format!("{} at once: {} out, {} in", b.at_once, number(b.shared[0]), number(b.shared[1]))
+        let of = |n: usize| format!("{} ({:.0} % of the base)", number(b.shared[n]), b.ratio[n] * 100.0);
+        format!("{} at once: {} out, {} in", b.at_once, of(0), of(1))
     };
     let bursts: Vec<String> = model.bursts.iter().map(shares).collect();
     if !bursts.is_empty() {

@@ -231,16 +231,24 @@ impl PathCost {
         if mix.merged { &self.merged } else { &self.packets }
     }
 
-    /// The base for a mix whose crypto takes so long for a packet by itself, nanoseconds. Packets
-    /// that come `at_once` share calls as they do at the rate where so many are found at once.
-    pub fn base(&self, mix: &Mix, pps: f64, crypto: f64, at_once: f64) -> Result<Point, LabError> {
+    /// The base for a mix whose crypto takes so long for a packet by itself, nanoseconds. In bursts
+    /// of which so many share a call, these calls are as at the rate where so many are found at
+    /// once, and the base is such a part of that of evenly spaced packets, but no less than there.
+    pub fn base(
+        &self,
+        mix: &Mix,
+        pps: f64,
+        crypto: f64,
+        (sharing, ratio): (f64, f64),
+    ) -> Result<Point, LabError> {
         let mut curve = self.curve(mix).to_vec();
         if let (Some(gathering), Some(end), false) = (&self.gathering, curve.last_mut(), mix.merged) {
             *end = gathering.end(end, crypto);
         }
         let found = Point::at(&curve, pps).map(|at| {
-            let shared = Point::sharing(&curve, at_once).filter(|shared| shared.burst > at.burst);
-            shared.map_or(at, |shared| Point { pps, ..shared })
+            let shared = Point::sharing(&curve, sharing).filter(|shared| shared.burst > at.burst);
+            let of = |shared: Point| Point { pps, ns: (at.ns * ratio).max(shared.ns).min(at.ns), ..shared };
+            shared.map_or(at, of)
         });
         found.ok_or_else(|| {
             LabError::Usage(format!(
@@ -555,8 +563,7 @@ impl Model {
     ) -> Result<Price, LabError> {
         let p = self.path(path, way)?;
         let mix = load.mix;
-        let at_once = self.shared(way, load.burst);
-        let at = p.base(mix, load.pps, suite.of_mix(way, mix, 1.0), at_once)?;
+        let at = p.base(mix, load.pps, suite.of_mix(way, mix, 1.0), self.in_bursts(way, load.burst))?;
         let wakings = p.waking.map_or(0.0, |w| (w.value * at.calls).min(at.ns));
         // The base was measured with the usual flows.
         let (usual, asked) = (self.of_flows(way, FLOWS), self.of_flows(way, load.flows.unwrap_or(FLOWS)));
@@ -613,12 +620,19 @@ impl Model {
         known.filter(|all| !all.is_empty()).map(|all| between(all.into_iter(), sas))
     }
 
-    /// Packets that share a call when so many come at once: between measured lengths on a line of
-    /// the logarithms; all of them where bursts were not measured.
-    pub fn shared(&self, way: Way, at_once: f64) -> f64 {
+    /// Packets that share a call when so many come at once, and the part of the base that is left:
+    /// between measured lengths on a line of the logarithms. Where bursts were not measured all of
+    /// them share one, and cost what so many do that are found at once.
+    pub fn in_bursts(&self, way: Way, at_once: f64) -> (f64, f64) {
+        if self.bursts.is_empty() {
+            return (at_once, 0.0);
+        }
         let n = usize::from(way == Way::In);
-        let measured = self.bursts.iter().map(|b| (f64::from(b.at_once), b.shared[n].max(1.0).ln()));
-        if self.bursts.is_empty() { at_once } else { between(measured, at_once).exp() }
+        let of = |value: fn(&BurstShare) -> [f64; 2]| {
+            let measured = self.bursts.iter().map(|b| (f64::from(b.at_once), value(b)[n].ln()));
+            between(measured, at_once).exp()
+        };
+        (of(|b| b.shared), of(|b| b.ratio))
     }
 
     /// Cost that so many flows add to one flow's packet, in the same way.
@@ -701,13 +715,21 @@ mod tests {
         // Five in a call, between the two points that have two and ten.
         assert!((many.at.burst - 5.0).abs() < 1e-9 && many.cost.wakings < 1_300.0, "{many:?}");
         assert_eq!((many.at.pps, of(&m, None, 1e6, 10_000.0).at.burst), (10_000.0, 10.0));
-        // A gateway that reads what has come when it is woken: 16 at once share calls by fours.
-        m.bursts = vec![BurstShare { at_once: 16, shared: [4.0, 16.0] }];
-        let shared = [1.0, 4.0, 16.0, 99.0].map(|n| m.shared(Way::Out, n));
-        assert!(shared.iter().zip([1.0, 2.0, 4.0, 4.0]).all(|(a, b)| (a - b).abs() < 1e-9), "{shared:?}");
-        assert!((of(&m, None, 16.0, 10_000.0).at.burst - 4.0).abs() < 1e-9);
+        // A gateway that reads what has come when it is woken: 16 at once share calls by fours, and
+        // cost a quarter less.
+        m.bursts = vec![BurstShare { at_once: 16, shared: [4.0, 16.0], ratio: [0.75, 0.01] }];
+        let found = [1.0, 4.0, 16.0, 99.0].map(|n| m.in_bursts(Way::Out, n));
+        let expected = [(1.0, 1.0), (2.0, 0.75f64.sqrt()), (4.0, 0.75), (4.0, 0.75)];
+        let near = |(a, b): (&(f64, f64), (f64, f64))| (a.0 - b.0).abs() < 1e-9 && (a.1 - b.1).abs() < 1e-9;
+        assert!(found.iter().zip(expected).all(near), "{found:?}");
+        let (even, fours) = (of(&m, None, 1.0, 10_000.0).at, of(&m, None, 16.0, 10_000.0).at);
+        assert!((fours.burst - 4.0).abs() < 1e-9 && (fours.ns / even.ns - 0.75).abs() < 1e-9, "{fours:?}");
+        m.bursts[0].ratio = [0.01; 2];
+        let least = of(&m, None, 16.0, 10_000.0).at;
+        // No less than where four are found at once anyway.
+        assert!(least.ns < fours.ns && least.ns > 1_500.0, "{least:?}");
         m.bursts.clear();
-        assert_eq!(m.shared(Way::Out, 16.0), 16.0);
+        assert_eq!(m.in_bursts(Way::Out, 16.0), (16.0, 0.0));
         // Saturation is what it is.
         assert_eq!(of(&m, None, 3.0, f64::INFINITY), of(&m, None, 1.0, f64::INFINITY));
         m.paths.iter_mut().for_each(|p| p.waking = None);

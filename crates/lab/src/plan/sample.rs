@@ -84,7 +84,9 @@ pub(crate) fn model() -> Model {
         flows: [(1, 0.0), (64, 10.0), (4_096, 110.0)]
             .map(|(flows, added)| FlowCost { flows, added: [added; 2], within: [2.0; 2] })
             .into(),
-        bursts: [4, 64].map(|n| BurstShare { at_once: n, shared: [f64::from(n); 2] }).into(),
+        bursts: [4, 64]
+            .map(|n| BurstShare { at_once: n, shared: [f64::from(n); 2], ratio: [0.01; 2] })
+            .into(),
         // Neither worker is in the other's way.
         workers: [1, 2]
             .map(|workers| WorkerCost { workers, pps: [1e5; 2], ns: [2_000.0; 2], within: [20.0; 2] })

@@ -10,6 +10,7 @@ use crate::interrupt;
 use crate::plan::cost::{BurstShare, FlowCost};
 use crate::plan::mix::Mix;
 use crate::plan::model::{FLOWS, Seen, Way};
+use crate::plan::suite::SuiteCost;
 use crate::stats::{self, Summary};
 
 /// Flows that are measured.
@@ -35,13 +36,15 @@ pub(super) fn measure(
     Ok(added(&seen))
 }
 
-/// Lengths of bursts that are measured.
-pub(super) const LENGTHS: [u32; 3] = [4, 16, 64];
+/// Lengths of bursts that are measured, beside evenly spaced packets.
+pub(super) const LENGTHS: [u32; 4] = [1, 4, 16, 64];
 
-/// Packets that share a call when so many come at once, at `pps`: a rate at which hardly any share
-/// one by themselves.
+/// Packets that share a call when so many come at once, and what the base is beside that of evenly
+/// spaced ones, at `pps`: a rate at which hardly any share a call by themselves. `suite` is the one
+/// of the rig.
 pub(super) fn measure_bursts(
     rig: &mut Rig,
+    suite: &SuiteCost,
     pps: f64,
     duration: Duration,
     repeats: u32,
@@ -54,21 +57,32 @@ pub(super) fn measure_bursts(
             seen.push(rig.packets_of(&mix, (FLOWS, *at_once), pps, duration)?);
         }
     }
-    Ok(shared(&seen))
+    Ok(shared(&seen, |way, burst| suite.of_mix(way, &mix, burst)))
 }
 
-/// Medians of the repeats. Longer bursts never share calls less, and none shares more than it has.
-fn shared(seen: &[Vec<Seen>; LENGTHS.len()]) -> Vec<BurstShare> {
-    let mut least = [1.0; 2];
-    let one = |(at_once, seen): (&u32, &Vec<Seen>)| {
-        let of = |way: Way| stats::median(&seen.iter().map(|s| s.side(way).burst).collect::<Vec<_>>());
-        for (least, way) in least.iter_mut().zip(Way::BOTH) {
-            *least = of(way).unwrap_or(1.0).clamp(*least, f64::from(*at_once).max(*least));
-        }
-        BurstShare { at_once: *at_once, shared: least }
+/// Medians of the repeats, of costs without crypto. Longer bursts never share calls less nor cost
+/// more, and none shares more than it has.
+fn shared(seen: &[Vec<Seen>; LENGTHS.len()], crypto: impl Fn(Way, f64) -> f64) -> Vec<BurstShare> {
+    let median = |seen: &[Seen], of: &dyn Fn(&Seen) -> f64| {
+        stats::median(&seen.iter().map(of).collect::<Vec<_>>()).unwrap_or(1.0)
     };
-    LENGTHS.iter().zip(seen).map(one).collect()
+    let base = |seen: &[Seen], way: Way| {
+        median(seen, &|s| (s.side(way).ns - crypto(way, s.side(way).burst)).max(1.0))
+    };
+    let (mut shared, mut ratio) = ([1.0; 2], [1.0; 2]);
+    let one = |(at_once, own): (&u32, &Vec<Seen>)| {
+        for (n, way) in Way::BOTH.into_iter().enumerate() {
+            let most = f64::from(*at_once).max(shared[n]);
+            shared[n] = median(own, &|s| s.side(way).burst).clamp(shared[n], most);
+            ratio[n] = (base(own, way) / base(&seen[0], way)).clamp(LEAST, ratio[n]);
+        }
+        BurstShare { at_once: *at_once, shared, ratio }
+    };
+    LENGTHS.iter().zip(seen).skip(1).map(one).collect()
 }
+
+/// No base is less than this part of that of evenly spaced packets.
+const LEAST: f64 = 0.01;
 
 /// Costs beside those of one flow, by the medians of the repeats. More flows never cost less, and a
 /// difference that the repeats hide is none.
@@ -111,17 +125,27 @@ mod tests {
     }
 
     #[test]
-    fn longer_bursts_share_calls_more_and_none_more_than_it_has() {
-        let of = |out, into| {
-            let side = |burst| Side { burst, ..Side::default() };
+    fn longer_bursts_share_calls_more_cost_less_and_share_no_more_than_they_have() {
+        let of = |out: (f64, f64), into: (f64, f64)| {
+            let side = |(burst, ns)| Side { burst, ns, ..Side::default() };
             vec![Seen { out: side(out), into: side(into), ..sample::EMPTY }; 2]
         };
-        let found = shared(&[of(3.0, 9.0), of(2.0, 5.0), of(10.0, 20.0)]);
-        assert_eq!(found.iter().map(|b| b.at_once).collect::<Vec<_>>(), LENGTHS);
+        let even = of((1.0, 9_000.0), (1.2, 5_000.0));
+        let seen = [
+            even,
+            of((3.0, 5_000.0), (9.0, 5_500.0)),
+            of((2.0, 6_000.0), (5.0, 3_000.0)),
+            of((10.0, 1_000.0), (20.0, 2_000.0)),
+        ];
+        // A microsecond of crypto each.
+        let found = shared(&seen, |_, _| 1_000.0);
+        assert_eq!(found.iter().map(|b| b.at_once).collect::<Vec<_>>(), LENGTHS[1..]);
         assert_eq!(
             found.iter().map(|b| b.shared).collect::<Vec<_>>(),
             [[3.0, 4.0], [3.0, 5.0], [10.0, 20.0]]
         );
+        let ratios: Vec<[f64; 2]> = found.iter().map(|b| b.ratio).collect();
+        assert_eq!(ratios, [[0.5, 1.0], [0.5, 0.5], [LEAST, 0.25]]);
     }
 
     #[test]

@@ -189,11 +189,15 @@ impl Bench {
     }
 
     /// Cost of many flows, and what bursts share, on the rig of the first suite in UDP.
-    fn flows(&mut self, o: &CalibrateOptions) -> Result<(Vec<FlowCost>, Vec<BurstShare>), LabError> {
-        let own = self.rigs.iter_mut().find(|(suite, path, _)| suite == FITTED[0] && *path == Path::Udp);
+    fn flows(
+        &mut self,
+        o: &CalibrateOptions,
+        suite: &SuiteCost,
+    ) -> Result<(Vec<FlowCost>, Vec<BurstShare>), LabError> {
+        let own = self.rigs.iter_mut().find(|(name, path, _)| *name == suite.suite && *path == Path::Udp);
         let Some((_, _, rig)) = own else { return Ok((vec![], vec![])) };
         let flows = flows::measure(rig, o.plain_rate(), self.load, o.repeats())?;
-        Ok((flows, flows::measure_bursts(rig, o.burst_rate(), self.load, o.repeats())?))
+        Ok((flows, flows::measure_bursts(rig, suite, o.burst_rate(), self.load, o.repeats())?))
     }
 
     /// Doubts about the loads that follow from the share that a soaker got beside them.
@@ -350,7 +354,9 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
         cells.extend(bench.cells(&loads, repeats, &mut watch, &mut progress)?);
         if flows.is_empty() {
             progress.says("flows and bursts");
-            (flows, bursts) = bench.flows(o)?;
+            if let Some(first) = suites.first() {
+                (flows, bursts) = bench.flows(o, first)?;
+            }
             watch.look();
             progress.step();
         }
