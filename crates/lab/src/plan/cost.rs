@@ -49,8 +49,8 @@ pub struct BurstShare {
     pub at_once: u32,
     /// Packets that shared a call of the crypto engine: sealing, opening.
     pub shared: [f64; 2],
-    /// The base beside that of evenly spaced packets at the same rate: a gateway that sleeps between
-    /// two bursts is woken for each.
+    /// The base beside that of evenly spaced packets at the same rate: a gateway that sleeps
+    /// between two bursts is woken for each.
     #[schemars(inner(range(max = 1)))]
     pub ratio: [f64; 2],
 }
