@@ -72,7 +72,7 @@ pub use loads::CalibrateOptions;
 const TEXTS: [u32; 4] = [64, 400, 800, 1408];
 /// Share of the machine that programs outside may use during a load.
 const DISTURBED: f64 = 0.05;
-/// Number of loads that are measured once more for that: a calibration stays below two minutes.
+/// Number of loads that are measured once more for that, so that a calibration comes to an end.
 const AGAIN_AT_MOST: u32 = 12;
 /// Numbers of SAs.
 const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
