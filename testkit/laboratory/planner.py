@@ -156,7 +156,8 @@ def predicted(model, suite, path, way, mix, pps, flows=None, burst=None):
     mean = sum(part["share"] * (part["frame"] - ETHERNET) for part in mix["parts"])
     of_bytes = 0.0 if mix["merged"] else cost["per_byte"] * mean
     # The base was measured with the usual flows.
-    wakings = min(cost.get("waking", {"value": 0.0})["value"] * at["calls"], at["ns"])
+    beyond = max(at["calls"] - cost["packets"][-1]["calls"], 0.0)
+    wakings = min(cost.get("waking", {"value": 0.0})["value"] * beyond, at["ns"])
     usual, asked = (of_flows(model, way, n) for n in (FLOWS, flows or FLOWS))
     of_usual = min(usual, at["ns"] - wakings)
     at_flows = at["ns"] - of_usual + max(of_usual + asked - usual, 0.0)

@@ -60,9 +60,9 @@ pub struct BurstShare {
 #[schemars(deny_unknown_fields)]
 #[schemars(transform = never_negative)]
 pub struct Cost {
-    /// The packet's way through the gateway, and whatever cannot be told from it.
+    /// The packet's way through the gateway in a full batch, and whatever cannot be told from it.
     pub base: f64,
-    /// Calls and wakings of the gateway.
+    /// Calls and wakings of the gateway beyond those of a full batch.
     pub wakings: f64,
     /// Of its bytes.
     pub bytes: f64,

@@ -156,7 +156,7 @@ fn waking(p: &PathCost) -> String {
     let (path, way) = (p.path.name(), p.way.name());
     match p.waking {
         Some(w) => format!(
-            "{path} {way}: a call or waking takes {} (+-{}) ns of the base{rest}",
+            "{path} {way}: a call or waking beyond those of a full batch takes {} (+-{}) ns of the base{rest}",
             number(w.value),
             number(w.within)
         ),

@@ -147,8 +147,8 @@ pub struct PathCost {
     /// The same of `per_change`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_change_within: Option<f64>,
-    /// One call or waking: by what a packet by itself costs more than one of a full batch. A part
-    /// of the base; absent where the two cannot be told apart.
+    /// One call or waking beyond those of a full batch: by what a packet by itself costs more than
+    /// one of such a batch. A part of the base; absent where the two cannot be told apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waking: Option<Estimate>,
     /// How packets by themselves gather at the end, where dearer ones were seen to gather more.
@@ -226,6 +226,11 @@ impl Point {
 }
 
 impl PathCost {
+    /// Calls and wakings for a packet of a full batch.
+    pub fn full_calls(&self) -> f64 {
+        self.packets.last().map_or(0.0, |p| p.calls)
+    }
+
     /// The curve that a mix is on.
     pub fn curve(&self, mix: &Mix) -> &[Point] {
         if mix.merged { &self.merged } else { &self.packets }
@@ -564,7 +569,8 @@ impl Model {
         let p = self.path(path, way)?;
         let mix = load.mix;
         let at = p.base(mix, load.pps, suite.of_mix(way, mix, 1.0), self.in_bursts(way, load.burst))?;
-        let wakings = p.waking.map_or(0.0, |w| (w.value * at.calls).min(at.ns));
+        let calls = (at.calls - p.full_calls()).max(0.0);
+        let wakings = p.waking.map_or(0.0, |w| (w.value * calls).min(at.ns));
         // The base was measured with the usual flows.
         let (usual, asked) = (self.of_flows(way, FLOWS), self.of_flows(way, load.flows.unwrap_or(FLOWS)));
         let of_usual = usual.value.min(at.ns - wakings);
@@ -578,7 +584,7 @@ impl Model {
             sas: self.of_sas(load.sas),
             flows: (of_usual + asked.value - usual.value).max(0.0),
         };
-        let of_wakings = p.waking.map(|w| w.within * at.calls);
+        let of_wakings = p.waking.map(|w| w.within * calls);
         let mut within = Widths {
             base: at.within.map(|own| own.hypot(of_wakings.unwrap_or(0.0))),
             wakings: of_wakings,
@@ -705,9 +711,9 @@ mod tests {
             m.price(&suite, Path::Udp, Way::Out, load).expect("a price")
         };
         let split = of(&m, None, 1.0, 10_000.0);
-        // 6 us a packet by itself for two calls, 10 ns for 64 flows.
-        assert!((split.cost.wakings - 3_000.0).abs() < 1e-6 && split.cost.flows == 10.0, "{split:?}");
-        assert!((split.cost.base - 890.0).abs() < 1e-6, "{split:?}");
+        // 3 us for each call beyond a fifth, 10 ns for 64 flows.
+        assert!((split.cost.wakings - 2_400.0).abs() < 1e-6 && split.cost.flows == 10.0, "{split:?}");
+        assert!((split.cost.base - 1_490.0).abs() < 1e-6, "{split:?}");
         let one = of(&m, Some(1), 1.0, 10_000.0).cost;
         assert!((split.cost.total() - one.total() - 10.0).abs() < 1e-9 && one.flows == 0.0, "{one:?}");
         assert_eq!(of(&m, Some(u32::MAX), 1.0, 10_000.0).cost.flows, 110.0);

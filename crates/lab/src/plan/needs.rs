@@ -79,7 +79,7 @@ pub(super) fn give_or_take(within: Option<f64>) -> String {
 fn parts(what: &str, cost: &Cost, within: &Widths, calls: f64, burst: f64) -> String {
     let names = [
         "for its way".into(),
-        format!("for {calls:.2} calls and wakings"),
+        format!("for waiting: {calls:.2} calls and wakings, more than in a full batch"),
         "for bytes".into(),
         "for changes of size".into(),
         format!("crypto in bursts of {}", number(burst)),

@@ -118,9 +118,7 @@ fn waking(curve: &[Point]) -> Option<Estimate> {
     let calls = lone.calls - full.calls;
     let within = lone.within?.hypot(full.within?) / calls;
     let value = (lone.ns - full.ns) / calls;
-    // No more than all of the full batch's packet, too.
-    let fits = full.calls * value <= full.ns;
-    Some(Estimate { value, within }).filter(|_| calls > CALLS_APART && fits).and_then(Estimate::told)
+    Some(Estimate { value, within }).filter(|_| calls > CALLS_APART).and_then(Estimate::told)
 }
 
 /// Cells of one offered rate.
