@@ -14,6 +14,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `model` | costs of packets, and what a machine carries |
+//! | `price` | what the model says that a packet of a load costs |
 //! | `cost` | cost of a packet, its parts, and how surely each is known |
 //! | `fit` | fits of costs to measurements |
 //! | `paths` | from measured loads to the costs of a path |
@@ -56,6 +57,7 @@ pub mod mix;
 pub mod model;
 pub mod needs;
 pub mod paths;
+pub mod price;
 pub mod rates;
 #[cfg(test)]
 mod recomputed;

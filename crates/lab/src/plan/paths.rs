@@ -5,7 +5,8 @@
 use super::cost::Estimate;
 use super::fit;
 use super::gathering::{Gathering, Load};
-use super::model::{Cell, Model, Path, PathCost, Point, Traffic, Way};
+use super::model::{Cell, Model, Path, PathCost, Point, Way};
+use super::price::Traffic;
 use super::suite::SuiteCost;
 use crate::error::LabError;
 use crate::stats;

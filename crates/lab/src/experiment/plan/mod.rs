@@ -7,6 +7,8 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `alone` | a suite by itself, and with many SAs |
+//! | `bench` | rigs that take turns with the loads |
 //! | `command` | `ironswan plan` |
 //! | `draw` | loads of a verification that a seed draws |
 //! | `loads` | loads of a calibration, and of its verification |
@@ -18,6 +20,8 @@
 //! | `systems` | another system than IronSwan |
 //! | `workers` | one gateway alone with one worker and with two |
 
+mod alone;
+mod bench;
 mod command;
 mod draw;
 mod flows;
@@ -29,16 +33,12 @@ mod soaked;
 mod systems;
 mod workers;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use ironswan_crypto::engines::{EngineId, Engines};
-
-use super::driver::{self, suite, work::Work};
+use super::driver::{self, suite};
 use super::general_doubts;
 use super::general_doubts::is_debug;
-use super::placement::{Placement, Spread};
-use super::rig::{self, Rig};
+use super::rig;
 use super::tunnels;
 use crate::clock::{self, Utc};
 use crate::dut::{self, Dut, DutOptions, Encap, Suite};
@@ -49,185 +49,21 @@ use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
 use crate::measure::counters::CpuTicks;
 use crate::plan::calm::Calm;
-use crate::plan::cost::{BurstShare, FlowCost};
-use crate::plan::fit;
-use crate::plan::model::{Cell, FLOWS, Handshake, MODEL_SCHEMA, ManySas, Model, Path, Seen, TunnelCost, Way};
+use crate::plan::model::{Cell, MODEL_SCHEMA, Model, Path, Way};
 use crate::plan::paths::path_cost;
 use crate::plan::rates;
-use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
 use crate::plan::verified::{Drawn, Taken, Verification};
 use crate::record::Record;
 use crate::report::{Progress, Warning};
 use crate::stats;
 use crate::topology::{Line, Mode, Owner};
-use loads::{FITTED, KEPT_SUITE, Load, MTU, held_back};
+use bench::Bench;
+use loads::{FITTED, KEPT_SUITE, Load, held_back};
 use observe::LOSS;
-use soaked::Soaked;
 
 pub use command::{PlanOptions, PlanWhat, plan_command};
 pub use draw::Draw;
 pub use loads::CalibrateOptions;
-
-/// Sizes at which a suite is measured alone, bytes of text.
-const TEXTS: [u32; 4] = [64, 400, 800, 1408];
-/// Share of the machine that programs outside may use during a load.
-const DISTURBED: f64 = 0.05;
-/// Number of loads that are measured once more for that, so that a calibration comes to an end.
-const AGAIN_AT_MOST: u32 = 12;
-/// Numbers of SAs.
-const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
-
-/// Packets a second that a search for the highest rate begins at, and the share of what the last of
-/// the same gateway ended at, or of another.
-const FIRST: f64 = 60_000.0;
-const BELOW: f64 = 0.8;
-const BELOW_OTHERS: f64 = 0.4;
-
-/// Rigs that take turns, by suite and path: lines, or gateways that are alone with the tester.
-struct Bench {
-    rigs: Vec<(String, Path, Rig)>,
-    load: Duration,
-    /// Of a search for a highest rate, at most.
-    trials: u32,
-    soaked: Option<Soaked>,
-}
-
-impl Bench {
-    /// Starts the rigs that `loads` need, which are all for lines or all for one gateway.
-    fn start(owner: &Owner, o: &CalibrateOptions, suites: &[&str], loads: &[Load]) -> Result<Self, LabError> {
-        let alone = loads.iter().any(|l| l.alone().is_some());
-        let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
-        let soaked = o.soaker.then(Soaked::start).transpose()?;
-        let mut rigs = Vec::new();
-        for name in suites {
-            for path in Path::BOTH {
-                let encap = if path == Path::Udp { Encap::Udp } else { Encap::Raw };
-                if !loads.iter().any(|l| l.is_for(name, path)) {
-                    continue;
-                }
-                for dut in duts(o, &[encap], &[name])? {
-                    let mut rig = if alone {
-                        Rig::start_single(owner, dut.as_ref(), MTU, &placement)?
-                    } else {
-                        Rig::start(owner, dut.as_ref(), Mode::Wire, MTU, &placement)?
-                    };
-                    soaked.iter().for_each(|s| s.beside(&mut rig));
-                    rigs.push(((*name).to_string(), path, rig));
-                }
-            }
-        }
-        Ok(Self { rigs, load: o.load(), trials: o.trials(), soaked })
-    }
-
-    /// All loads on all rigs that they are for, interleaved, several repeats; one cell for each.
-    fn cells(
-        &mut self,
-        loads: &[Load],
-        repeats: u32,
-        watch: &mut Watch,
-        progress: &mut Progress,
-    ) -> Result<Vec<Cell>, LabError> {
-        let mut cells: Vec<Cell> = Vec::new();
-        // Rate at which the last search of a rig and way ended.
-        let mut ended: HashMap<(usize, &str), f64> = HashMap::new();
-        // On a machine that is busy throughout nothing is gained by it.
-        let mut spare = AGAIN_AT_MOST;
-        for repeat in 0..repeats {
-            let mut at = 0;
-            for load in loads {
-                for (nth, (suite, path, rig)) in self.rigs.iter_mut().enumerate() {
-                    interrupt::check()?;
-                    if !load.is_for(suite, *path) {
-                        continue;
-                    }
-                    if repeat > 0 && !load.is_repeated() {
-                        at += 1;
-                        continue;
-                    }
-                    progress.says(&format!("{}, {}", rig.name(), load.name()));
-                    let way = load.alone().map(|way| (nth, way.name()));
-                    let low = way.map_or(FIRST, |way| begin(&ended, way));
-                    let (time, trials) = (self.load, self.trials);
-                    let measure = |rig: &mut Rig| one(rig, load, (FLOWS, 1), (low, time, trials));
-                    let mut once = || match &mut self.soaked {
-                        Some(soaked) => soaked.once(rig, load, measure),
-                        None => measure(rig),
-                    };
-                    let mut seen = once()?;
-                    // Once more, and the calmer of the two counts.
-                    if seen.other_share > DISTURBED && spare > 0 {
-                        spare -= 1;
-                        let again = once()?;
-                        seen = if again.other_share < seen.other_share { again } else { seen };
-                    }
-                    ended.extend(load.alone().zip(way).map(|(of, way)| (way, seen.side(of).pps)));
-                    watch.look();
-                    progress.step();
-                    match cells.get_mut(at) {
-                        Some(cell) => cell.seen.push(seen),
-                        None => {
-                            let (suite, path, offered) = (suite.clone(), *path, load.offered());
-                            let (mix, alone) = (load.mix(), load.alone());
-                            let (flows, burst) = (load.flows(), load.burst());
-                            cells.push(Cell {
-                                suite,
-                                path,
-                                mix,
-                                flows,
-                                burst,
-                                offered,
-                                alone,
-                                seen: vec![seen],
-                            });
-                        }
-                    }
-                    at += 1;
-                }
-            }
-        }
-        Ok(cells)
-    }
-
-    /// Cost of many flows, and what bursts share, on the rig of the first suite in UDP.
-    fn flows(
-        &mut self,
-        o: &CalibrateOptions,
-        suite: &SuiteCost,
-    ) -> Result<(Vec<FlowCost>, Vec<BurstShare>), LabError> {
-        let own = self.rigs.iter_mut().find(|(name, path, _)| *name == suite.suite && *path == Path::Udp);
-        let Some((_, _, rig)) = own else { return Ok((vec![], vec![])) };
-        let flows = flows::measure(rig, o.plain_rate(), self.load, o.repeats())?;
-        Ok((flows, flows::measure_bursts(rig, suite, o.burst_rate(), self.load, o.repeats())?))
-    }
-
-    /// Doubts about the loads that follow from the share that a soaker got beside them.
-    fn doubts(self) -> Vec<Warning> {
-        self.soaked.map(Soaked::doubts).unwrap_or_default()
-    }
-}
-
-/// One load, `of` so many flows and with so many packets at once. A search begins at `low`; each
-/// repeat searches by itself, so that one which a disturbance ended early is one of several.
-fn one(
-    rig: &mut Rig,
-    load: &Load,
-    of: (u32, u32),
-    (low, time, trials): (f64, Duration, u32),
-) -> Result<Seen, LabError> {
-    match load {
-        Load::Packets(mix, pps) => rig.packets_of(mix, of, *pps, time),
-        Load::Highest(mix, way) => rig.highest(mix, *way, low, time, trials),
-        Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), time * 2),
-        Load::Only { load, flows, burst, .. } => one(rig, load, (*flows, *burst), (low, time, trials)),
-    }
-}
-
-/// Rate at which the search of this rig and way begins, from the rates at which others ended.
-fn begin(ended: &HashMap<(usize, &str), f64>, (rig, way): (usize, &str)) -> f64 {
-    let others = ended.iter().filter(|((_, of), _)| *of == way).map(|(_, pps)| *pps).reduce(f64::min);
-    let own = ended.get(&(rig, way)).map(|pps| pps * BELOW);
-    own.or(others.map(|pps| pps * BELOW_OTHERS)).map_or(FIRST, |pps| pps.max(1.0))
-}
 
 fn duts(o: &CalibrateOptions, encaps: &[Encap], suites: &[&str]) -> Result<Vec<Box<dyn Dut>>, LabError> {
     let suites =
@@ -247,56 +83,10 @@ fn fit_to_measure(o: &CalibrateOptions) -> Result<(), LabError> {
     if lacks.is_empty() { Ok(()) } else { Err(LabError::Unfit(lacks)) }
 }
 
-/// Measures and fits another system than IronSwan.
-fn calibrate_system(o: &CalibrateOptions, name: &str) -> Result<Model, LabError> {
-    systems::fit_to_measure(name, o)?;
-    interrupt::install()?;
-    interrupt::check()?;
-    let owner = Owner::claim()?;
-    let (machine, began, ticks) = (Fingerprint::take(), clock::now(), rig::cpu()?);
-    let mut watch = Watch::begin(&machine);
-    let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
-    let mut progress = Progress::new(systems::steps(o), Duration::from_millis(1_500));
-    let measured = systems::measure(name, &owner, o, &mut watch, &mut progress)?;
-    drop(progress);
-    let systems::Measured { system, suite, forwarding, cells, paths } = measured;
-    let suites = vec![suite];
-    let ways = paths.iter().flat_map(|path| Way::BOTH.map(|way| (*path, way)));
-    let paths = ways.map(|(path, way)| path_cost(path, way, &cells, &suites)).collect::<Result<_, _>>()?;
-    let nothing =
-        TunnelCost { tunnels: [0, 0], kib: 0.0, base_kib: 0.0, setup_us: 0.0, setup_within_us: None };
-    let what = "not measured".into();
-    let mut warnings: Vec<Warning> = haste(o).into_iter().collect();
-    warnings.extend(general_doubts::machine(&machine, &watch.finish()));
-    warnings.extend(lost(&cells));
-    Ok(Model {
-        schema: MODEL_SCHEMA.into(),
-        program: crate::record::Program::own(),
-        made,
-        seconds: (clock::now() - began).as_secs_f64(),
-        machine,
-        system: Some(system),
-        suites,
-        paths,
-        forwarding,
-        handshake: Handshake { what, setup_us: 0.0, rekey_us: 0.0, rekey_within_us: None, samples: 0 },
-        tunnel: nothing,
-        many_sas: vec![ManySas { sas: 1, added: 0.0, within: None }],
-        flows: vec![],
-        bursts: vec![],
-        workers: vec![],
-        calm: Some(calm(&rig::cpu()?.since(&ticks), &cells)),
-        agreement: None,
-        cells,
-        held_back: vec![],
-        warnings: warnings.iter().map(Warning::record).collect(),
-    })
-}
-
 /// Measures and fits.
 pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     if let Some(name) = &o.dut {
-        return calibrate_system(o, name);
+        return systems::calibrate(o, name);
     }
     let mut names: Vec<String> = FITTED.iter().chain([&KEPT_SUITE]).map(ToString::to_string).collect();
     let usual = [
@@ -321,16 +111,16 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     let steps = o.steps() + names.len() + 6;
     let mut progress = Progress::new(steps, o.guess() / steps as u32);
     let time = Duration::from_millis(o.by_care(7, 4, 1));
-    let engines = engines();
+    let engines = alone::engines();
     let mut suites = Vec::new();
     for name in &names {
         progress.says(&format!("{name} alone"));
-        suites.push(alone(name, &engines, time)?);
+        suites.push(alone::cost(name, &engines, time)?);
         watch.look();
         progress.step();
     }
     progress.says("many SAs");
-    let many_sas = many_sas(&engines, time, o.smoke)?;
+    let many_sas = alone::many_sas(&engines, time, o.smoke)?;
     progress.step();
     progress.says("many tunnels");
     // The program was there when the machine was found fit.
@@ -409,79 +199,6 @@ fn calm(ticks: &CpuTicks, cells: &[Cell]) -> Calm {
         stolen: ticks.steal as f64 / ticks.total().max(1) as f64,
         spread: stats::median(&spreads),
     }
-}
-
-/// As the daemon chooses them when it starts.
-fn engines() -> Engines {
-    let began = clock::now();
-    let mut stopwatch = || u64::try_from((clock::now() - began).as_nanos()).unwrap_or(u64::MAX);
-    Engines::select(&mut stopwatch, None).engines
-}
-
-/// A suite, as the data plane would have it done: bursts that are too small for an engine that
-/// works side by side go packet by packet.
-fn alone(name: &str, engines: &Engines, time: Duration) -> Result<SuiteCost, LabError> {
-    let esp = suite::by_name(name)?;
-    let linear = |work, burst| -> Result<Linear, LabError> {
-        let points = driver::costs(&esp, engines, &TEXTS, (work, burst), time)?;
-        // The relative error counts, and neither part is negative: small packets are as many as
-        // large ones.
-        let (rows, y): (Vec<Vec<f64>>, Vec<f64>) = points.iter().map(|(x, y)| (vec![1.0, *x], *y)).unzip();
-        let costs = fit::non_negative(&rows, &y);
-        let Some([per_packet, per_byte]) = costs.as_deref().and_then(|c| <[f64; 2]>::try_from(c).ok()) else {
-            return Err(LabError::Measurement(format!("{name}: its times are no line")));
-        };
-        let off = points.iter().map(|(x, y)| (per_packet + per_byte * x - y).powi(2)).sum::<f64>();
-        Ok(Linear { per_packet, per_byte, residual: (off / points.len() as f64).sqrt() })
-    };
-    let burst = |packets| -> Result<Burst, LabError> {
-        Ok(Burst { packets, seal: linear(Work::Seal, packets)?, open: linear(Work::Open, packets)? })
-    };
-    let [one, most_alone, fewest, lanes, full] = BURSTS.map(burst);
-    let (fixed_bytes, block) = driver::work::layout(&esp)?;
-    let (small, large) = (engines.engine(&esp, 100), engines.engine(&esp, 1400));
-    let chosen = |a: EngineId, b: EngineId| if a == b { a.to_string() } else { format!("{a}, {b}") };
-    Ok(SuiteCost {
-        suite: name.into(),
-        engines: chosen(small, large),
-        bursts: [one?, most_alone?, fewest?, lanes?, full?],
-        fixed_bytes,
-        block,
-    })
-}
-
-/// Measures the cost that is added when every packet has another key, twice: by how far the two lie
-/// apart it is unsure.
-fn many_sas(engines: &Engines, time: Duration, smoke: bool) -> Result<Vec<ManySas>, LabError> {
-    let esp = suite::by_name(FITTED[0])?;
-    let counts = &SAS[..if smoke { 2 } else { SAS.len() }];
-    let mut rounds = [Vec::new(), Vec::new()];
-    for round in &mut rounds {
-        for sas in counts {
-            let mut ns = 0.0;
-            for work in Work::BOTH {
-                // With one key as with many, every packet has memory of its own.
-                ns += driver::spread(&esp, engines, 400, (work, *sas), time / 2)? / 2.0;
-            }
-            round.push(ns);
-        }
-    }
-    Ok(of_sas(counts, &rounds))
-}
-
-/// The mean of two rounds beside what one SA costs.
-fn of_sas(counts: &[u16], [first, second]: &[Vec<f64>; 2]) -> Vec<ManySas> {
-    let mut all: Vec<ManySas> = Vec::new();
-    let (Some(a), Some(b)) = (first.first(), second.first()) else { return all };
-    for ((sas, one), other) in counts.iter().zip(first).zip(second) {
-        let each = [one - a, other - b];
-        // More SAs never cost less: what falls is noise.
-        let least = all.last().map_or(0.0, |m| m.added);
-        let added = (each.iter().sum::<f64>() / 2.0).max(least);
-        let within = Some((each[0] - each[1]).abs() / 2.0);
-        all.push(ManySas { sas: u32::from(*sas), added, within });
-    }
-    all
 }
 
 /// Warns that less was measured than a calibration wants.
@@ -584,7 +301,7 @@ pub fn verify(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::model::Side;
+    use crate::plan::model::{Seen, Side};
     use crate::plan::sample;
 
     #[test]
@@ -601,26 +318,6 @@ mod tests {
         assert_eq!(lost(&[slow.clone(), flood]), Some(Warning::Saturated { share: 0.05 }));
         // Nothing says that more would go.
         assert_eq!(lost(&[slow]), None);
-    }
-
-    #[test]
-    fn a_search_begins_below_where_others_ended() {
-        let ended = HashMap::from([((0, "out"), 5e5), ((1, "out"), 2e5), ((1, "in"), 1e5)]);
-        assert_eq!(
-            [begin(&ended, (1, "out")), begin(&ended, (2, "out")), begin(&ended, (0, "in"))],
-            [1.6e5, 8e4, 4e4]
-        );
-        assert_eq!(begin(&HashMap::new(), (0, "out")), FIRST);
-        // Of a gateway that let nothing by.
-        assert_eq!(begin(&HashMap::from([((0, "out"), 0.0)]), (0, "out")), 1.0);
-    }
-
-    #[test]
-    fn many_sas_cost_the_mean_of_two_rounds_and_are_unsure_by_what_these_differ() {
-        let found = of_sas(&[1, 100, 1_000], &[vec![200.0, 230.0, 220.0], vec![210.0, 230.0, 228.0]]);
-        let of = |n: usize| (found[n].sas, found[n].added, found[n].within);
-        assert_eq!([of(0), of(1)], [(1, 0.0, Some(0.0)), (100, 25.0, Some(5.0))]);
-        assert_eq!(of(2), (1_000, 25.0, Some(1.0)), "never less");
     }
 
     #[test]

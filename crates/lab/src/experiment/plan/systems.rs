@@ -4,8 +4,12 @@
 //! What crypto is of that, and how packets gather, nobody counts: both are in the base and in its
 //! bytes.
 
+use std::time::Duration;
+
+use super::bench::FIRST;
 use super::loads::{CalibrateOptions, Load, MTU};
-use super::{FIRST, forward, suite};
+use super::{calm, forward, general_doubts, haste, lost, rig, suite};
+use crate::clock::{self, Utc};
 use crate::dut::{self, Dut, DutOptions, Encap};
 use crate::error::LabError;
 use crate::experiment::driver;
@@ -13,11 +17,15 @@ use crate::experiment::placement::{Placement, Spread};
 use crate::experiment::rig::Rig;
 use crate::interrupt;
 use crate::load::Iperf3;
-use crate::machine;
+use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
-use crate::plan::model::{ALONE, Cell, Forwarding, Path, Seen, Side, System, Way};
+use crate::plan::model::{
+    ALONE, Cell, Forwarding, Handshake, MODEL_SCHEMA, ManySas, Model, Path, Seen, Side, System, TunnelCost,
+    Way,
+};
+use crate::plan::paths::path_cost;
 use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
-use crate::report::Progress;
+use crate::report::{Progress, Warning};
 use crate::topology::{Line, Mode, Owner};
 
 /// Measurements of another system.
@@ -95,6 +103,52 @@ pub(super) fn fit_to_measure(name: &str, o: &CalibrateOptions) -> Result<(), Lab
     lacks.extend(duts.iter().flat_map(|dut| dut.lacks()));
     crate::experiment::line::once(&mut lacks);
     if lacks.is_empty() { Ok(()) } else { Err(LabError::Unfit(lacks)) }
+}
+
+/// Measures and fits another system than IronSwan.
+pub(super) fn calibrate(o: &CalibrateOptions, name: &str) -> Result<Model, LabError> {
+    fit_to_measure(name, o)?;
+    interrupt::install()?;
+    interrupt::check()?;
+    let owner = Owner::claim()?;
+    let (machine, began, ticks) = (Fingerprint::take(), clock::now(), rig::cpu()?);
+    let mut watch = Watch::begin(&machine);
+    let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
+    let mut progress = Progress::new(steps(o), Duration::from_millis(1_500));
+    let measured = measure(name, &owner, o, &mut watch, &mut progress)?;
+    drop(progress);
+    let Measured { system, suite, forwarding, cells, paths } = measured;
+    let suites = vec![suite];
+    let ways = paths.iter().flat_map(|path| Way::BOTH.map(|way| (*path, way)));
+    let paths = ways.map(|(path, way)| path_cost(path, way, &cells, &suites)).collect::<Result<_, _>>()?;
+    let nothing =
+        TunnelCost { tunnels: [0, 0], kib: 0.0, base_kib: 0.0, setup_us: 0.0, setup_within_us: None };
+    let what = "not measured".into();
+    let mut warnings: Vec<Warning> = haste(o).into_iter().collect();
+    warnings.extend(general_doubts::machine(&machine, &watch.finish()));
+    warnings.extend(lost(&cells));
+    Ok(Model {
+        schema: MODEL_SCHEMA.into(),
+        program: crate::record::Program::own(),
+        made,
+        seconds: (clock::now() - began).as_secs_f64(),
+        machine,
+        system: Some(system),
+        suites,
+        paths,
+        forwarding,
+        handshake: Handshake { what, setup_us: 0.0, rekey_us: 0.0, rekey_within_us: None, samples: 0 },
+        tunnel: nothing,
+        many_sas: vec![ManySas { sas: 1, added: 0.0, within: None }],
+        flows: vec![],
+        bursts: vec![],
+        workers: vec![],
+        calm: Some(calm(&rig::cpu()?.since(&ticks), &cells)),
+        agreement: None,
+        cells,
+        held_back: vec![],
+        warnings: warnings.iter().map(Warning::record).collect(),
+    })
 }
 
 /// Loads of such a calibration: those of a line, and its highest rates.
@@ -192,7 +246,6 @@ fn beyond(own: &Seen, plain: &Seen) -> Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::paths::path_cost;
     use crate::plan::sample;
 
     #[test]

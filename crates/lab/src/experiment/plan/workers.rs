@@ -2,8 +2,9 @@
 
 use super::super::placement::{Placement, Spread};
 use super::super::rig::Rig;
+use super::CalibrateOptions;
+use super::bench::{BELOW, FIRST};
 use super::loads::{FITTED, MTU};
-use super::{BELOW, CalibrateOptions, FIRST};
 use crate::dut::{self, DutOptions, Encap};
 use crate::error::LabError;
 use crate::interrupt;
