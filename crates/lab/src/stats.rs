@@ -74,6 +74,11 @@ impl Summary {
     pub fn relative_range(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
     }
+
+    /// Half of the distance of the extremes, in the unit of the values.
+    pub fn half_range(&self) -> f64 {
+        (self.max - self.min) / 2.0
+    }
 }
 
 #[cfg(test)]
@@ -115,5 +120,6 @@ mod tests {
         let s = Summary::of(&[2.0, 4.0, 3.0]).expect("three values");
         assert_eq!((s.n, s.min, s.median, s.max, s.mad, s.iqr), (3, 2.0, 3.0, 4.0, 1.0, 1.0));
         assert!((s.relative_range() - 2.0 / 3.0).abs() < 1e-12);
+        assert!((s.half_range() - s.relative_range() * s.median / 2.0).abs() < 1e-12);
     }
 }

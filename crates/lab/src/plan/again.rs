@@ -12,7 +12,7 @@ use crate::error::LabError;
 const LOAD: f64 = 1e8;
 /// A calibration that is made so soon after another, seconds, shows that the machine repeats
 /// itself, and nothing of another hour.
-pub const APART: f64 = 1_700.0;
+pub const APART_AT_LEAST: f64 = 1_700.0;
 
 /// Asks both calibrations the same questions: what a load needs, and how busy it keeps a machine,
 /// for each suite, path and some mixes. Returns where they differ most.
@@ -55,7 +55,7 @@ pub fn agreement(before: &Model, now: &Model) -> Result<Agreement, LabError> {
 }
 
 /// Seconds between two dates; 0 where one is none.
-pub fn apart(before: &str, now: &str) -> f64 {
+fn apart(before: &str, now: &str) -> f64 {
     let of = |text: &str| Utc::parse(text).map(|t| t.as_secs_f64());
     of(before).zip(of(now)).map_or(0.0, |(before, now)| (now - before).abs())
 }

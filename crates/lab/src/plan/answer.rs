@@ -17,13 +17,12 @@ use serde::Serialize;
 use super::ask::{Ask, Demand};
 use super::calm::Trust;
 use super::cost::{Cost, Widths, together};
-use super::model::{Model, Path, Way};
+use super::model::{Model, Way};
 use super::price::Traffic;
 use super::suite::SuiteCost;
 use super::workers::Gain;
 use crate::error::LabError;
 use crate::schema::never_negative;
-use crate::stats;
 
 /// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a
 /// wire beside its packet.
@@ -319,25 +318,30 @@ fn keys(model: &Model, ask: &Ask, packet: &Packet) -> Keys {
     }
 }
 
+/// Half of the interval of what rekeying and setting up take, processors. Keepalives have that of
+/// packets.
+fn keys_within(model: &Model, ask: &Ask) -> f64 {
+    let each = ask.slower(model) * f64::from(ask.tunnels) / 1e6;
+    let rekey = each * model.handshake.rekey_within_us.unwrap_or(0.0) / ask.rekey;
+    let storm = ask.storm.map_or(0.0, |s| each * model.tunnel.setup_within_us.unwrap_or(0.0) / s);
+    rekey.hypot(storm)
+}
+
 /// Share of the processors that can be busy while nothing is lost, both ways.
 fn busy_at_most(model: &Model, ask: &Ask) -> f64 {
     Way::BOTH.iter().map(|way| model.busy_at_most(ask.path, *way)).fold(1.0, f64::min)
 }
 
-/// Relative error that an answer may have: what the paths' fits miss their own measurements by, the
-/// intervals of a packet's cost, how far repeats or two calibrations lie apart: whichever is most.
-fn unsure(model: &Model, path: Path, packet: &Packet) -> f64 {
-    let fits = model.paths.iter().filter(|p| p.path == path).map(|p| p.residual);
-    let spread = |way: Way| {
-        let alone = model.cells.iter().filter(|c| c.alone == Some(way) && c.path == path);
-        let repeated = alone.filter(|c| c.seen.len() > 1).filter_map(|c| c.rates(way));
-        stats::median(&repeated.map(|r| r.relative_range()).collect::<Vec<_>>())
-    };
-    let spreads = Way::BOTH.into_iter().filter_map(spread);
+/// Relative error that an answer may have. Of the packets it is what the paths' fits miss their own
+/// measurements by, the intervals of a packet's cost, or how far repeats or two calibrations lie
+/// apart: whichever is most. Keys, and processors that were not measured, add their own intervals.
+fn unsure(model: &Model, ask: &Ask, packet: &Packet, keys_share: f64) -> f64 {
+    let fits = model.paths.iter().filter(|p| p.path == ask.path).map(|p| p.residual);
     // The median of repeats is known to half of what they differ by.
     let repeats = model.calm.and_then(|c| c.spread).map_or(0.0, |spread| spread / 2.0);
     let whole = [packet.unsure(), model.trust().unsure(), repeats];
-    fits.chain(spreads).chain(whole).fold(SUREST, f64::max)
+    let packets = fits.chain(whole).fold(SUREST, f64::max);
+    packets.hypot(keys_share).hypot(model.processors().unsure(cores(model, ask)))
 }
 
 /// Computes the needs of a load of the mix.
@@ -359,7 +363,7 @@ pub fn need(model: &Model, ask: &Ask, demand: Demand) -> Result<Need, LabError> 
     let least = bare_cores / busy_at_most;
     let have = model.processors().worth(cores(model, ask));
     let headroom = have / least.max(f64::MIN_POSITIVE);
-    let unsure = unsure(model, ask.path, &full);
+    let unsure = unsure(model, ask, &full, keys_within(model, ask) / bare_cores.max(f64::MIN_POSITIVE));
     let needs_kib = model.tunnel.base_kib + f64::from(ask.tunnels) * model.tunnel.kib;
     let known = |kib: &f64| *kib > 0.0 && model.tunnel.kib > 0.0;
     let memory_used = memory(model, ask).filter(known).map(|kib| needs_kib / kib);

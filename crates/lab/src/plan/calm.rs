@@ -11,9 +11,9 @@ use crate::schema::{TIME, never_negative};
 /// calibration, the mean over all of it.
 const TAKEN: f64 = 0.05;
 /// Median over the loads of range by median of the repeats, up to which a machine repeats itself.
-const APART: f64 = 0.20;
+const SPREAD: f64 = 0.20;
 /// Answers of two calibrations of one machine may differ by this much.
-pub const AGREE: f64 = 0.10;
+const AGREE: f64 = 0.10;
 
 /// State of the machine during a calibration.
 #[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -49,11 +49,11 @@ impl Calm {
                 percent(TAKEN)
             ));
         }
-        if let Some(spread) = self.spread.filter(|s| *s > APART) {
+        if let Some(spread) = self.spread.filter(|s| *s > SPREAD) {
             why.push(format!(
                 "repeats of one load lie {} apart in the middle (at most {})",
                 percent(spread),
-                percent(APART)
+                percent(SPREAD)
             ));
         }
         (!why.is_empty()).then(|| why.join("; "))

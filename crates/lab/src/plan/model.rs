@@ -23,6 +23,36 @@ use super::workers::{Measured, WorkerCost};
 use crate::error::LabError;
 use crate::schema::{TIME, never_negative};
 
+/// Class of machines, by the instructions that a crypto engine may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// With VAES.
+    Vaes,
+    /// With AES-NI alone.
+    AesNi,
+    /// Without either.
+    WithoutAes,
+}
+
+impl Class {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Vaes, Self::AesNi, Self::WithoutAes];
+
+    /// For a sentence: `with VAES`, `with AES-NI`, `without AES`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Vaes => "with VAES",
+            Self::AesNi => "with AES-NI",
+            Self::WithoutAes => "without AES",
+        }
+    }
+
+    /// For a command line: the same, in small letters and with hyphens.
+    pub fn name(self) -> String {
+        self.words().to_lowercase().replace(' ', "-")
+    }
+}
+
 /// One gateway under a load.
 #[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -475,13 +505,13 @@ impl Model {
         Measured { cpus: self.machine.cpus, workers: &self.workers }
     }
 
-    /// Class of the model's machine, by the instructions that its crypto engines may use.
-    pub fn class(&self) -> &'static str {
+    /// Class of the model's machine.
+    pub fn class(&self) -> Class {
         let has = |flag: &str| self.machine.cpu_flags.iter().any(|f| f == flag);
         match (has("vaes"), has("aes")) {
-            (true, _) => "with VAES",
-            (_, true) => "with AES-NI",
-            _ => "without AES",
+            (true, _) => Class::Vaes,
+            (_, true) => Class::AesNi,
+            _ => Class::WithoutAes,
         }
     }
 

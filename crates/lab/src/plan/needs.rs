@@ -27,7 +27,7 @@ pub fn summary(model: &Model, ask: &Ask, n: &Need, beyond: &[String]) -> Vec<Str
     let least = format!(
         "the least machine has {} processors {}{mhz}, and this one has {}",
         number(n.cores),
-        model.class(),
+        model.class().words(),
         number(have)
     );
     let processors = format!(
@@ -256,8 +256,11 @@ const RULE: &str = "caveat: the rule gives the MHz for a link and does not say w
 pub fn links(model: &Model, ask: &Ask) -> Result<Vec<String>, LabError> {
     let mut table = Table::default();
     let ghz = ask.ghz.or(model.machine.mhz.map(|mhz| mhz / 1e3));
-    let kind =
-        format!("processors {}{}", model.class(), ghz.map_or(String::new(), |g| format!(", {g:.1} GHz")));
+    let kind = format!(
+        "processors {}{}",
+        model.class().words(),
+        ghz.map_or(String::new(), |g| format!(", {g:.1} GHz"))
+    );
     table.row(
         ["link", "Mbit/s", "FreeS/WAN: MHz", "MHz, capacity", "with safety and share", &kind, ""]
             .map(String::from),

@@ -14,6 +14,10 @@ pub fn beyond_reason(model: &Model) -> Option<String> {
         ("MHz of the clock", m.mhz.unwrap_or(1e3), 10.0, 20_000.0),
         ("KiB of memory", m.memory_kib.unwrap_or(1 << 20) as f64, 1_024.0, 1e12),
         ("ns to forward a packet", model.forwarding.ns, 0.0, 1e7),
+        ("ns that forwarding is unsure by", model.forwarding.spread_ns, 0.0, 1e7),
+        ("us that rekeying is unsure by", model.handshake.rekey_within_us.unwrap_or(0.0), 0.0, 1e8),
+        ("us that a set-up is unsure by", model.tunnel.setup_within_us.unwrap_or(0.0), 0.0, 1e9),
+        ("KiB of a gateway without tunnels", model.tunnel.base_kib, 0.0, 1e12),
     ];
     // Rekeying, set-up and crypto alone are not measured of another system.
     let own = model.system.is_none();
@@ -28,11 +32,17 @@ pub fn beyond_reason(model: &Model) -> Option<String> {
         checks.push(("ns of a byte on a path", path.per_byte, 0.0, 1e4));
         checks.push(("ns of a change of size on a path", path.per_change, 0.0, 1e7));
         checks.push(("error of a path's fit", path.residual, 0.0, 1.0));
+        let waking = path.waking.map_or([0.0; 2], |w| [w.value, w.within]);
+        checks.extend(waking.map(|ns| ("ns of a waking", ns, 0.0, 1e9)));
+        let within = [(path.per_byte_within, 1e4), (path.per_change_within, 1e7)];
+        checks.extend(within.map(|(ns, most)| ("ns that a path is unsure by", ns.unwrap_or(0.0), 0.0, most)));
         for point in path.packets.iter().chain(&path.merged) {
             checks.push(("packets a second", point.pps, 1.0, 1e9));
             // A fit of noisy loads may leave a base of nothing.
             checks.push(("ns for a packet's way", point.ns, 0.0, 1e9));
             checks.push(("packets in a call", point.burst, 1.0, 1e6));
+            checks.push(("calls of a packet", point.calls, 0.0, 1e6));
+            checks.push(("ns that a packet's way is unsure by", point.within.unwrap_or(0.0), 0.0, 1e9));
         }
         let rises = |curve: &[Point]| curve.windows(2).all(|w| w[0].pps <= w[1].pps);
         if !rises(&path.packets) || !rises(&path.merged) {
@@ -57,11 +67,23 @@ pub fn beyond_reason(model: &Model) -> Option<String> {
         let ns = line.per_packet + 1_400.0 * line.per_byte;
         checks.push(("ns of crypto for 1,400 bytes", ns, if own { 1.0 } else { 0.0 }, 1e8));
     }
-    checks.extend(model.flows.iter().flat_map(|f| f.added).map(|ns| ("ns for many flows", ns, 0.0, 1e7)));
-    checks.extend(
-        model.workers.iter().flat_map(|w| w.ns).map(|ns| ("ns of a packet by workers", ns, 0.0, 1e9)),
-    );
-    checks.extend(model.many_sas.iter().map(|m| ("ns for many SAs", m.added, 0.0, 1e7)));
+    for flows in &model.flows {
+        checks.extend(
+            [flows.added, flows.within].concat().into_iter().map(|ns| ("ns for many flows", ns, 0.0, 1e7)),
+        );
+    }
+    for workers in &model.workers {
+        checks.extend(workers.ns.map(|ns| ("ns of a packet by workers", ns, 0.0, 1e9)));
+        checks.extend(workers.within.map(|ns| ("ns that workers are unsure by", ns, 0.0, 1e9)));
+        checks.extend(workers.pps.map(|pps| ("packets a second by workers", pps, 0.0, 1e9)));
+    }
+    for sas in &model.many_sas {
+        checks.extend([sas.added, sas.within.unwrap_or(0.0)].map(|ns| ("ns for many SAs", ns, 0.0, 1e7)));
+    }
+    for burst in &model.bursts {
+        checks.extend(burst.shared.map(|n| ("packets of a burst in a call", n, 1.0, 1e6)));
+        checks.extend(burst.ratio.map(|share| ("part of the base in bursts", share, 1e-6, 1.0)));
+    }
     let wrong = checks.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
     wrong.map(|(what, value, least, most)| format!("{value} {what}, which is {least} to {most}"))
 }
@@ -72,6 +94,8 @@ const SAME: f64 = 1e-6;
 /// The first cost of a path that does not follow from the measurements in the same model; `None` in
 /// a model as a calibration of this version writes it.
 pub fn contradiction(model: &Model) -> Option<String> {
+    // No interval is not one of nothing.
+    let interval = |within: Option<f64>| within.unwrap_or(-1.0);
     let same = |a: f64, b: f64| (a - b).abs() <= SAME * a.abs().max(b.abs()).max(1.0);
     for stored in &model.paths {
         let of = |what: &str| format!("{what} of path {} {}", stored.path.name(), stored.way.name());
@@ -81,15 +105,23 @@ pub fn contradiction(model: &Model) -> Option<String> {
         let curve = |a: &[Point], b: &[Point]| {
             a.len() == b.len()
                 && a.iter().zip(b).all(|(a, b)| {
-                    same(a.pps, b.pps) && same(a.ns, b.ns) && same(a.calls, b.calls) && same(a.burst, b.burst)
+                    let alike = [(a.pps, b.pps), (a.ns, b.ns), (a.calls, b.calls), (a.burst, b.burst)];
+                    let within = (interval(a.within), interval(b.within));
+                    alike.into_iter().chain([within]).all(|(a, b)| same(a, b))
                 })
         };
         let waking = |p: &PathCost| p.waking.map_or(0.0, |w| w.value);
+        let within = |of: fn(&PathCost) -> Option<f64>| (interval(of(stored)), interval(of(&fitted)));
+        let (bytes, changes) = (within(|p| p.per_byte_within), within(|p| p.per_change_within));
+        let wakings = within(|p| p.waking.map(|w| w.within));
         let costs = [
             ("the cost of a byte", stored.per_byte, fitted.per_byte),
             ("the cost of a change of size", stored.per_change, fitted.per_change),
             ("the cost of a waking", waking(stored), waking(&fitted)),
             ("the error", stored.residual, fitted.residual),
+            ("the interval of a byte", bytes.0, bytes.1),
+            ("the interval of a change of size", changes.0, changes.1),
+            ("the interval of a waking", wakings.0, wakings.1),
         ];
         if let Some((what, ..)) = costs.iter().find(|(_, stored, fitted)| !same(*stored, *fitted)) {
             return Some(of(what));
@@ -130,6 +162,7 @@ pub fn unprintable(document: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cost::{BurstShare, Estimate};
     use super::super::mix::Mix;
     use super::super::model::{Cell, Path, Seen, Side, Way};
     use super::super::sample;
@@ -178,6 +211,8 @@ mod tests {
             ),
             (|m: &mut Model| m.paths[1].packets[2].ns *= 0.9, "the base of path udp in"),
             (|m: &mut Model| m.paths[3].residual = 0.4, "the error of path raw in"),
+            (|m: &mut Model| m.paths[3].per_byte_within = Some(1e3), "the interval of a byte of path raw in"),
+            (|m: &mut Model| m.paths[0].packets[0].within = Some(1e3), "the base of path udp out"),
             (|m: &mut Model| m.paths[2].per_change = 9.0, "the cost of a change of size"),
             (|m: &mut Model| m.paths[2].merged.truncate(1), "the base of path raw out"),
             (|m: &mut Model| m.cells.iter_mut().for_each(|c| c.seen[0].out.ns *= 0.5), "path udp out"),
@@ -189,6 +224,41 @@ mod tests {
             assert!(why.contains(part), "{part}: {why}");
         }
         assert!(Way::BOTH.len() * Path::BOTH.len() == model.paths.len());
+    }
+
+    #[test]
+    fn a_figure_that_no_machine_has_is_found_in_every_part() {
+        assert_eq!(beyond_reason(&sample::model()), None);
+        for (change, part) in [
+            ((|m: &mut Model| m.machine.cpus = 0) as fn(&mut Model), "processors"),
+            (|m: &mut Model| m.handshake.rekey_us = 0.0, "us to rekey"),
+            (|m: &mut Model| m.handshake.rekey_within_us = Some(1e300), "us that rekeying is unsure by"),
+            (|m: &mut Model| m.tunnel.base_kib = 1e300, "KiB of a gateway without tunnels"),
+            (
+                |m: &mut Model| m.paths[0].waking = Some(Estimate { value: 1e300, within: 0.0 }),
+                "ns of a waking",
+            ),
+            (
+                |m: &mut Model| m.paths[1].packets[0].within = Some(1e300),
+                "ns that a packet's way is unsure by",
+            ),
+            (|m: &mut Model| m.paths[1].per_byte_within = Some(1e300), "ns that a path is unsure by"),
+            (|m: &mut Model| m.paths[1].packets.reverse(), "in no order"),
+            (|m: &mut Model| m.paths.truncate(3), "is there 0 times"),
+            (|m: &mut Model| m.flows[0].within[1] = 1e300, "ns for many flows"),
+            (|m: &mut Model| m.many_sas[0].within = Some(1e300), "ns for many SAs"),
+            (
+                |m: &mut Model| {
+                    m.bursts = vec![BurstShare { at_once: 16, shared: [4.0, 0.0], ratio: [0.5; 2] }]
+                },
+                "packets of a burst in a call",
+            ),
+        ] {
+            let mut bad = sample::model();
+            change(&mut bad);
+            let why = beyond_reason(&bad).unwrap_or_default();
+            assert!(why.contains(part), "{part}: {why}");
+        }
     }
 
     #[test]

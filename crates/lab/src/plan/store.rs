@@ -8,7 +8,7 @@ use super::answer;
 use super::ask::{Ask, Demand};
 use super::calm::Trust;
 use super::mix::Mix;
-use super::model::{MODEL_SCHEMA, Model};
+use super::model::{Class, MODEL_SCHEMA, Model};
 use super::sound;
 use crate::error::LabError;
 use crate::machine::Fingerprint;
@@ -39,36 +39,35 @@ fn machines() -> Vec<String> {
     names
 }
 
-/// Names of the classes of machines, by the instructions that crypto engines may use.
-const CLASSES: [&str; 3] = ["with-vaes", "with-aes-ni", "without-aes"];
-
 /// File of the model that `--machine` names: a file, a machine, or a class of machines, of which
 /// the slowest in [`MACHINES`] answers.
 pub fn asked(named: &Path) -> Result<PathBuf, LabError> {
     let place = of_machine(named);
-    match named.to_str().filter(|name| CLASSES.contains(name) && !place.exists()) {
+    let class = Class::ALL.into_iter().find(|class| named.to_str() == Some(&class.name()));
+    match class.filter(|_| !place.exists()) {
         Some(class) => slowest(class, Path::new(MACHINES)),
         None => Ok(place),
     }
 }
 
-/// The model of a class in a folder whose machine takes the most clock cycles for the same load.
-fn slowest(class: &str, folder: &Path) -> Result<PathBuf, LabError> {
-    let all = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+/// The model of a class in a folder whose machine needs the most processors for the same load.
+fn slowest(class: Class, folder: &Path) -> Result<PathBuf, LabError> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let all = entries.filter(|path| path.extension().is_some_and(|ending| ending == "json"));
     // What cannot be read is no model of a machine.
     let models = all.filter_map(|path| read(Some(&path)).ok().map(|model| (path, model)));
-    let own =
-        models.filter(|(_, m)| m.system.is_none() && m.class().replace(' ', "-").eq_ignore_ascii_case(class));
+    let own = models.filter(|(_, m)| m.system.is_none() && m.class() == class);
     let costs = own.filter_map(|(path, model)| {
         let suite = model.suites.first()?;
         let ask = Ask::of(&suite.suite, super::model::Path::Udp, Mix::imix().shuffled());
         let need = answer::need(&model, &ask, Demand::full(1e9)).ok()?;
-        Some((need.scaled_cores * model.machine.mhz.unwrap_or(1.0), path))
+        Some((need.scaled_cores, path))
     });
     costs.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, path)| path).ok_or_else(|| {
         LabError::Usage(format!(
-            "there is no model of a machine of class {class} in {}: `ironswan plan --calibrate` and `--export NAME` on such a machine \
+            "there is no model of a machine of class {} in {}: `ironswan plan --calibrate` and `--export NAME` on such a machine \
              make one",
+            class.name(),
             folder.display()
         ))
     })
@@ -379,10 +378,11 @@ mod tests {
         put("a.json", &["aes"], 1.0);
         put("b.json", &["aes"], 2.0);
         put("c.json", &["aes", "vaes"], 9.0);
+        put("b.json.old", &["aes"], 3.0);
         fs::write(folder.join("d.json"), "{}").expect("written");
-        assert_eq!(slowest("with-aes-ni", &folder).expect("two"), folder.join("b.json"));
-        assert_eq!(slowest("with-vaes", &folder).expect("one"), folder.join("c.json"));
-        let e = slowest("without-aes", &folder).expect_err("none").to_string();
+        assert_eq!(slowest(Class::AesNi, &folder).expect("two"), folder.join("b.json"));
+        assert_eq!(slowest(Class::Vaes, &folder).expect("one"), folder.join("c.json"));
+        let e = slowest(Class::WithoutAes, &folder).expect_err("none").to_string();
         assert!(e.contains("class without-aes") && e.contains("--export NAME"), "{e}");
         fs::remove_dir_all(&folder).expect("removed");
         assert_eq!(asked(Path::new("xeon")).expect("a machine"), Path::new(MACHINES).join("xeon.json"));

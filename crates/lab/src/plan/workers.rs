@@ -76,6 +76,13 @@ impl Measured<'_> {
         here * (processors / here).powf(Gain::exponent(Gain::of(self.workers)))
     }
 
+    /// Relative error of [`worth`](Self::worth), by what the gain is unsure of: none for the
+    /// processors that were measured, more for each doubling from there.
+    pub fn unsure(&self, processors: f64) -> f64 {
+        let doublings = (processors / self.cpus.max(1) as f64).log2().abs();
+        Gain::of(self.workers).map_or(0.0, |gain| doublings * gain.within / gain.times)
+    }
+
     /// Processors that are worth so many of this machine: the other way round.
     pub fn processors(&self, worth: f64) -> f64 {
         let here = self.cpus.max(1) as f64;
@@ -101,6 +108,9 @@ mod tests {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
         assert!(near(m.worth(1.0), 2.0 / 1.6) && near(m.worth(2.0), 2.0));
         assert!(near(m.worth(4.0), 3.2) && near(m.worth(16.0), 2.0 * 1.6f64.powi(3)));
+        // Two doublings from the processors that were measured.
+        assert!(near(m.unsure(8.0), 2.0 * gain.within / 1.6) && near(m.unsure(0.5), m.unsure(8.0)));
+        assert_eq!((m.unsure(2.0), Measured { cpus: 2, workers: &[] }.unsure(64.0)), (0.0, 0.0));
         for n in [0.3, 1.0, 2.0, 7.5, 1e4] {
             assert!(near(m.processors(m.worth(n)), n), "{n}");
         }

@@ -89,7 +89,7 @@ const LEAST: f64 = 0.01;
 fn added(seen: &[Vec<Seen>; COUNTS.len()]) -> Vec<FlowCost> {
     let of = |seen: &[Seen], way: Way| {
         let costs: Vec<f64> = seen.iter().map(|s| s.side(way).ns).collect();
-        let half = Summary::of(&costs).map_or(0.0, |s| s.relative_range() * s.median / 2.0);
+        let half = Summary::of(&costs).map_or(0.0, |s| s.half_range());
         (stats::median(&costs).unwrap_or(0.0), half)
     };
     let mut all: Vec<FlowCost> = Vec::new();

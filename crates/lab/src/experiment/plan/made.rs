@@ -79,7 +79,7 @@ fn compared(made: Model, before: Option<&Model>, asked: bool) -> Result<Model, L
     let Some(before) = before else { return Ok(made) };
     let agreement = again::agreement(before, &made)?;
     let contradicts = matches!(Trust::of(&made.made, None, Some(&agreement)), Trust::None(_));
-    let counts = asked || contradicts || agreement.apart >= again::APART;
+    let counts = asked || contradicts || agreement.apart >= again::APART_AT_LEAST;
     // What two calibrations have confirmed stays so.
     let kept = before.agreement.clone().filter(|_| matches!(before.trust(), Trust::Twice(_)));
     Ok(Model { agreement: if counts { Some(agreement) } else { kept }, ..made })

@@ -53,7 +53,7 @@ fn cost(workers: u32, seen: &[Vec<Seen>; 2]) -> WorkerCost {
         [0, 1].map(|n| seen[n].iter().map(|s| value(s, Way::BOTH[n])).collect::<Vec<f64>>())
     };
     let costs = of(|s, way| s.side(way).ns);
-    let half = |costs: &Vec<f64>| Summary::of(costs).map_or(0.0, |s| s.relative_range() * s.median / 2.0);
+    let half = |costs: &Vec<f64>| Summary::of(costs).map_or(0.0, |s| s.half_range());
     let median = |values: &Vec<f64>| stats::median(values).unwrap_or(0.0);
     let pps = of(|s, way| s.side(way).pps);
     WorkerCost {

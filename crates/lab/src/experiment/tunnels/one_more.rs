@@ -116,7 +116,7 @@ fn of_rounds(marks: &[(u64, f64)], setup_us: f64) -> Option<Handshake> {
         what: "PSK, AES-128-GCM, Curve25519; rekeying of a CHILD_SA with what its proposal says".into(),
         setup_us,
         rekey_us: s.median,
-        rekey_within_us: Some(s.relative_range() * s.median / 2.0),
+        rekey_within_us: Some(s.half_range()),
         samples: marks.last()?.0.saturating_sub(marks.first()?.0) as usize,
     })
 }
