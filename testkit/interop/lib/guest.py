@@ -101,6 +101,11 @@ class Guest:
                 '(echo go; while [ ! -e /tmp/end ]; do sleep 0.1; done) >/tmp/go 2>/dev/null &')
         until('the guest sends', lambda: self.share_text('flow.out').startswith('ready'), 60)
 
+    def serve_echo(self):
+        """Starts an echo server in the guest, and waits until it listens."""
+        self.do(f'(setsid python3 {HERE}/echo.py serve >/run/share/echo.out 2>&1 &); '
+                'until grep -q ready /run/share/echo.out; do sleep 0.1; done')
+
     def flow_stop(self):
         """Ends the sending; packets that are on their way still count."""
         self.do('touch /tmp/end')

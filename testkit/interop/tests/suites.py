@@ -132,7 +132,7 @@ class Pair:
         lab.ip('g1', '-6', 'route', 'add', 'default', 'via', PEER[1])
         plug(lab, 'g2', 'eth0')
         self.guest = StrongSwanGuest(lab, guest_text(), gateway=(OUR[0], OUR[1]))
-        self.guest.do(f'setsid python3 {HERE}/echo.py serve >/run/share/echo.out 2>&1 & sleep 0.5')
+        self.guest.serve_echo()
         self.us = IronSwan(lab, 'g1')
         self.talker = lab.spawn('g1', sys.executable, os.path.join(HERE, 'echo.py'), 'talk', name='talk',
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -359,7 +359,7 @@ def checksums_behind_our_nat(lab, full):
     nat_box(lab, 'g1', '192.0.2.1')
     lab.ip('g1', 'route', 'add', 'default', 'via', '10.5.0.1')
     guest = StrongSwanGuest(lab, nat_text('192.0.2.2', '%any', 'g2.nat', 'g1.nat', True), addrs='192.0.2.2/24')
-    guest.do(f'setsid python3 {HERE}/echo.py serve >/run/share/echo.out 2>&1 & sleep 0.5')
+    guest.serve_echo()
     us = IronSwan(lab, 'g1').start(nat_text('10.5.0.2', '192.0.2.2', 'g1.nat', 'g2.nat', False))
     nat_case(lab, us, guest, us.initiate, 'g1', '192.0.2.2', '10.5.0.2')
 
@@ -369,8 +369,8 @@ def checksums_behind_the_nat_of_a_kernel(lab, full):
     nat_box(lab, 'g2', '192.0.2.254')
     guest = StrongSwanGuest(lab, nat_text('10.5.0.2', '192.0.2.1', 'g2.nat', 'g1.nat', False), addrs='10.5.0.2/24', gateway=('10.5.0.1',))
     us = IronSwan(lab, 'g1').start(nat_text('192.0.2.1', '%any', 'g1.nat', 'g2.nat', False))
-    lab.spawn('g1', sys.executable, os.path.join(HERE, 'echo.py'), 'serve', name='echo')
-    time.sleep(0.5)
+    echo = lab.spawn('g1', sys.executable, os.path.join(HERE, 'echo.py'), 'serve', name='echo')
+    until('the echo server listens', lambda: 'ready' in echo.log(), 20)
     nat_case(lab, us, guest, lambda suite: guest.swanctl('--initiate', '--child', suite), guest, '192.0.2.1', '10.5.0.2')
 
 
