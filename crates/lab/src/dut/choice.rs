@@ -3,7 +3,7 @@
 use super::options::{DutOptions, Encap, Suite};
 use super::system::Dut;
 use super::{ironswan, libreswan, openvpn, plain, strongswan, wireguard, wireguard_go};
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 
 /// The names of all systems, with one line about each.
 pub const NAMES: [(&str, &str); 9] = [
@@ -36,9 +36,9 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
                 })
             })
             .collect(),
-        "wireguard-go" => vec![Box::new(wireguard_go::WireGuardGo::new(options.wireguard_go.clone()))],
+        "wireguard-go" => vec![Box::new(wireguard_go::WireGuardGo::new(options.wireguard_go()))],
         "wireguard-go-tailscale" => {
-            vec![Box::new(wireguard_go::WireGuardGo::tailscale(options.wireguard_go_tailscale.clone()))]
+            vec![Box::new(wireguard_go::WireGuardGo::tailscale(options.wireguard_go_tailscale()))]
         }
         "strongswan" => suites()
             .map(|(i, suite)| {
@@ -71,6 +71,33 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
             )));
         }
     })
+}
+
+/// Systems that can be measured here, and those that cannot.
+pub struct There {
+    /// Those that can.
+    pub duts: Vec<Box<dyn Dut>>,
+    /// What the others lack, each with the system's name.
+    pub absent: Vec<(String, Remedy)>,
+}
+
+/// The systems of these names; of all where `all` is one of them.
+pub fn there(names: &[String], encaps: &[Encap], options: &DutOptions) -> Result<There, LabError> {
+    let names: Vec<&str> = if names.iter().any(|name| name == "all") {
+        NAMES.iter().map(|(name, _)| *name).collect()
+    } else {
+        names.iter().map(String::as_str).collect()
+    };
+    let mut there = There { duts: Vec::new(), absent: Vec::new() };
+    for name in names {
+        for dut in by_name(name, encaps, options)? {
+            match dut.lacks() {
+                missing if missing.is_empty() => there.duts.push(dut),
+                missing => there.absent.extend(missing.into_iter().map(|lack| (dut.name(), lack))),
+            }
+        }
+    }
+    Ok(there)
 }
 
 /// The name of a system with one of several suites: the first has none of its own.

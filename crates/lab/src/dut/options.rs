@@ -60,9 +60,10 @@ pub struct DutOptions {
     pub ipcomp: bool,
     /// The `ironswan` program; looked for when absent ([`DutOptions::gateway`]).
     pub ironswan: Option<PathBuf>,
-    /// The `wireguard-go` program; looked for when absent.
+    /// The `wireguard-go` program; looked for when absent ([`DutOptions::wireguard_go`]).
     pub wireguard_go: Option<PathBuf>,
-    /// Tailscale's `wireguard-go` program; looked for when absent.
+    /// Tailscale's `wireguard-go` program; looked for when absent
+    /// ([`DutOptions::wireguard_go_tailscale`]).
     pub wireguard_go_tailscale: Option<PathBuf>,
 }
 
@@ -84,10 +85,24 @@ impl DutOptions {
     /// The `ironswan` program to measure: the one that was named, or the one that has started us
     /// (the variable `IRONSWAN`), or one beside us, or one on PATH.
     pub fn gateway(&self) -> Option<PathBuf> {
-        let started_us = || std::env::var_os("IRONSWAN").filter(|p| !p.is_empty()).map(PathBuf::from);
+        let started_us = || variable("IRONSWAN");
         let beside = || Some(std::env::current_exe().ok()?.with_file_name("ironswan"));
         let beside = || beside().filter(|p| process::is_executable(p));
         self.ironswan.clone().or_else(started_us).or_else(beside).or_else(|| process::find("ironswan"))
+    }
+
+    /// The program of wireguard-go: the one that was named, or the one in the variable
+    /// `WIREGUARD_GO`, or one on PATH by the name of Debian's package or of the Go module.
+    pub fn wireguard_go(&self) -> Option<PathBuf> {
+        let named = self.wireguard_go.clone().or_else(|| variable("WIREGUARD_GO"));
+        named.or_else(|| ["wireguard-go", "wireguard"].into_iter().find_map(process::find))
+    }
+
+    /// The program of Tailscale's fork of it: the one that was named, or the one in the variable
+    /// `WIREGUARD_GO_TAILSCALE`, or one on PATH.
+    pub fn wireguard_go_tailscale(&self) -> Option<PathBuf> {
+        let named = self.wireguard_go_tailscale.clone().or_else(|| variable("WIREGUARD_GO_TAILSCALE"));
+        named.or_else(|| process::find("wireguard-go-tailscale"))
     }
 
     /// The ESP proposals, for people.
@@ -101,6 +116,11 @@ impl DutOptions {
         all.dedup();
         all.join(", ")
     }
+}
+
+/// The program that a variable of the environment names.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// A setting of ironswan's data plane.

@@ -14,8 +14,6 @@ use crate::topology::{Site, Sites};
 
 const DEVICE: &str = "wg0";
 const COMMAND: Duration = Duration::from_secs(5);
-/// The names of the program: of Debian's package, and of the Go module's own build.
-const PROGRAMS: [&str; 2] = ["wireguard-go", "wireguard"];
 
 /// wireguard-go, or Tailscale's fork of it, as the system under test.
 pub(super) struct WireGuardGo {
@@ -26,23 +24,16 @@ pub(super) struct WireGuardGo {
 }
 
 impl WireGuardGo {
-    /// Uses `program`, or else what the variable WIREGUARD_GO names, or what PATH has.
+    /// wireguard-go, with its program if there is one.
     pub(super) fn new(program: Option<PathBuf>) -> Self {
-        let program = program
-            .or_else(|| std::env::var_os("WIREGUARD_GO").map(PathBuf::from))
-            .or_else(|| PROGRAMS.iter().find_map(|p| process::find(p)));
         let remedy = "GOFLAGS=-mod=mod go install golang.zx2c4.com/wireguard@latest, then name it in WIREGUARD_GO \
                       (Debian's package wireguard-go is from 2022)";
         Self { name: "wireguard-go", remedy, program }
     }
 
-    /// Uses `program`, or else what the variable WIREGUARD_GO_TAILSCALE names, or what PATH has
-    /// under this system's name.
+    /// Tailscale's fork of it, with its program if there is one.
     pub(super) fn tailscale(program: Option<PathBuf>) -> Self {
         let name = "wireguard-go-tailscale";
-        let program = program
-            .or_else(|| std::env::var_os("WIREGUARD_GO_TAILSCALE").map(PathBuf::from))
-            .or_else(|| process::find(name));
         let remedy =
             "build it with scripts/peers/wireguard-go-tailscale, then name it in WIREGUARD_GO_TAILSCALE";
         Self { name, remedy, program }

@@ -61,6 +61,7 @@ fn obey(orders: &Orders) -> Result<(), LabError> {
         suites,
         ironswan: orders.program.clone(),
         wireguard_go: orders.wireguard_go.clone(),
+        wireguard_go_tailscale: orders.wireguard_go_tailscale.clone(),
         ..DutOptions::default()
     };
     for dut in chosen(orders, &options)? {
@@ -84,29 +85,16 @@ fn obey(orders: &Orders) -> Result<(), LabError> {
 
 /// The systems that are there.
 fn chosen(orders: &Orders, options: &DutOptions) -> Result<Vec<Box<dyn Dut>>, LabError> {
-    let all = orders.systems.iter().any(|s| s == "all");
-    let names: Vec<&str> = if all {
-        dut::NAMES.iter().map(|(name, _)| *name).collect()
-    } else {
-        orders.systems.iter().map(String::as_str).collect()
-    };
     let wished = [(orders.udp, Encap::Udp), (orders.raw, Encap::Raw)];
     let encaps: Vec<Encap> = wished.into_iter().filter_map(|(wish, e)| wish.then_some(e)).collect();
-    let (mut duts, mut lacks): (Vec<Box<dyn Dut>>, Vec<Remedy>) = (Vec::new(), Vec::new());
-    for name in names {
-        for dut in dut::by_name(name, &encaps, options)? {
-            let missing = dut.lacks();
-            match missing.first() {
-                None => duts.push(dut),
-                Some(_) if orders.named => lacks.extend(missing),
-                Some(Remedy { lack, action }) => {
-                    let (name, lack, action) = (dut.name(), lack.clone(), action.clone());
-                    tell(&Message::LeftOut { name, lack, action })?;
-                }
-            }
-        }
+    let dut::There { duts, absent } = dut::there(&orders.systems, &encaps, options)?;
+    if orders.named && !absent.is_empty() {
+        return Err(LabError::Unfit(absent.into_iter().map(|(_, lack)| lack).collect()));
     }
-    if lacks.is_empty() { Ok(duts) } else { Err(LabError::Unfit(lacks)) }
+    for (name, Remedy { lack, action }) in absent {
+        tell(&Message::LeftOut { name, lack, action })?;
+    }
+    Ok(duts)
 }
 
 /// Counts the loads of one system on a line of one form.

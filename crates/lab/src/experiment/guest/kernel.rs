@@ -52,7 +52,7 @@ impl Kernel {
             .filter(|f| f.file_name().to_string_lossy().starts_with("linux-"))
             .map(|f| f.path())
             .collect();
-        found.sort();
+        found.sort_by_key(|root| numbers(&root.to_string_lossy()));
         found.into_iter().rev().find_map(|root| {
             let version = root.file_name()?.to_str()?.strip_prefix("linux-")?.to_string();
             let kernel = Self {
@@ -90,6 +90,11 @@ impl Kernel {
     }
 }
 
+/// The numbers in a version, in their order: 6.1.0-9 comes before 6.1.0-10.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
 /// A module's file by its name in `modules.dep`, after all that it needs; `None` when it is not
 /// there.
 fn chain<'a>(index: &'a str, name: &str) -> Option<Vec<&'a str>> {
@@ -122,8 +127,22 @@ fn lacks(lack: String, remove: &Path) -> LabError {
     LabError::Unfit(vec![Remedy::new(lack, action)])
 }
 
+/// What the folder of an unfinished fetch begins with; the process that fetches follows.
+const UNFINISHED: &str = "unfinished-";
+
 /// A folder that is removed unless it has become something else.
 struct Unfinished(PathBuf);
+
+/// Removes what fetches have left that were killed.
+fn remove_abandoned(cache: &Path) {
+    for folder in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let name = folder.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(UNFINISHED)?.parse::<u32>().ok());
+        if process.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(folder.path());
+        }
+    }
+}
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
@@ -147,7 +166,8 @@ fn fetch(cache: &Path) -> Result<(), LabError> {
     if !missing.is_empty() {
         return Err(LabError::Unfit(missing));
     }
-    let work = Unfinished(cache.join(format!("unfinished-{}", std::process::id())));
+    remove_abandoned(cache);
+    let work = Unfinished(cache.join(format!("{UNFINISHED}{}", std::process::id())));
     let folder = work.0.join("packages");
     fs::create_dir_all(&folder).map_err(LabError::io(format!("creating {}", folder.display())))?;
     has_room(&folder)?;
@@ -246,6 +266,28 @@ fn prune(root: &Path, version: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_version_is_the_one_of_the_largest_numbers() {
+        let mut all = ["linux-6.1.0-9-amd64", "linux-6.12.1-1-amd64", "linux-6.1.0-10-amd64"];
+        all.sort_by_key(|version| numbers(version));
+        assert_eq!(all, ["linux-6.1.0-9-amd64", "linux-6.1.0-10-amd64", "linux-6.12.1-1-amd64"]);
+    }
+
+    #[test]
+    fn what_a_killed_fetch_has_left_is_removed_and_what_is_being_fetched_stays() {
+        let cache = std::env::temp_dir().join(format!("ironswan-guest-cache-{}", std::process::id()));
+        // No process has the largest number.
+        let names = [format!("{UNFINISHED}{}", std::process::id()), format!("{UNFINISHED}{}", u32::MAX)];
+        let [own, left] = names.map(|name| cache.join(name));
+        let kernel = cache.join("linux-6.1.0-9-amd64");
+        for folder in [&own, &left, &kernel] {
+            fs::create_dir_all(folder.join("root")).expect("a folder");
+        }
+        remove_abandoned(&cache);
+        assert_eq!([&own, &left, &kernel].map(|folder| folder.exists()), [true, false, true]);
+        fs::remove_dir_all(&cache).expect("removed");
+    }
 
     const INDEX: &str = "kernel/fs/9p/9p.ko: kernel/fs/fscache/fscache.ko kernel/fs/netfs/netfs.ko kernel/net/9p/9pnet.ko\n\
                          kernel/net/9p/9pnet.ko:\n\

@@ -42,7 +42,6 @@ use super::line::once;
 use super::runner::{self, Method, Schedule};
 use crate::dut::{self, Encap};
 use crate::error::{LabError, Remedy};
-use crate::process;
 use crate::record::{Better, Record, factors};
 use crate::report::Warning;
 use crate::topology::{Mode, Owner};
@@ -253,12 +252,8 @@ impl Work<'_> {
             udp: self.common.encaps.contains(&Encap::Udp),
             suites: options.suites.iter().map(|s| format!("{}/{}", s.esp, s.ike)).collect(),
             program: program.map(absolute),
-            wireguard_go: options
-                .wireguard_go
-                .clone()
-                .or_else(|| std::env::var_os("WIREGUARD_GO").map(PathBuf::from))
-                .or_else(|| process::find("wireguard-go"))
-                .map(absolute),
+            wireguard_go: options.wireguard_go().map(absolute),
+            wireguard_go_tailscale: options.wireguard_go_tailscale().map(absolute),
             loads: self.loads.clone(),
             inner_mtu: INNER_MTU,
             shift: machine::SHIFT,

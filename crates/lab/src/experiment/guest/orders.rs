@@ -29,6 +29,8 @@ pub(super) struct Orders {
     pub program: Option<PathBuf>,
     /// The program `wireguard-go`.
     pub wireguard_go: Option<PathBuf>,
+    /// The program of Tailscale's fork of it.
+    pub wireguard_go_tailscale: Option<PathBuf>,
     /// Loads of each system.
     pub loads: Vec<Load>,
     /// MTU of the hosts' routes.

@@ -217,27 +217,12 @@ pub(super) fn choose_duts(
     encaps: &[Encap],
     options: &DutOptions,
 ) -> Result<Chosen, LabError> {
-    let (mut duts, mut lacks, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
-    let all = names.iter().any(|d| d == "all");
-    let names: Vec<&str> = if all {
-        dut::NAMES.iter().map(|(n, _)| *n).collect()
-    } else {
-        names.iter().map(String::as_str).collect()
-    };
-    for name in names {
-        for dut in dut::by_name(name, encaps, options)? {
-            match dut.lacks() {
-                missing if missing.is_empty() => duts.push(dut),
-                missing if all => warnings.extend(missing.into_iter().map(|r| Warning::NotInstalled {
-                    dut: dut.name(),
-                    lack: r.lack,
-                    action: r.action,
-                })),
-                missing => lacks.extend(missing),
-            }
-        }
+    let dut::There { duts, absent } = dut::there(names, encaps, options)?;
+    if !names.iter().any(|name| name == "all") {
+        return Ok((duts, absent.into_iter().map(|(_, lack)| lack).collect(), Vec::new()));
     }
-    Ok((duts, lacks, warnings))
+    let warning = |(dut, r): (String, Remedy)| Warning::NotInstalled { dut, lack: r.lack, action: r.action };
+    Ok((duts, Vec::new(), absent.into_iter().map(warning).collect()))
 }
 
 impl LineOptions {
