@@ -171,7 +171,10 @@ pub const TOKENS_PER_NET: u8 = 50;
 pub const TOKENS_VERIFIED_PER_NET: u8 = 200;
 /// Events of strangers that are written about in a second. Each is up to four lines of up to 1,000
 /// bytes.
-pub const STRANGER_LINES: u32 = 2;
+pub const STRANGER_LINES: u32 = 1;
+/// Time in which one event of a network is written about: half of [`STRANGER_LINES`] is left for
+/// others.
+pub const STRANGER_LINE_OF_NET: Duration = Duration::from_secs(2);
 /// Events of strangers that are written about at once, after a time in which there were few.
 pub const STRANGER_LINES_BURST: u32 = 10;
 /// Time between two lines that say how many events of strangers were not written about.
