@@ -82,6 +82,14 @@ def ascending(where, ranked):
             yield f"{where}: {low} {a} is above {high} {b}"
 
 
+def reason(base):
+    """Why nothing is compared with a baseline: the tester set the limit of one of its samples."""
+    if max(base.get("tester_limited", [0])) <= 0:
+        return None
+    alone = base.get("tester_kpps")
+    return f"the tester alone carries {quantile(alone, 0.5):.1f} kpps" if alone else "the tester set the limit"
+
+
 def check_figures(run):
     samples = {}
     for sample in run["samples"]:
@@ -102,6 +110,11 @@ def check_figures(run):
         baseline = run["baseline"]
         if baseline and figure["factors"].get(baseline["factor"], baseline["value"]) != baseline["value"]:
             base = samples.get(key({**figure["factors"], baseline["factor"]: baseline["value"]}), {})
+        withheld = reason(base)
+        if withheld != figure.get("withheld"):
+            yield f"{where}: withheld is {figure.get('withheld')} in the record and {withheld} by the samples"
+        if withheld:
+            base = {}
         for name in sorted(set(samples[this]) | set(figure["measures"])):
             if name not in figure["measures"] or name not in samples[this]:
                 yield f"{where}, {name}: in the samples or in the figure, but not in both"

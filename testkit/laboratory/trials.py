@@ -260,6 +260,8 @@ def purpose(factors):
     part = factors.get("part")
     if factors.get("load") == "TCP" or part == "tester":
         return None
+    if part == "alone":
+        return ("flood", "flood") if factors["loss"] == "flood" else ("search", "")
     if part == "curve":
         return ("flood" if factors["offered"] == "flood" else "curve", factors["offered"])
     return {"latency": ("latency", factors.get("load")), "offered": ("rate", factors.get("load"))}.get(part, ("search", ""))

@@ -108,22 +108,36 @@ impl PacketSocket {
     /// Why the *first* frame was not taken: `WouldBlock` when too much is in flight, `ENOBUFS` when
     /// the link dropped it.
     pub fn send(&mut self, frames: &[u8], stride: usize, len: usize, count: usize) -> io::Result<usize> {
-        let n = count.min(self.headers.len());
-        if n == 0 {
-            return Ok(0);
-        }
-        let end = (n - 1).checked_mul(stride).and_then(|last| last.checked_add(len));
-        if len > stride || end.is_none_or(|end| end > frames.len()) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        for (i, frame) in frames.chunks(stride).take(n).enumerate() {
+        self.send_each(frames, stride, std::iter::repeat_n(len, count))
+    }
+
+    /// The same for frames of different lengths, one for each of `lens`.
+    ///
+    /// # Errors
+    /// As for [`PacketSocket::send`].
+    pub fn send_each(
+        &mut self,
+        frames: &[u8],
+        stride: usize,
+        lens: impl Iterator<Item = usize>,
+    ) -> io::Result<usize> {
+        let mut n = 0;
+        for (i, len) in lens.take(self.headers.len()).enumerate() {
+            let frame = i.checked_mul(stride).and_then(|start| frames.get(start..)?.get(..len));
+            let Some(frame) = frame.filter(|_| len <= stride) else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            n += 1;
             self.iovecs[i] = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: len };
             let h = &mut self.headers[i].msg_hdr;
             h.msg_iov = &raw mut self.iovecs[i];
             h.msg_iovlen = 1;
         }
-        // SAFETY: the first `n` headers point to their iovecs, which point to `len` bytes each
-        // inside `frames` (checked above), borrowed for the call; the kernel only reads through
+        if n == 0 {
+            return Ok(0);
+        }
+        // SAFETY: the first `n` headers point to their iovecs, which were written above and point to
+        // bytes inside `frames` (checked), borrowed for the call; the kernel only reads through
         // iov_base when sending. Names and control messages are null with length zero since the
         // headers were made.
         let sent = unsafe {

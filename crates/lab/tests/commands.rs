@@ -27,7 +27,11 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         ("compression --rates 1000000,512 --duration 3600", "--duration 3600: it takes 450000 MB of memory"),
         ("compression --rates 63", "63: a rate is 0 (no limit) or 64 to 1,000,000 kbit/s"),
         ("driver --sizes 20", "a size of 20 bytes cannot be measured"),
-        ("rfc2544 --sizes 1519", "`1519` is not a frame size; write 64 to 1518"),
+        ("rfc2544 --sizes 9001", "`9001` is not a frame size; write 64 to 9000"),
+        ("rfc2544 --ipv6 --sizes 64", "frames of 64 bytes do not fit: write 84 or more"),
+        ("rfc2544 --ipv6 --topology single", "--ipv6: the tester of one gateway alone"),
+        ("rfc2544 --mix /dev/zero", "--mix /dev/zero: it is no regular file: name a capture file"),
+        ("rfc2544 --mix /x --burst 2", "--burst: packets of --mix come as they were captured"),
     ] {
         let out = scratch.path().join("run");
         let done = Command::new(LAB).args(line.split(' ')).arg("--out").arg(&out).output().expect(line);

@@ -69,7 +69,8 @@ pub(crate) enum Command {
     /// 2544)
     #[command(
         after_help = "Examples:\n  ironswan lab rfc2544 --quick\n  ironswan lab rfc2544 --sizes 64,1424,imix --directions both \
-        --loss 0,0.001\n  ironswan lab rfc2544 --strict --sizes 64,1518\n  ironswan lab rfc2544 --topology single --quick"
+        --loss 0,0.001\n  ironswan lab rfc2544 --strict --sizes 64,1518\n  ironswan lab rfc2544 --topology single --quick\n  ironswan lab rfc2544 \
+        --mix capture.pcap\n  ironswan lab rfc2544 --ipv6 --burst 32 --sizes 84,1518,9000"
     )]
     Rfc2544(Box<super::rfc2544::Rfc2544>),
     /// E6: packets that do not fit the link between the gateways: which systems cut or refuse them,

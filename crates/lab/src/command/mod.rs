@@ -255,7 +255,7 @@ mod tests {
     }
 
     /// Options of experiments that are words, or lists of them.
-    const WORDS: [&str; 18] = [
+    const WORDS: [&str; 19] = [
         "dut",
         "encap",
         "suite",
@@ -274,6 +274,7 @@ mod tests {
         "dispatch",
         "check",
         "link",
+        "mix",
     ];
     /// Options in which 0 has a meaning: no limit, or none.
     const ZERO: [(&str, &str); 5] = [

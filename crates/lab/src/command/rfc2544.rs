@@ -1,5 +1,7 @@
 //! `lab rfc2544`: options to the laboratory's own.
 
+use std::path::PathBuf;
+
 use crate::load::Direction;
 use crate::{FrameSize, LabError, Report, Rfc2544Options, Rfc2544Setup};
 
@@ -14,8 +16,8 @@ pub(crate) struct Rfc2544 {
     /// IKE and ESP itself (figure 2)
     #[arg(long, default_value = "line", value_name = "TOPOLOGY")]
     topology: Rfc2544Setup,
-    /// Frame sizes, bytes with FCS, and imix [default:
-    /// 64,128,256,390,512,1024,1280,1424,1456,1518,imix]
+    /// Frame sizes, bytes with FCS, up to 9000, and imix [default:
+    /// 64,128,256,390,512,1024,1280,1424,1456,1518,imix; with --mix none]
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     sizes: Vec<FrameSize>,
     /// Directions: forward, reverse, both [default: forward,both; of a single gateway, where
@@ -31,6 +33,16 @@ pub(crate) struct Rfc2544 {
     /// By how much a throughput may be off, percent [default: 2]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(0.1, 49.9))]
     width: Option<f64>,
+    /// Traffic of your own: sizes, gaps and flows of the packets in a capture (pcap or pcapng;
+    /// Ethernet, raw IP or Linux cooked)
+    #[arg(long, value_name = "FILE")]
+    mix: Option<PathBuf>,
+    /// IPv6 inside instead of IPv4
+    #[arg(long)]
+    ipv6: bool,
+    /// So many packets at once, the bursts evenly spaced [default: every packet evenly spaced]
+    #[arg(long, value_name = "PACKETS", allow_negative_numbers = true, value_parser = within(1_u32, 10_000))]
+    burst: Option<u32>,
     /// As RFC 2544 has it: one trial of 60 s (or --duration) decides, nothing is forgiven
     #[arg(long)]
     strict: bool,
@@ -53,6 +65,9 @@ impl Experiment for Rfc2544 {
             losses: self.loss.into_iter().map(|percent| percent / 100.0).collect(),
             width: self.width.map(|percent| percent / 100.0),
             strict: self.strict,
+            mix: self.mix,
+            ipv6: self.ipv6,
+            burst: self.burst,
             common: self.common.options()?,
         })
     }

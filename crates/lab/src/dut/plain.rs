@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Dut, Running};
 use crate::error::{LabError, Remedy};
-use crate::topology::Sites;
+use crate::topology::{Sites, ipv6_text};
 
 /// The system under test that is none.
 pub(super) struct Plain;
@@ -25,7 +25,10 @@ impl Dut for Plain {
     fn start(&self, sites: &Sites<'_>, _dir: &Path) -> Result<Box<dyn Running>, LabError> {
         for end in (0..sites.sites.len()).flat_map(|site| sites.ends(site)) {
             for network in &end.there.networks {
-                sites.ip(end.here, &["route", "add", network, "via", &end.there.address])?;
+                // To a network of IPv6 by the next gateway's address of IPv6.
+                let v6 = ipv6_text(&end.there.address).filter(|_| network.contains(':'));
+                let via = v6.as_ref().unwrap_or(&end.there.address);
+                sites.ip(end.here, &["route", "add", network, "via", via])?;
             }
         }
         Ok(Box::new(Routes))

@@ -1,6 +1,7 @@
 //! Systems side by side, each at work on a line of its own, for experiments with packets of our own
 //! generator.
 
+use super::alone::Alone;
 use super::campaign::{Campaign, Common};
 use super::line::{choose_duts, once};
 use super::rig::Rig;
@@ -50,6 +51,8 @@ impl Ready {
 /// The systems at work. Dropping it ends them and removes their lines.
 pub(super) struct Bench {
     pub rigs: Vec<Rig>,
+    /// The tester on a link of its own, where it is measured beside them.
+    pub alone: Option<Alone>,
     watches: Vec<OuterWatch>,
     pub owner: Owner,
 }
@@ -57,7 +60,7 @@ pub(super) struct Bench {
 impl Bench {
     /// No system yet, under the name of `owner`.
     pub(super) fn new(owner: Owner) -> Self {
-        Self { rigs: Vec::new(), watches: Vec::new(), owner }
+        Self { rigs: Vec::new(), alone: None, watches: Vec::new(), owner }
     }
 
     /// Adds a system and counts from now on what crosses its outer link.
@@ -86,6 +89,7 @@ impl Bench {
         c: &mut Campaign,
         cut: impl Fn(usize) -> Option<&'a str>,
     ) -> Result<(), LabError> {
+        self.alone.iter().for_each(|alone| c.ran(alone.commands()));
         for (nth, (rig, watch)) in self.rigs.into_iter().zip(self.watches).enumerate() {
             let (mut crossed, dut) = (rig.crossed(&watch)?, rig.name().to_string());
             let named = cut(nth).map_or_else(|| dut.clone(), |link| format!("{dut}, {link}"));

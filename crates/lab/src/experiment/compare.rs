@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::alone::{self, Alone};
 use super::bench::{Bench, Ready, ready};
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
@@ -10,12 +11,14 @@ use super::passed::Passed;
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
 use super::runner::{self, Method, Schedule};
-use super::throughput::{self, Care, FrameSize, percent};
+use super::throughput::{self, Care, Carrier, FrameSize, percent};
+use super::trials;
 use crate::error::LabError;
 use crate::load::{Direction, Iperf3};
 use crate::measure::soaker::Busy;
 use crate::record::{
-    Better, Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors,
+    Better, Columns, Derived, Factors, Historical, Plot, Record, TESTER_KPPS, TESTER_LIMITED, Table, View,
+    Which, factors,
 };
 use crate::report::Warning;
 use crate::stats;
@@ -46,9 +49,26 @@ const ABOUT: About = About {
         ("ns_byte", "ns/B", "ns", "non-idle time of the machine for each byte", Better::Less),
         ("ns_packet", "ns/packet", "ns", "non-idle time of the machine for each packet", Better::Less),
         ("memory", "MiB", "MiB", "resident in both gateways' processes", Better::Less),
+        (
+            TESTER_KPPS,
+            "tester kpps",
+            "1000 packets/s",
+            "what the tester carries alone under the same load, without a gateway",
+            Better::Neither,
+        ),
+        (
+            TESTER_LIMITED,
+            "by the tester",
+            "1",
+            "1 where the tester set the limit of the throughput, 0 where the system did",
+            Better::Neither,
+        ),
     ],
-    baseline: Some(("dut", "plain")),
+    baseline: Some(("dut", PLAIN)),
 };
+
+/// The system that the others are compared with.
+const PLAIN: &str = "plain";
 
 /// Loss that is allowed at a throughput.
 const LOSS: f64 = 0.001;
@@ -89,7 +109,9 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
         guess: care.guess() + Duration::from_secs(1),
         cells,
     };
-    runner::run(schedule, &Work { names, ready, window, care })
+    let compared = ready.duts.len() > 1 && ready.duts.iter().any(|dut| dut.name() == PLAIN);
+    let alone = alone::most_trials(common, compared);
+    runner::run(schedule, &Work { names, ready, window, care, alone })
 }
 
 /// A load, which all systems are under in turn.
@@ -107,6 +129,8 @@ struct Work {
     /// Length of a TCP window.
     window: Duration,
     care: Care,
+    /// Most trials of the tester's own search; none where it is not measured.
+    alone: u32,
 }
 
 impl Method for Work {
@@ -138,13 +162,19 @@ impl Method for Work {
                 Err(e) => return Err(e),
             }
         }
+        // In so short a run there is no time for it.
+        if self.alone > 0 {
+            c.says(&format!("starting {}", alone::NAME))?;
+            let alone = Alone::start(&bench.owner, Mode::Wire, INNER_MTU, &placement, self.alone)?;
+            bench.alone = Some(alone);
+        }
         Ok(bench)
     }
 
     fn trial(&self, c: &mut Campaign, bench: &mut Bench, load: &Load, repeat: u32) -> Result<(), LabError> {
         match load {
             Load::Tcp => bench.rigs.iter_mut().try_for_each(|rig| self.tcp(c, rig, repeat)),
-            Load::Frames(size) => self.frames(c, &mut bench.rigs, *size, repeat),
+            Load::Frames(size) => self.frames(c, bench, *size, repeat),
         }
     }
 
@@ -177,7 +207,7 @@ impl Work {
     fn frames(
         &self,
         c: &mut Campaign,
-        rigs: &mut [Rig],
+        bench: &mut Bench,
         size: FrameSize,
         repeat: u32,
     ) -> Result<(), LabError> {
@@ -186,16 +216,30 @@ impl Work {
             .ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))?;
         let began = c.elapsed();
         let cell = format!("{size} B");
-        let searched = throughput::search(c, rigs, shape, Direction::Forward, &self.care, &cell)?;
-        for (rig, s) in rigs.iter().zip(searched) {
+        let mut all: Vec<&mut dyn Carrier> = Vec::new();
+        all.extend(bench.alone.as_mut().map(|alone| alone as &mut dyn Carrier));
+        all.extend(bench.rigs.iter_mut().map(|rig| rig as &mut dyn Carrier));
+        let mut searched = throughput::search(c, &mut all, shape, Direction::Forward, &self.care, &cell)?;
+        let tester = bench.alone.is_some().then(|| searched.remove(0));
+        let mut beside = Vec::new();
+        if let Some(tester) = &tester {
+            tester.trials.impossible(alone::NAME, &cell).into_iter().for_each(|d| c.doubt(d));
+            let file = trials::file(&[&size.to_string(), "forward", "tester_alone"], repeat);
+            beside.push(c.keep(&file, tester.trials.csv().as_bytes())?);
+        }
+        for (rig, s) in bench.rigs.iter().zip(searched) {
             let load = factors([("load", &size.to_string()), ("dut", rig.name())]);
-            let files =
+            let mut files =
                 s.keep(c, (rig.name(), &cell), &[&size.to_string(), "forward", rig.name()], repeat)?;
+            files.extend(beside.iter().cloned());
+            let withheld = alone::doubt(tester.as_ref(), &s, rig.name(), &cell);
+            withheld.into_iter().filter(|_| rig.name() == PLAIN).for_each(|d| c.doubt(d));
             let pps = s.found.first().and_then(|f| f.conditional_throughput);
             let each = |p: &Passed| p.busy_seconds * 1e9 / p.received().max(1) as f64;
             let costs: Vec<f64> = s.at.iter().flatten().map(each).collect();
             let busy: Vec<_> = s.at.iter().flatten().map(|p| p.by_soaker().to_vec()).collect();
             let mut measures = throughput::medians(&busy);
+            measures.extend(alone::measures(tester.as_ref(), &s, 0));
             if let (Some(pps), Some(ns)) = (pps, stats::median(&costs)) {
                 measures.extend([
                     ("kpps", pps / 1e3),
@@ -231,7 +275,7 @@ impl Budget {
         // Fewer sizes before shorter windows.
         let choices: Vec<(usize, Duration)> =
             windows.iter().flat_map(|w| (1..=sizes).rev().map(move |s| (s, *w))).collect();
-        let others = |s: usize, w| Self::others(&care, s, w, systems, repeats);
+        let others = |s: usize, w| Self::others(&care, (s, w), (systems, repeats), common.smoke);
         let n = |s: usize| (s * systems) as u32 * repeats;
         let fits = choices.iter().find_map(|(s, w)| {
             let care = budget::searches(common, &care, others(*s, *w), n(*s))?;
@@ -247,12 +291,21 @@ impl Budget {
 
     /// About what all but the searches takes: each system is started, carries TCP, and is flooded
     /// with each size.
-    fn others(care: &Care, sizes: usize, window: Duration, systems: usize, repeats: u32) -> Duration {
+    fn others(
+        care: &Care,
+        (sizes, window): (usize, Duration),
+        (systems, repeats): (usize, u32),
+        smoke: bool,
+    ) -> Duration {
         let warm_up = window.min(Duration::from_secs(1));
         let flood = budget::trials(&[Duration::from_secs_f64(care.last)]);
         let tcp = warm_up + window + Duration::from_millis(500);
         // Starting a system, and the trials that are made again.
-        (Duration::from_millis(1_700) + (tcp + flood * sizes as u32) * repeats) * systems as u32
+        let all = (Duration::from_millis(1_700) + (tcp + flood * sizes as u32) * repeats) * systems as u32;
+        // The tester alone is started, flooded and searched too, where there is the time.
+        let searched = vec![Duration::from_secs_f64(care.last); 1 + alone::QUICK_TRIALS as usize];
+        let alone = budget::trials(&searched) * sizes as u32 * repeats;
+        if smoke { all } else { all + Duration::from_millis(200) + alone }
     }
 }
 
@@ -262,6 +315,7 @@ fn conclude(record: &Record) -> Conclusion {
         ("gbps", Median),
         ("gbps", Ratio),
         ("kpps", Median),
+        (TESTER_KPPS, Median),
         ("ns_byte", Median),
         ("ns_packet", Median),
         ("memory", Median),
@@ -382,12 +436,13 @@ mod tests {
     #[test]
     fn short_runs_are_short_with_as_many_systems_as_there_are() {
         for (quick, sizes, most, time) in [(true, 2, 8, budget::QUICK), (false, 1, 2, budget::SMOKE)] {
-            let common = Common { quick, smoke: !quick, ..Common::default() };
+            let smoke = !quick;
+            let common = Common { quick, smoke, ..Common::default() };
             for systems in 1..=most {
                 let b = Budget::new(&common, sizes, systems, 1);
                 let trial = budget::trials(&[Duration::from_secs_f64(b.care.last)]);
                 let searches = trial * b.care.trials * (b.sizes * systems) as u32;
-                let all = Budget::others(&b.care, b.sizes, b.window, systems, 1) + searches;
+                let all = Budget::others(&b.care, (b.sizes, b.window), (systems, 1), smoke) + searches;
                 assert!(all <= time, "{systems} systems: {all:?}");
             }
         }

@@ -29,6 +29,8 @@
 //! | `rig` | a line with a system on it, for trials with packets |
 //! | `stage` | a topology with a system on it, for applications |
 //! | `tester` | the tester of one gateway alone |
+//! | `own_traffic` | what the generator sends of a capture |
+//! | `alone` | what the tester carries without a gateway |
 //! | `throughput` | the search that experiments with packets share |
 //! | `trials` | every trial with packets, as a CSV |
 //! | `passed` | packets that one trial passed, and impossible counts |
@@ -38,6 +40,7 @@
 //! | `beside` | a CPU soaker beside any part of an experiment |
 //! | `general_doubts` | doubts that any experiment can have |
 
+mod alone;
 mod background;
 mod bench;
 mod beside;
@@ -57,6 +60,7 @@ mod guest;
 mod judge;
 mod line;
 mod lowend;
+mod own_traffic;
 mod passed;
 mod placement;
 mod plan;

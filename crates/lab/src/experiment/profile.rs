@@ -13,7 +13,7 @@ use super::rig::Rig;
 use super::runner::{self, Method, Schedule};
 use crate::dut::{Dut, EngineCounts, StageTimes};
 use crate::error::LabError;
-use crate::load::frame::Shape;
+use crate::load::frame::{Family, Shape};
 use crate::load::{Direction, Iperf3, Offer};
 use crate::machine;
 use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
@@ -150,7 +150,7 @@ impl<'a> Method for Work<'a> {
                 }
                 Load::Udp(payload) => {
                     let offer = Offer { rate: None, packets: u64::MAX, at_most: self.duration };
-                    let shape = Shape { payload, mix: None, flows: 1, tag: 0 };
+                    let shape = Shape { payload, mix: None, flows: 1, family: Family::V4, tag: 0 };
                     rig.pass(shape, offer, Direction::Forward)?;
                 }
             }

@@ -6,27 +6,34 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `work` | options become loads, and how long they take |
 //! | `single` | measurements of one gateway alone |
+//! | `limit` | what the tester carries without a gateway |
 //! | `conclude` | figures and views, made of the samples |
 
 mod conclude;
+mod limit;
 mod single;
+mod work;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::alone::{self, Alone};
 use super::bench::{Bench, Ready, ready};
-use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::own_traffic::OwnTraffic;
 use super::placement::{Placement, Spread};
-use super::rig::Rig;
+use super::rig::{Bed, Rig};
 use super::runner::{self, Method, Schedule};
-use super::throughput::{self, Care, FRAMING, FrameSize, Searched, percent};
+use super::throughput::{self, Care, Carrier, FrameSize, Searched, percent};
 use super::trials::{self, Purpose};
-use crate::error::LabError;
-use crate::load::frame::Shape;
+use crate::error::{LabError, Remedy};
+use crate::load::capture::Pace;
+use crate::load::frame::{Family, Shape};
 use crate::load::{Direction, Offer};
 use crate::measure::mlr::Found;
-use crate::record::{Better, Factors, Record, factors};
+use crate::record::{Better, Factors, Record, TESTER_KPPS, TESTER_LIMITED, factors};
 use crate::report::{RunFolder, Warning};
 use crate::topology::{Mode, Owner};
 
@@ -49,6 +56,12 @@ pub struct Rfc2544Options {
     pub losses: Vec<f64>,
     /// Share by which a throughput may be off.
     pub width: Option<f64>,
+    /// A capture whose sizes, gaps and flows are sent.
+    pub mix: Option<PathBuf>,
+    /// IPv6 instead of IPv4 inside.
+    pub ipv6: bool,
+    /// Packets that are sent at once; evenly spaced when absent.
+    pub burst: Option<u32>,
     /// As RFC 2544 has it: no bad trial is forgiven, and one trial (of 60 s unless `duration` says
     /// otherwise) decides.
     pub strict: bool,
@@ -60,10 +73,13 @@ pub(super) const ABOUT: About = About {
     question: "How many packets of each size does each gateway carry without loss, or with little, and what happens below and \
                above that?",
     measures: &MEASURES,
-    baseline: Some(("dut", "plain")),
+    baseline: Some(("dut", PLAIN)),
 };
 
-static MEASURES: [(&str, &str, &str, &str, Better); 14] = [
+/// The system that the others are compared with.
+const PLAIN: &str = "plain";
+
+static MEASURES: [(&str, &str, &str, &str, Better); 17] = [
     ("kpps", "kpps", "1000 packets/s", "packets that arrived, both ways together", Better::More),
     ("inner_gbps", "inner Gb/s", "Gb/s", "the IP packets inside the tunnel", Better::More),
     (
@@ -96,6 +112,21 @@ static MEASURES: [(&str, &str, &str, &str, Better); 14] = [
     ("p99_us", "99 %", "us", "that of 99 of 100", Better::Less),
     ("p999_us", "99.9 %", "us", "that of 999 of 1000", Better::Less),
     ("max_us", "max", "us", "the largest", Better::Less),
+    ("sent_kpps", "sent kpps", "1000 packets/s", "packets that the tester gave to its link", Better::Neither),
+    (
+        TESTER_KPPS,
+        "tester kpps",
+        "1000 packets/s",
+        "what the tester carries alone under the same load and for the same loss, without a gateway",
+        Better::Neither,
+    ),
+    (
+        TESTER_LIMITED,
+        "by the tester",
+        "1",
+        "1 where the tester set the limit of the throughput, 0 where the system did",
+        Better::Neither,
+    ),
 ];
 
 const SIZES: [&str; 11] = ["64", "128", "256", "390", "512", "1024", "1280", "1424", "1456", "1518", "imix"];
@@ -103,8 +134,9 @@ const SIZES: [&str; 11] = ["64", "128", "256", "390", "512", "1024", "1280", "14
 pub(super) const LOSSES: [f64; 3] = [0.0, 0.000_01, 0.001];
 /// Shares of the throughput at which latency is measured.
 const LOADS: [(f64, &str); 3] = [(0.1, "10%"), (0.5, "50%"), (0.9, "90%")];
-/// Multiples of the throughput that are offered.
+/// Multiples of the throughput that are offered, and those of the shortest run.
 const MULTIPLES: [(f64, &str); 3] = [(1.0, "1"), (1.5, "1.5"), (2.0, "2")];
+const FEW_MULTIPLES: [(f64, &str); 2] = [(1.0, "1"), (2.0, "2")];
 
 /// For how long the tester's own limit is measured, at each size.
 const OWN_LIMIT: Duration = Duration::from_millis(40);
@@ -117,22 +149,34 @@ struct Work {
     setup: Setup,
     /// Shares of the throughput at which latency is measured.
     loads: &'static [(f64, &'static str)],
+    /// Multiples of it that are offered.
+    multiples: &'static [(f64, &'static str)],
+    /// Most trials of the tester's own search.
+    alone: u32,
     cells: Vec<Cell>,
     care: Care,
     latency: Duration,
     curve: Duration,
     repeats: u32,
     inner_mtu: u32,
+    family: Family,
+    /// How packets follow one another; those of a capture do as in it.
+    pace: Pace,
+    own: Option<OwnTraffic>,
 }
 
 /// Makes the experiment.
 pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
     let mut work = Work::new(&options)?;
+    if work.family == Family::V6 && !Path::new("/proc/sys/net/ipv6").exists() {
+        let action = "start it without ipv6.disable=1, or measure without --ipv6";
+        return Err(LabError::Unfit(vec![Remedy::new("this kernel has no IPv6", action)]));
+    }
     let setup = options.setup;
     let names = match (options.common.duts.as_slice(), setup) {
         // A short run has no time for more where there are two directions.
         ([], Setup::Single) if options.common.quick || options.common.smoke => vec!["ironswan".into()],
-        ([], _) => vec!["plain".into(), "ironswan".into()],
+        ([], _) => vec![PLAIN.into(), "ironswan".into()],
         (names, _) => names.to_vec(),
     };
     let Ready { duts, mut doubts } = ready(&names, &options.common)?;
@@ -142,6 +186,8 @@ pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
         return Err(LabError::Usage(format!("nothing to measure: {}", why.join("; "))));
     }
     doubts.extend(left_out);
+    let compared = duts.len() > 1 && duts.iter().any(|dut| dut.name() == PLAIN);
+    work.alone = alone::most_trials(&options.common, compared);
     if !options.strict {
         work.fit(&options.common, duts.len() as u32);
     }
@@ -176,12 +222,15 @@ impl Method for Systems {
             c.says(&format!("starting {}", dut.name()))?;
             let rig = match work.setup {
                 Setup::Line => {
-                    Rig::start(&bench.owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?
+                    let bed = Bed { mode: Mode::Wire, inner_mtu: work.inner_mtu, family: work.family };
+                    Rig::start_on(&bench.owner, dut.as_ref(), bed, &placement)?
                 }
                 Setup::Single => Rig::start_single(&bench.owner, dut.as_ref(), work.inner_mtu, &placement)?,
             };
             bench.add(c, rig)?;
         }
+        c.says(&format!("starting {}", alone::NAME))?;
+        bench.alone = Some(Alone::start(&bench.owner, Mode::Wire, work.inner_mtu, &placement, work.alone)?);
         if work.setup == Setup::Single {
             for (size, shape) in work.sizes() {
                 single::own_limits(c, &ready.duts, size, shape, OWN_LIMIT)?;
@@ -191,7 +240,7 @@ impl Method for Systems {
     }
 
     fn trial(&self, c: &mut Campaign, bench: &mut Bench, cell: &Cell, repeat: u32) -> Result<(), LabError> {
-        self.work.cell(c, &mut bench.rigs, *cell, repeat)
+        self.work.cell(c, bench, *cell, repeat)
     }
 
     fn end(&self, c: &mut Campaign, bench: Bench) -> Result<(), LabError> {
@@ -212,111 +261,11 @@ fn few_packets(found: &Found) -> Option<Warning> {
 }
 
 impl Work {
-    fn new(o: &Rfc2544Options) -> Result<Self, LabError> {
-        let common = &o.common;
-        let sizes: Vec<FrameSize> = if o.sizes.is_empty() {
-            let names: &[&str] = common.by_care(&SIZES, &["64", "1424"], &["512"]);
-            names.iter().map(|s| s.parse()).collect::<Result<_, String>>().map_err(LabError::Usage)?
-        } else {
-            o.sizes.clone()
-        };
-        let one = vec![Direction::Forward];
-        let directions = match (o.directions.as_slice(), o.setup) {
-            ([], Setup::Line) => common.by_care(vec![Direction::Forward, Direction::Both], one.clone(), one),
-            ([], Setup::Single) => vec![Direction::Forward, Direction::Reverse],
-            (named, _) => named.to_vec(),
-        };
-        let mut losses = if o.losses.is_empty() { LOSSES.to_vec() } else { o.losses.clone() };
-        // Strictest first, whatever the order on the command line: latency is measured below the
-        // first one's throughput.
-        losses.sort_by(f64::total_cmp);
-        losses.dedup();
-        if losses.iter().any(|l| !(0.0..0.5).contains(l)) {
-            return Err(LabError::Usage("a loss must be at least 0 and below 50 percent".into()));
-        }
-        let flows = o.flows.unwrap_or(64);
-        if !(1..=1_000_000).contains(&flows) {
-            return Err(LabError::Usage("the number of flows must be between 1 and 1,000,000".into()));
-        }
-        let mut care = Care::of(common, losses);
-        care.width = o.width.unwrap_or(care.width);
-        if !(0.001..0.5).contains(&care.width) {
-            return Err(LabError::Usage("the width must be between 0.1 and 50 percent".into()));
-        }
-        if o.strict {
-            care = care.strict(common.duration.map_or(60.0, |d| d.as_secs_f64()));
-        }
-        // The outer link carries the largest frame whole.
-        let inner_mtu = throughput::LARGEST - FRAMING;
-        let shape = |size: &FrameSize| {
-            size.shape(inner_mtu, flows)
-                .ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))
-        };
-        let mut cells = Vec::new();
-        for &direction in &directions {
-            for size in &sizes {
-                cells.push((*size, direction, shape(size)?));
-            }
-        }
-        let ms = Duration::from_millis;
-        Ok(Self {
-            setup: o.setup,
-            loads: common.by_care(&LOADS[..], &LOADS[..], &LOADS[..1]),
-            cells,
-            care,
-            latency: common.by_care(ms(3000), ms(500), ms(100)),
-            curve: common.by_care(ms(1500), ms(400), ms(100)),
-            repeats: common.repeats.unwrap_or(1),
-            inner_mtu,
-        })
-    }
-
-    /// So few trials that a short run keeps to its time with so many systems.
-    fn fit(&mut self, common: &Common, systems: u32) {
-        let searches = systems * self.cells.len() as u32 * self.repeats;
-        self.care = budget::least(common, &self.care, self.others(systems), searches);
-    }
-
-    /// About what all but the searches takes: each system is started, flooded, and has its latency
-    /// and its curve measured.
-    fn others(&self, systems: u32) -> Duration {
-        let flood = Duration::from_secs_f64(self.care.last);
-        let mut lengths = vec![flood];
-        lengths.extend(self.loads.iter().map(|_| self.latency));
-        lengths.extend(MULTIPLES.map(|_| self.curve));
-        let cell = budget::trials(&lengths);
-        let own = match self.setup {
-            Setup::Line => Duration::ZERO,
-            Setup::Single => OWN_LIMIT * self.sizes().len() as u32,
-        };
-        (Duration::from_millis(900) + own + cell * self.cells.len() as u32 * self.repeats) * systems
-    }
-
-    /// The sizes, each once.
-    fn sizes(&self) -> Vec<(FrameSize, Shape)> {
-        let first = self.cells.first().map(|(_, direction, _)| *direction);
-        let of_first = self.cells.iter().filter(|(_, direction, _)| Some(*direction) == first);
-        of_first.map(|(size, _, shape)| (*size, *shape)).collect()
-    }
-
-    /// The settings of the run, for the record.
-    fn settings(&self) -> [(&'static str, String); 7] {
-        [
-            ("topology", self.setup.to_string()),
-            ("frames", "with FCS, as in RFC 2544; the inner packet is 18 bytes smaller".to_string()),
-            ("IMIX", "7 x 64, 4 x 570, 1 x 1518 bytes, those of a size in a row".into()),
-            ("inner MTU", format!("{}; the outer link's is larger: nothing is fragmented", self.inner_mtu)),
-            ("mode", Mode::Wire.to_string()),
-            ("flows", self.cells.first().map_or(0, |(.., s)| s.flows).to_string()),
-            ("latency trial", format!("{} s", self.latency.as_secs_f64())),
-        ]
-    }
-
     /// All systems under one load.
     fn cell(
         &self,
         c: &mut Campaign,
-        rigs: &mut [Rig],
+        bench: &mut Bench,
         (size, direction, shape): Cell,
         repeat: u32,
     ) -> Result<(), LabError> {
@@ -324,7 +273,18 @@ impl Work {
         let named = setup.direction(direction);
         let cell = format!("{size} B, {named}");
         let began = c.elapsed();
-        let mut searched = throughput::search(c, rigs, shape, direction, &self.care, &cell)?;
+        let pace = match (size, &self.own) {
+            (FrameSize::Captured(_), Some(own)) => own.pace,
+            _ => self.pace,
+        };
+        bench.alone.iter_mut().for_each(|alone| alone.pace = pace);
+        bench.rigs.iter_mut().for_each(|rig| rig.pace = pace);
+        let mut all: Vec<&mut dyn Carrier> = Vec::new();
+        all.extend(bench.alone.as_mut().map(|alone| alone as &mut dyn Carrier));
+        all.extend(bench.rigs.iter_mut().map(|rig| rig as &mut dyn Carrier));
+        let mut searched = throughput::search(c, &mut all, shape, direction, &self.care, &cell)?;
+        let tester = bench.alone.is_some().then(|| searched.remove(0));
+        let rigs = &mut bench.rigs;
         for (rig, s) in rigs.iter().zip(&searched).filter(|(_, s)| s.repeated > 0) {
             let n = s.repeated;
             c.settings
@@ -341,6 +301,9 @@ impl Work {
         // which come last.
         let file = |dut: &str| trials::file(&[&size.to_string(), &named, dut], repeat);
         let files = |dut: &str| vec![RunFolder::raw(&file(dut))];
+        if let Some(tester) = &tester {
+            self.tester(c, tester, shape, (&size.to_string(), &named), (repeat, began))?;
+        }
         let mut known = Vec::new();
         for (rig, s) in rigs.iter().zip(&searched) {
             let dut = rig.name();
@@ -348,7 +311,7 @@ impl Work {
                 c,
                 s,
                 dut,
-                &cell,
+                (&cell, tester.as_ref()),
                 &shape,
                 |goal| of(dut, "throughput", &[("loss", goal)]),
                 (repeat, began, files(dut)),
@@ -378,7 +341,7 @@ impl Work {
             }
         }
         let mut curve = Vec::new();
-        for (multiple, name) in MULTIPLES {
+        for &(multiple, name) in self.multiples {
             for (((rig, rate), peak), s) in rigs.iter_mut().zip(&rates).zip(&mut peaks).zip(&mut searched) {
                 c.says(&format!("{cell}: {}, {name} times the throughput", rig.name()))?;
                 let began = c.elapsed();
@@ -413,13 +376,13 @@ impl Work {
         c: &mut Campaign,
         s: &Searched,
         dut: &str,
-        cell: &str,
+        (cell, tester): (&str, Option<&Searched>),
         shape: &Shape,
         of: impl Fn(&str) -> Factors,
         (repeat, began, files): (u32, f64, Vec<String>),
     ) -> Option<(f64, f64)> {
         let mut first = None;
-        for (f, at) in s.found.iter().zip(&s.at) {
+        for (goal, (f, at)) in s.found.iter().zip(&s.at).enumerate() {
             let loss = f.goal.loss_ratio;
             let trials: Vec<_> = at.iter().map(|p| self.setup.measures(shape, p)).collect();
             let mut measures = throughput::medians(&trials);
@@ -436,10 +399,12 @@ impl Work {
                 measures.extend([("kpps", all / 1e3), ("inner_gbps", throughput::inner_gbps(shape, all))]);
             }
             measures.extend(f.bounds.upper.map(|u| ("bound_kpps", u / 1e3)));
+            measures.extend(alone::measures(tester, s, goal));
             few_packets(f).into_iter().for_each(|d| c.doubt(d));
             c.sample(of(&percent(loss)), repeat, began, &measures, files.clone());
         }
-        s.doubts(dut, cell).into_iter().for_each(|d| c.doubt(d));
+        let withheld = alone::doubt(tester, s, dut, cell).filter(|_| dut == PLAIN);
+        s.doubts(dut, cell).into_iter().chain(withheld).for_each(|d| c.doubt(d));
         first
     }
 }
@@ -452,6 +417,7 @@ impl Searched {
 
 #[cfg(test)]
 mod tests {
+    use super::super::budget;
     use super::*;
 
     #[test]

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use super::passed::{Cost, Passed, Time};
 use super::placement::Placement;
 use super::tester::{self, Behaved, Tester};
+use super::throughput::Carrier;
 use crate::clock;
 use crate::dut::{Dut, EngineCounts, Running};
 use crate::error::LabError;
 use crate::interrupt;
-use crate::load::frame::{Burst, Frames, Route, Shape};
+use crate::load::capture::Pace;
+use crate::load::frame::{Burst, Family, Frames, Route, Shape};
 use crate::load::{self, BATCH, Counted, Direction, Iperf3, Offer, Receiver, Sent, TcpLoad, TcpReport};
 use crate::measure::counters::{self, CpuTicks};
 use crate::measure::outer::{Crossed, OuterWatch};
@@ -23,7 +25,7 @@ use crate::measure::places::{Account, Ends, Snapshot};
 use crate::measure::quota::{Quota, Stalls};
 use crate::measure::soaker::{Busy, Soak};
 use crate::measure::{self, Window, WindowPlan};
-use crate::process;
+use crate::process::{self, Journal};
 use crate::topology::{Cpus, Line, LineSpec, Mode, Netns, Node, Owner, Sites, address};
 
 /// The receiver's port.
@@ -38,6 +40,8 @@ const WARM_AT_MOST: Duration = Duration::from_secs(30);
 /// of the outer link grows by the same amount.
 const ENCAPSULATION: u32 = 100;
 const GATEWAYS: [Node; 2] = [Node::G1, Node::G2];
+/// MTU of a link as it is made.
+const ORDINARY_MTU: u32 = 1500;
 /// The usual inner MTU, which fits every system on an ordinary link.
 const USUAL_MTU: u32 = 1400;
 
@@ -62,14 +66,26 @@ pub(super) struct Rig {
     tester: Option<Tester>,
     /// State of the packets that came out of that gateway, all trials together.
     behaved: Behaved,
+    /// How packets of a trial follow one another.
+    pub(super) pace: Pace,
+}
+
+/// What a line has to carry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bed {
+    pub(super) mode: Mode,
+    /// The largest packet of the hosts, bytes.
+    pub(super) inner_mtu: u32,
+    /// Version of IP of the packets of trials.
+    pub(super) family: Family,
 }
 
 /// One direction of a trial: the source of its packets, and the receiver at the other end.
-struct Way<'a> {
-    from: &'a Netns,
-    interface: &'static str,
-    frames: Box<dyn Burst>,
-    receiver: Receiver,
+pub(super) struct Way<'a> {
+    pub(super) from: &'a Netns,
+    pub(super) interface: &'static str,
+    pub(super) frames: Box<dyn Burst>,
+    pub(super) receiver: Receiver,
 }
 
 /// Time for which quotas had stopped the gateways of a rig, as read at one moment.
@@ -106,7 +122,17 @@ impl Rig {
         inner_mtu: u32,
         placement: &Placement,
     ) -> Result<Self, LabError> {
-        Self::begin(owner, dut, mode, inner_mtu, placement, false)
+        Self::start_on(owner, dut, Bed { mode, inner_mtu, family: Family::V4 }, placement)
+    }
+
+    /// The same for packets of any version of IP. Links and tunnels carry IPv4 besides.
+    pub(super) fn start_on(
+        owner: &Owner,
+        dut: &dyn Dut,
+        bed: Bed,
+        placement: &Placement,
+    ) -> Result<Self, LabError> {
+        Self::begin(owner, dut, bed, placement, false)
     }
 
     /// The same with one gateway, and the laboratory's own tester in the place of the other.
@@ -116,18 +142,24 @@ impl Rig {
         inner_mtu: u32,
         placement: &Placement,
     ) -> Result<Self, LabError> {
-        Self::begin(owner, dut, Mode::Wire, inner_mtu, placement, true)
+        let bed = Bed { mode: Mode::Wire, inner_mtu, family: Family::V4 };
+        Self::begin(owner, dut, bed, placement, true)
     }
 
     fn begin(
         owner: &Owner,
         dut: &dyn Dut,
-        mode: Mode,
-        inner_mtu: u32,
+        Bed { mode, inner_mtu, family }: Bed,
         placement: &Placement,
         alone: bool,
     ) -> Result<Self, LabError> {
         let line = Line::build(owner, LineSpec { mode, inner_mtu })?;
+        if inner_mtu > ORDINARY_MTU {
+            line.widen(inner_mtu)?;
+        }
+        if family == Family::V6 {
+            line.add_ipv6(inner_mtu)?;
+        }
         let dir = owner.dir().join(line.number().to_string());
         fs::create_dir(&dir).map_err(LabError::io(format!("creating {}", dir.display())))?;
         placement.steer(&line)?;
@@ -141,7 +173,8 @@ impl Rig {
             true => Tester::prepare(&line, dut).map(|(tester, played)| (Some(tester), played))?,
             false => (None, None),
         };
-        let sites = Sites { played, ..line.sites() };
+        let sites = if family == Family::V6 { line.sites().with_ipv6() } else { line.sites() };
+        let sites = Sites { played, ..sites };
         let running = match placement.gateways() {
             Some(cpus) => cpus.while_pinned(|| dut.start(&sites, &dir))?,
             None => dut.start(&sites, &dir)?,
@@ -170,8 +203,9 @@ impl Rig {
             soak: None,
             tester,
             behaved: Behaved::default(),
+            pace: Pace::Even,
         };
-        rig.warm_up()?;
+        rig.warm_up(family)?;
         Ok(rig)
     }
 
@@ -185,8 +219,8 @@ impl Rig {
         self.running.as_mut().ok_or_else(|| LabError::Measurement(format!("{name} has been stopped")))
     }
 
-    fn warm_up(&mut self) -> Result<(), LabError> {
-        let shape = Shape { payload: 64, mix: None, flows: 1, tag: 0 };
+    fn warm_up(&mut self, family: Family) -> Result<(), LabError> {
+        let shape = Shape { payload: 64, mix: None, flows: 1, family, tag: 0 };
         let offer = Offer { rate: Some(1000.0), packets: 100, at_most: WARM_UP };
         let mut directions = vec![Direction::Forward];
         directions.extend(self.tester.is_some().then_some(Direction::Reverse));
@@ -198,7 +232,8 @@ impl Rig {
                 let epoch = clock::now();
                 let first = self.take_number(direction)?;
                 let mut ways = self.ways(shape, direction, epoch, first)?;
-                let sent = send(&mut ways, offer, epoch, self.placement.generator())?;
+                let cpus = self.placement.generator();
+                let sent = send(&mut ways, (offer, Pace::Even), epoch, cpus)?;
                 // Of what was sent, which may be less than was intended: that is not the system's
                 // fault.
                 let most = |(way, sent): (Way<'_>, &Sent)| {
@@ -287,7 +322,7 @@ impl Rig {
         let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
         let soaked = self.soak.as_ref().map(|soak| (soak.clone(), soak.now()));
         let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
-        let sent = send(&mut ways, offer, epoch, self.placement.generator())?;
+        let sent = send(&mut ways, (offer, self.pace), epoch, self.placement.generator())?;
         let (mut cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
         let soaker = soaked.map(|(soak, from)| {
             let to = soak.now();
@@ -427,6 +462,16 @@ impl Rig {
     }
 }
 
+impl Carrier for Rig {
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn pass(&mut self, shape: Shape, offer: Offer, direction: Direction) -> Result<Passed, LabError> {
+        Self::pass(self, shape, offer, direction)
+    }
+}
+
 impl Drop for Rig {
     fn drop(&mut self) {
         // The processes first, then their boxes, then their files, which hold keys.
@@ -436,15 +481,16 @@ impl Drop for Rig {
 }
 
 /// Sends `offer` in each direction at once.
-fn send(
+pub(super) fn send(
     ways: &mut [Way<'_>],
-    offer: Offer,
+    (offer, pace): (Offer, Pace),
     epoch: Instant,
     cpus: Option<&Cpus>,
 ) -> Result<Vec<Sent>, LabError> {
     thread::scope(|scope| {
         let one = |way: &mut Way<'_>| {
-            load::generate_frames(way.from, way.interface, way.frames.as_mut(), offer, epoch, cpus)
+            let frames = way.frames.as_mut();
+            load::generate_paced(way.from, way.interface, frames, (offer, pace), epoch, cpus)
         };
         let all: Vec<_> = ways.iter_mut().map(|way| scope.spawn(move || one(way))).collect();
         let join = |t: thread::ScopedJoinHandle<'_, _>| match t.join() {
@@ -463,13 +509,18 @@ pub(super) fn cpu() -> Result<CpuTicks, LabError> {
 impl Line {
     /// The Ethernet address of a box's end of a link.
     pub(super) fn ethernet(&self, node: Node, device: &str) -> Result<[u8; 6], LabError> {
-        let argv = ["ip", "-n", self.node(node).name(), "-br", "link", "show", "dev", device];
-        let brief = process::run(self.journal(), &argv, Duration::from_secs(5))?;
-        load::parse_ethernet(&brief).ok_or_else(|| {
-            let (name, said) = (node.name(), brief.trim());
-            LabError::Measurement(format!("no Ethernet address of {name} in `{said}`"))
-        })
+        ethernet(self.journal(), self.node(node), device)
     }
+}
+
+/// The Ethernet address of a device in a box.
+pub(super) fn ethernet(journal: &Journal, node: &Netns, device: &str) -> Result<[u8; 6], LabError> {
+    let argv = ["ip", "-n", node.name(), "-br", "link", "show", "dev", device];
+    let brief = process::run(journal, &argv, Duration::from_secs(5))?;
+    load::parse_ethernet(&brief).ok_or_else(|| {
+        let (name, said) = (node.name(), brief.trim());
+        LabError::Measurement(format!("no Ethernet address of {name} in `{said}`"))
+    })
 }
 
 #[cfg(test)]

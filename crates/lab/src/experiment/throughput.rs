@@ -8,10 +8,9 @@ use std::time::Duration;
 use super::campaign::{Campaign, Common};
 use super::judge::{self, Judge};
 use super::passed::Passed;
-use super::rig::Rig;
 use super::trials::{self, Purpose, Trials};
 use crate::error::LabError;
-use crate::load::frame::{MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};
+use crate::load::frame::{Family, MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};
 use crate::load::{Direction, Offer};
 use crate::measure::mlr::{Found, Goal, Plan, Search};
 use crate::report::Warning;
@@ -20,11 +19,41 @@ use crate::stats;
 /// Ethernet header and frame check sequence: a frame of RFC 2544 less its IP packet.
 pub(super) const FRAMING: u32 = 18;
 /// IPv4 and UDP in front of the generator's payload.
-const IP_UDP: u32 = 28;
+const IP_UDP: u32 = Family::V4.headers() as u32;
 /// The smallest frame that can carry the generator's marks: Ethernet's smallest.
 pub(super) const SMALLEST: u32 = FRAMING + IP_UDP + MIN_PAYLOAD as u32;
-/// The largest of unfragmented Ethernet.
+/// The largest of ordinary Ethernet.
 pub(super) const LARGEST: u32 = FRAMING + IP_UDP + MAX_PAYLOAD as u32;
+/// The largest of all.
+pub(super) const JUMBO: u32 = 9000;
+
+/// What a search offers packets to: a system on its line, or the tester alone.
+pub(super) trait Carrier {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// Offers packets of `shape` (its tag is set there) in each direction that `direction` says.
+    fn pass(&mut self, shape: Shape, offer: Offer, direction: Direction) -> Result<Passed, LabError>;
+
+    /// Most trials of its search; of none it is flooded, and that is all.
+    fn most_trials(&self) -> u32 {
+        u32::MAX
+    }
+}
+
+impl<T: Carrier + ?Sized> Carrier for &mut T {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn pass(&mut self, shape: Shape, offer: Offer, direction: Direction) -> Result<Passed, LabError> {
+        (**self).pass(shape, offer, direction)
+    }
+
+    fn most_trials(&self) -> u32 {
+        (**self).most_trials()
+    }
+}
 
 /// A size of frame, or the mix of sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +62,8 @@ pub enum FrameSize {
     Bytes(u32),
     /// Of twelve frames seven of 64 bytes, four of 570, one of 1518 (or the largest that fits).
     Imix,
+    /// The packets of a capture, as they are to be sent.
+    Captured(Mix),
 }
 
 impl fmt::Display for FrameSize {
@@ -40,6 +71,7 @@ impl fmt::Display for FrameSize {
         match self {
             Self::Bytes(n) => n.fmt(f),
             Self::Imix => f.write_str("IMIX"),
+            Self::Captured(_) => f.write_str("mix"),
         }
     }
 }
@@ -50,9 +82,9 @@ impl FromStr for FrameSize {
     fn from_str(s: &str) -> Result<Self, String> {
         match s.parse::<u32>() {
             _ if s.eq_ignore_ascii_case("imix") => Ok(Self::Imix),
-            Ok(n) if (SMALLEST..=LARGEST).contains(&n) => Ok(Self::Bytes(n)),
+            Ok(n) if (SMALLEST..=JUMBO).contains(&n) => Ok(Self::Bytes(n)),
             _ => Err(format!(
-                "`{s}` is not a frame size; write {SMALLEST} to {LARGEST} bytes (Ethernet header and FCS included) or imix"
+                "`{s}` is not a frame size; write {SMALLEST} to {JUMBO} bytes (Ethernet header and FCS included) or imix"
             )),
         }
     }
@@ -62,23 +94,35 @@ impl FrameSize {
     /// The packets of it over `flows` flows, where inner packets have at most `inner_mtu` bytes;
     /// `None` when they do not fit.
     pub(super) fn shape(self, inner_mtu: u32, flows: u32) -> Option<Shape> {
-        let largest = inner_mtu + FRAMING;
-        let payload = |frame: u32| (frame - FRAMING - IP_UDP) as u16;
+        self.shape_of(Family::V4, inner_mtu, flows)
+    }
+
+    /// The same over IPv4 or IPv6. A capture has flows of its own.
+    pub(super) fn shape_of(self, family: Family, inner_mtu: u32, flows: u32) -> Option<Shape> {
+        let (smallest, largest) = (smallest(family), inner_mtu + FRAMING);
+        let payload = |frame: u32| (frame - FRAMING - family.headers() as u32) as u16;
         let (mix, payload) = match self {
-            Self::Bytes(n) if n > largest => return None,
+            Self::Bytes(n) if !(smallest..=largest).contains(&n) => return None,
             Self::Bytes(n) => (None, payload(n)),
             Self::Imix => {
-                let sizes = [64, 570, 1518].map(|n: u32| payload(n.min(largest)));
+                let sizes = [64, 570, 1518].map(|n: u32| payload(n.max(smallest).min(largest)));
                 (Some(Mix::simple(sizes)), sizes[2])
             }
+            Self::Captured(mix) => (Some(mix), mix.largest() as u16),
         };
-        Some(Shape { payload: usize::from(payload), mix, flows, tag: 0 })
+        let flows = mix.and_then(|mix| mix.flows()).unwrap_or(flows);
+        Some(Shape { payload: usize::from(payload), mix, flows, family, tag: 0 })
     }
+}
+
+/// The smallest frame over a version of IP.
+pub(super) fn smallest(family: Family) -> u32 {
+    FRAMING + (family.headers() + MIN_PAYLOAD) as u32
 }
 
 /// Bytes of the inner IP packet, on average.
 pub(super) fn inner_bytes(shape: &Shape) -> f64 {
-    shape.mean_len() + f64::from(IP_UDP)
+    shape.mean_len() + shape.family.headers() as f64
 }
 
 /// Gb/s of inner IP packets at so many a second.
@@ -184,6 +228,9 @@ pub(super) struct Searched {
     /// Full trials in which the tester itself lost more than may be lost: the generator did not
     /// keep the rate however often it tried, or the receiver had no room.
     pub tester_limited: usize,
+    /// By goal: the tester, and not the system, set the upper bound, or there is none since all
+    /// that the generator sends was carried.
+    pub limited: Vec<bool>,
     /// Trials that were repeated because the generator had not kept the rate.
     pub repeated: u32,
     /// The flood and all trials of the search.
@@ -231,20 +278,36 @@ fn found_doubts(found: &[Found], limited: usize, dut: &str, cell: &str) -> Vec<W
     doubts
 }
 
+/// Whether the tester set the upper bound that was found: `tried` are trials at it, each with the
+/// share that the search counted as lost, and whether the tester itself lost too much for `goal`.
+/// Without an upper bound nothing that the generator sends was too much.
+fn limited(found: &Found, tried: &[(f64, Passed)], judge: &Judge) -> bool {
+    let Some(lower) = found.bounds.lower else { return false };
+    let Some(upper) = found.bounds.upper else { return lower > 0.0 };
+    let goal = found.goal.loss_ratio;
+    let lost = |p: &&Passed| !judge.kept(p.shares()) || p.shares().lost > goal;
+    let at = tried.iter().filter(|(load, _)| *load == upper).map(|(_, passed)| passed);
+    let bad: Vec<&Passed> = at.filter(lost).collect();
+    let by_tester = |p: &&&Passed| !judge.kept(p.shares()) || p.receiver_loss() > goal;
+    !bad.is_empty() && bad.iter().filter(by_tester).count() * 2 >= bad.len()
+}
+
 /// Searches the throughput of all systems under `shape`, each at its own pace, trials going round.
-pub(super) fn search(
+pub(super) fn search<C: Carrier>(
     c: &Campaign,
-    rigs: &mut [Rig],
+    rigs: &mut [C],
     shape: Shape,
     direction: Direction,
     care: &Care,
     cell: &str,
 ) -> Result<Vec<Searched>, LabError> {
     struct Going {
-        search: Search,
+        /// None where the flood is all.
+        search: Option<Search>,
         flood: Passed,
         judge: Judge,
-        /// Full trials that counted, with the load of each.
+        /// Trials that counted, with the load of each; and the full ones among them.
+        tried: Vec<(f64, Passed)>,
         full: Vec<(f64, Passed)>,
         trials: Trials,
     }
@@ -264,15 +327,19 @@ pub(super) fn search(
             min_load: most / 2000.0,
             max_load: most,
             coarse_stages: care.coarse,
-            most_trials: care.trials,
+            most_trials: care.trials.min(rig.most_trials()),
         };
-        let search = Search::new(plan).map_err(LabError::Usage)?;
-        going.push(Going { search, flood, judge: Judge::new(care.width), full: Vec::new(), trials });
+        let wanted = plan.most_trials > 0;
+        let search = wanted.then(|| Search::new(plan).map_err(LabError::Usage)).transpose()?;
+        let (judge, tried, full) = (Judge::new(care.width), Vec::new(), Vec::new());
+        going.push(Going { search, flood, judge, tried, full, trials });
     }
     loop {
         let mut asked = false;
         for (rig, g) in rigs.iter_mut().zip(&mut going) {
-            let Some(ask) = g.search.ask() else { continue };
+            let Some((search, ask)) = g.search.as_mut().and_then(|s| s.ask().map(|ask| (s, ask))) else {
+                continue;
+            };
             asked = true;
             let nth = g.judge.made() + 1;
             c.says(&format!("{cell}: {}, trial {nth}, {:.0} kpps", rig.name(), ask.load / 1e3))?;
@@ -283,10 +350,11 @@ pub(super) fn search(
             let told = g.judge.loss(passed.shares());
             g.trials.searched(began, ask, told, &passed);
             let Some(loss) = told else {
-                g.search.void();
+                search.void();
                 continue;
             };
-            g.search.tell(ask, loss);
+            search.tell(ask, loss);
+            g.tried.push((ask.load, passed.clone()));
             if ask.duration >= care.last * 0.999 {
                 g.full.push((ask.load, passed));
             }
@@ -296,7 +364,7 @@ pub(super) fn search(
         }
     }
     let end = |g: Going| {
-        let mut found = g.search.found();
+        let mut found = g.search.map(|s| s.found()).unwrap_or_default();
         let strictest = care.losses.iter().copied().fold(f64::INFINITY, f64::min);
         let by_tester = |p: &Passed| !g.judge.kept(p.shares()) || p.receiver_loss() > strictest;
         let limited = g.full.iter().filter(|(_, p)| by_tester(p) && p.loss() > strictest).count();
@@ -310,8 +378,9 @@ pub(super) fn search(
             found.conditional_throughput =
                 found.conditional_throughput.map(|pps| judge::carried(pps, shares()));
         }
-        let repeated = g.judge.repeated();
-        Searched { found, at, flood: g.flood, tester_limited: limited, repeated, trials: g.trials }
+        let by_goal = found.iter().map(|f| self::limited(f, &g.tried, &g.judge)).collect();
+        let (repeated, flood, trials) = (g.judge.repeated(), g.flood, g.trials);
+        Searched { found, at, flood, tester_limited: limited, limited: by_goal, repeated, trials }
     };
     Ok(going.into_iter().map(end).collect())
 }
@@ -376,11 +445,16 @@ mod tests {
         assert_eq!((smallest.payload, inner_bytes(&smallest)), (18, 46.0));
         assert_eq!(shape("1518", 1500).expect("fits").payload, 1472);
         assert_eq!(shape("1424", 1400), None);
+        assert_eq!((shape("9000", 1500), shape("9000", 8982).map(|s| s.payload)), (None, Some(8954)));
+        let over_ipv6 = |s: &str| s.parse::<FrameSize>().expect("a size").shape_of(Family::V6, 1500, 1);
+        assert_eq!((over_ipv6("83"), over_ipv6("84").map(|s| s.payload)), (None, Some(18)));
+        assert_eq!(over_ipv6("1518").map(|s| inner_bytes(&s)), Some(1500.0));
+        assert_eq!(over_ipv6("imix").map(|s| (s.len(0), s.len(11))), Some((18, 1452)));
         assert_eq!(shape("imix", 1500).expect("fits").payload, 1472);
         assert_eq!(shape("IMIX", 1400).expect("fits").payload, 1372);
         let mean = inner_bytes(&shape("imix", 1500).expect("fits"));
         assert!((mean - (7.0 * 46.0 + 4.0 * 552.0 + 1500.0) / 12.0).abs() < 1e-9, "{mean}");
-        for bad in ["63", "1519", "x", ""] {
+        for bad in ["63", "9001", "x", ""] {
             assert!(bad.parse::<FrameSize>().is_err(), "{bad}");
         }
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The packets of our own generator: Ethernet, IPv4 and UDP headers, then a payload in which every
+//! The packets of our own generator: Ethernet, IPv4 or IPv6 and UDP headers, then a payload in which every
 //! packet carries its number, its flow and the time it was sent, under a check of the trial that it
 //! belongs to.
 //!
@@ -12,16 +12,21 @@
 //! other three and the trial's tag, so neither damage nor a packet of another trial passes for one
 //! of ours. Pure.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
+pub use super::mix::Mix;
 use crate::error::LabError;
+use crate::topology::ipv6_of;
 
 /// The smallest payload: the marks alone.
 pub const MIN_PAYLOAD: usize = 18;
-/// The largest: an unfragmented Ethernet frame.
+/// The largest in an ordinary Ethernet frame, and in one of 9,000 bytes with its check sequence,
+/// over IPv4.
 pub const MAX_PAYLOAD: usize = 1472;
+pub const JUMBO_PAYLOAD: usize = 9000 - 18 - 28;
 /// Ethernet, IPv4 without options, UDP.
-pub const HEADERS: usize = 14 + 20 + 8;
+pub const HEADERS: usize = ETHERNET + Family::V4.headers();
+const ETHERNET: usize = 14;
 
 /// First source port of the flows, and how many one source address has.
 const FIRST_PORT: u16 = 2048;
@@ -38,33 +43,10 @@ pub struct Shape {
     pub mix: Option<Mix>,
     /// How many flows, by source port and address.
     pub flows: u32,
+    /// Version of IP.
+    pub family: Family,
     /// Distinguishes this trial's packets from any other's.
     pub tag: u32,
-}
-
-/// A repeating pattern of sizes: packet `n` has the size at `n` modulo its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mix([u16; Self::LEN]);
-
-impl Mix {
-    /// Packets of a pattern.
-    pub const LEN: usize = 12;
-
-    /// The simple Internet mix: of twelve packets seven of the first size, four of the second, one
-    /// of the third (bytes of UDP payload). Those of a size come in a row, so that a row is one
-    /// system call.
-    pub fn simple(sizes: [u16; 3]) -> Self {
-        Self(std::array::from_fn(|n| sizes[usize::from(n >= 7) + usize::from(n >= 11)]))
-    }
-
-    /// The mean, bytes.
-    pub fn mean(&self) -> f64 {
-        self.0.iter().map(|s| f64::from(*s)).sum::<f64>() / Self::LEN as f64
-    }
-
-    fn len(&self, number: u32) -> usize {
-        usize::from(self.0[number as usize % Self::LEN])
-    }
 }
 
 /// Marks in a packet: its trial, number, flow and time.
@@ -93,6 +75,11 @@ impl Shape {
         let a = mix(u64::from(mark.number) | u64::from(self.tag) << 32);
         let b = mix(a ^ (mark.time & TIME_MASK) ^ u64::from(mark.flow).rotate_left(40));
         (b ^ (b >> 29)) as u32
+    }
+
+    /// Flow of the packet with that number.
+    pub fn flow(&self, number: u32) -> u32 {
+        self.mix.and_then(|mix| mix.flow(number)).unwrap_or_else(|| number % self.flows)
     }
 
     /// Bytes of UDP payload of the packet with that number.
@@ -141,13 +128,40 @@ impl Shape {
 }
 
 /// Filling of a payload behind the marks.
-pub fn pattern() -> [u8; MAX_PAYLOAD] {
+pub fn pattern() -> [u8; JUMBO_PAYLOAD] {
     // Neither constant nor periodic in 256, so that a shifted or repeated piece shows.
     let mut state = 0x1234_5678u32;
     std::array::from_fn(|_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8
     })
+}
+
+/// The version of IP that packets have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Family {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6, between the addresses that [`ipv6_of`] makes of those of IPv4.
+    V6,
+}
+
+impl Family {
+    /// Bytes of the headers of IP and UDP.
+    pub const fn headers(self) -> usize {
+        match self {
+            Self::V4 => 20 + 8,
+            Self::V6 => 40 + 8,
+        }
+    }
+
+    fn address(self, address: Ipv4Addr) -> IpAddr {
+        match self {
+            Self::V4 => address.into(),
+            Self::V6 => ipv6_of(address).into(),
+        }
+    }
 }
 
 /// Destination of the packets.
@@ -206,6 +220,12 @@ pub trait Burst: Send {
     fn offloads(&self) -> bool {
         false
     }
+
+    /// Bytes of each frame that was made, where every one has its own; a row is of one length
+    /// otherwise.
+    fn lens(&self) -> Option<&[usize]> {
+        None
+    }
 }
 
 /// Frames ready to be sent but for their marks.
@@ -214,75 +234,110 @@ pub struct Frames {
     shape: Shape,
     route: Route,
     buffer: Vec<u8>,
-    /// By size: the sum of all 16-bit words that the UDP checksum covers and that no packet of the
-    /// size changes.
-    constant_sums: Vec<(usize, u64)>,
+    stride: usize,
+    /// The sum of all 16-bit words that the UDP checksum covers and that no packet changes, but for
+    /// lengths; and what the pattern up to each size adds.
+    constant: u64,
+    patterns: Vec<u64>,
+    /// Of the frames that were made last, where each has its own.
+    lens: Vec<usize>,
 }
 
 impl Frames {
-    /// Bytes from one frame to the next.
+    /// Bytes from one frame to the next, where none is larger than ordinary Ethernet's.
     pub const STRIDE: usize = 1536;
 
     /// Room for `batch` frames.
     pub fn new(shape: Shape, route: Route, batch: usize) -> Self {
-        let mut frame = [0u8; Self::STRIDE];
+        let largest = shape.mix.map_or(shape.payload, |mix| mix.largest());
+        let headers = ETHERNET + shape.family.headers();
+        let stride = (headers + largest).next_multiple_of(64).max(Self::STRIDE);
+        let mut frame = vec![0u8; stride];
         frame[..6].copy_from_slice(&route.next_hop);
         // A locally administered source; nobody answers it.
         frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-        frame[12..14].copy_from_slice(&[8, 0]);
-        let ip = &mut frame[14..34];
-        ip[0] = 0x45;
-        // DF: what does not fit is an error to be seen, not two packets.
-        ip[6] = 0x40;
-        ip[8] = 64;
-        ip[9] = 17;
-        ip[16..20].copy_from_slice(&route.destination.octets());
-        frame[36..38].copy_from_slice(&route.port.to_be_bytes());
-        let body = &mut frame[HEADERS + MIN_PAYLOAD..HEADERS + MAX_PAYLOAD];
-        body.copy_from_slice(&pattern()[..MAX_PAYLOAD - MIN_PAYLOAD]);
-        let mut sizes: Vec<usize> = (0..Mix::LEN as u32).map(|number| shape.len(number)).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        // Pseudo header (destination, protocol, length), ports and length, pattern; the rest is
-        // added packet by packet.
-        let constant = |size: usize| {
-            let udp_len = 8 + size as u64;
-            sum(&route.destination.octets())
-                + 17
-                + 2 * udp_len
-                + u64::from(route.port)
-                + sum(&frame[HEADERS + MIN_PAYLOAD..HEADERS + size])
+        let ip = &mut frame[ETHERNET..];
+        match shape.family.address(route.destination) {
+            IpAddr::V4(destination) => {
+                ip[0] = 0x45;
+                // DF: what does not fit is an error to be seen, not two packets.
+                ip[6] = 0x40;
+                ip[8] = 64;
+                ip[9] = UDP;
+                ip[16..20].copy_from_slice(&destination.octets());
+                frame[12..14].copy_from_slice(&[0x08, 0x00]);
+            }
+            IpAddr::V6(destination) => {
+                ip[0] = 0x60;
+                ip[6] = UDP;
+                ip[7] = 64;
+                ip[24..40].copy_from_slice(&destination.octets());
+                frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+            }
+        }
+        let udp = headers - 8;
+        frame[udp + 2..udp + 4].copy_from_slice(&route.port.to_be_bytes());
+        let body = &pattern()[..largest.saturating_sub(MIN_PAYLOAD)];
+        frame[headers + MIN_PAYLOAD..][..body.len()].copy_from_slice(body);
+        // Pseudo header and ports; lengths and the rest are added packet by packet.
+        let destination = match shape.family.address(route.destination) {
+            IpAddr::V4(address) => sum(&address.octets()),
+            IpAddr::V6(address) => sum(&address.octets()),
         };
-        let constant_sums = sizes.into_iter().map(|size| (size, constant(size))).collect();
-        Self { shape, route, buffer: frame.repeat(batch), constant_sums }
+        let constant = destination + u64::from(UDP) + u64::from(route.port);
+        let mut patterns = vec![0; MIN_PAYLOAD + 1];
+        for (n, byte) in body.iter().enumerate() {
+            let word = if n.is_multiple_of(2) { u64::from(*byte) << 8 } else { u64::from(*byte) };
+            patterns.push(patterns.last().copied().unwrap_or(0) + word);
+        }
+        let lens = Vec::with_capacity(batch);
+        Self { shape, route, buffer: frame.repeat(batch), stride, constant, patterns, lens }
     }
 
     /// Fills frame `slot` for the packet of that mark.
     pub fn fill(&mut self, slot: usize, mark: &Mark) {
         let payload = self.shape.len(mark.number);
-        let constant =
-            self.constant_sums.iter().find(|(size, _)| *size == payload).map_or(0, |(_, sum)| *sum);
-        let frame = &mut self.buffer[slot * Self::STRIDE..][..HEADERS + payload];
+        let headers = ETHERNET + self.shape.family.headers();
+        let frame = &mut self.buffer[slot * self.stride..][..headers + payload];
         let (address, port) = self.route.source(mark.flow);
         let udp_len = (8 + payload) as u16;
-        frame[16..18].copy_from_slice(&(20 + udp_len).to_be_bytes());
-        frame[38..40].copy_from_slice(&udp_len.to_be_bytes());
-        frame[26..30].copy_from_slice(&address.octets());
-        frame[24..26].fill(0);
-        let ip_sum = !fold(sum(&frame[14..34]));
-        frame[24..26].copy_from_slice(&ip_sum.to_be_bytes());
-        frame[34..36].copy_from_slice(&port.to_be_bytes());
-        self.shape.write(mark, &mut frame[HEADERS..]);
-        let marks = sum(&frame[HEADERS..HEADERS + MIN_PAYLOAD]);
-        let udp_sum = !fold(constant + sum(&address.octets()) + u64::from(port) + marks);
+        let source = match self.shape.family.address(address) {
+            IpAddr::V4(address) => {
+                frame[16..18].copy_from_slice(&(20 + udp_len).to_be_bytes());
+                frame[26..30].copy_from_slice(&address.octets());
+                frame[24..26].fill(0);
+                let ip_sum = !fold(sum(&frame[14..34]));
+                frame[24..26].copy_from_slice(&ip_sum.to_be_bytes());
+                sum(&address.octets())
+            }
+            IpAddr::V6(address) => {
+                frame[18..20].copy_from_slice(&udp_len.to_be_bytes());
+                frame[22..38].copy_from_slice(&address.octets());
+                sum(&address.octets())
+            }
+        };
+        let udp = headers - 8;
+        frame[udp..udp + 2].copy_from_slice(&port.to_be_bytes());
+        frame[udp + 4..udp + 6].copy_from_slice(&udp_len.to_be_bytes());
+        self.shape.write(mark, &mut frame[headers..]);
+        let marks = sum(&frame[headers..headers + MIN_PAYLOAD]);
+        let pattern = self.patterns.get(payload).copied().unwrap_or(0);
+        // The length is in the pseudo header as well.
+        let lengths = 2 * u64::from(udp_len);
+        let udp_sum = !fold(self.constant + lengths + pattern + source + u64::from(port) + marks);
         // Zero means no checksum (RFC 768).
         let udp_sum = if udp_sum == 0 { 0xffff } else { udp_sum };
-        frame[40..42].copy_from_slice(&udp_sum.to_be_bytes());
+        frame[udp + 6..udp + 8].copy_from_slice(&udp_sum.to_be_bytes());
     }
 
     /// Bytes of the frame of the packet with that number.
     pub fn frame_len(&self, number: u32) -> usize {
-        HEADERS + self.shape.len(number)
+        ETHERNET + self.shape.family.headers() + self.shape.len(number)
+    }
+
+    /// Bytes from one frame to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
     }
 }
 
@@ -290,7 +345,13 @@ impl Burst for Frames {
     fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError> {
         for slot in 0..count {
             let number = first.wrapping_add(slot as u32);
-            self.fill(slot, &Mark { number, time, flow: number % self.shape.flows });
+            self.fill(slot, &Mark { number, time, flow: self.shape.flow(number) });
+        }
+        if self.shape.mix.is_some_and(|mix| mix.changes()) {
+            self.lens.clear();
+            for slot in 0..count {
+                self.lens.push(self.frame_len(first.wrapping_add(slot as u32)));
+            }
         }
         Ok(())
     }
@@ -302,9 +363,15 @@ impl Burst for Frames {
     fn row(&self, first: u32, count: usize, at: usize) -> Row {
         let len = |slot: usize| self.frame_len(first.wrapping_add(slot as u32));
         let messages = (at..count).take_while(|slot| len(*slot) == len(at)).count();
-        Row { start: at * Self::STRIDE, stride: Self::STRIDE, len: len(at), messages, packets: 1 }
+        Row { start: at * self.stride, stride: self.stride, len: len(at), messages, packets: 1 }
+    }
+
+    fn lens(&self) -> Option<&[usize]> {
+        (!self.lens.is_empty()).then_some(&self.lens)
     }
 }
+
+const UDP: u8 = 17;
 
 /// The sum of 16-bit words in network order; an odd last byte counts as the higher half (RFC 1071).
 fn sum(bytes: &[u8]) -> u64 {
@@ -333,19 +400,61 @@ mod tests {
 
     #[test]
     fn frames_have_right_checksums_and_marks_at_every_size() {
-        for payload in [18, 19, 64, 1300, 1301, MAX_PAYLOAD] {
-            let shape = Shape { payload, mix: None, flows: 200_000, tag: 7 };
-            sound(shape);
+        let of = |payload, mix| Shape { payload, mix, flows: 200_000, family: Family::V4, tag: 7 };
+        for payload in [18, 19, 64, 1300, 1301, MAX_PAYLOAD, 8001, JUMBO_PAYLOAD] {
+            sound(of(payload, None));
+            sound_over_ipv6(of(payload, None));
         }
-        sound(Shape { payload: 1472, mix: Some(Mix::simple([18, 524, 1472])), flows: 200_000, tag: 7 });
+        let captured = Mix::captured(vec![(18, 3), (1301, 0), (8000, 1), (19, 199_999)]);
+        for mix in [Some(Mix::simple([18, 524, 1472])), captured] {
+            sound(of(mix.map_or(0, |mix| mix.largest()), mix));
+            sound_over_ipv6(of(mix.map_or(0, |mix| mix.largest()), mix));
+        }
+    }
+
+    /// Marks of some packets.
+    const MARKS: [(u32, u32); 7] =
+        [(0, 0), (1, 1), (u32::MAX, 199_999), (77, 60_000), (9, 5), (11, 7), (12, 8)];
+
+    fn sound_over_ipv6(shape: Shape) {
+        let mut frames = Frames::new(Shape { family: Family::V6, ..shape }, ROUTE, 2);
+        for (number, flow) in MARKS {
+            let mark = Mark { number, time: 123_456_789_012, flow };
+            frames.fill(1, &mark);
+            let frame = &frames.bytes()[frames.stride()..][..frames.frame_len(number)];
+            assert_eq!((&frame[12..14], frame[14] >> 4), (&[0x86, 0xdd][..], 6));
+            assert_eq!(frame[18..20], frame[58..60], "lengths of IPv6 and UDP");
+            assert_eq!(frame[38..54], ipv6_of(ROUTE.destination).octets());
+            // Pseudo header: both addresses, protocol, length.
+            let pseudo = sum(&frame[22..54]) + 17 + sum(&frame[58..60]);
+            assert_eq!(fold(pseudo + sum(&frame[54..])), 0xffff, "UDP of {shape:?}");
+            assert_eq!(shape.read(&frame[62..], &pattern()), Some(mark));
+        }
+    }
+
+    #[test]
+    fn packets_of_a_capture_have_its_flows_and_each_its_own_length_in_a_call() {
+        let mix = Mix::captured(vec![(18, 1), (1400, 0), (100, 1)]);
+        let shape = Shape { payload: 1400, mix, flows: 2, family: Family::V4, tag: 7 };
+        let mut frames = Frames::new(shape, ROUTE, 4);
+        frames.make(2, 4, 99).expect("frames");
+        assert_eq!(frames.lens(), Some(&[142, 60, 1442, 142][..]));
+        let flow = |slot: usize| {
+            let frame = &frames.bytes()[slot * frames.stride()..];
+            shape.read(&frame[HEADERS..frames.frame_len(2 + slot as u32)], &pattern()).map(|mark| mark.flow)
+        };
+        assert_eq!([0, 1, 2, 3].map(flow), [Some(1), Some(1), Some(0), Some(1)]);
+        let mut even = Frames::new(Shape { mix: None, ..shape }, ROUTE, 4);
+        even.make(0, 4, 99).expect("frames");
+        assert_eq!(even.lens(), None);
     }
 
     fn sound(shape: Shape) {
         let mut frames = Frames::new(shape, ROUTE, 2);
-        for (number, flow) in [(0, 0), (1, 1), (u32::MAX, 199_999), (77, 60_000), (9, 5), (11, 7), (12, 8)] {
+        for (number, flow) in MARKS {
             let mark = Mark { number, time: 123_456_789_012, flow };
             frames.fill(1, &mark);
-            let frame = &frames.bytes()[Frames::STRIDE..][..frames.frame_len(number)];
+            let frame = &frames.bytes()[frames.stride()..][..frames.frame_len(number)];
             assert_eq!(fold(sum(&frame[14..34])), 0xffff, "IPv4 header");
             // Pseudo header: both addresses, protocol, length.
             let pseudo = sum(&frame[26..34]) + 17 + sum(&frame[38..40]);
@@ -356,7 +465,7 @@ mod tests {
 
     #[test]
     fn any_flipped_bit_another_trial_and_another_size_are_seen() {
-        let shape = Shape { payload: 40, mix: None, flows: 10, tag: 7 };
+        let shape = Shape { payload: 40, mix: None, flows: 10, family: Family::V4, tag: 7 };
         let mut frames = Frames::new(shape, ROUTE, 1);
         frames.fill(0, &Mark { number: 5, time: 99, flow: 3 });
         let good = frames.bytes()[HEADERS..frames.frame_len(5)].to_vec();
@@ -382,7 +491,7 @@ mod tests {
     #[test]
     fn a_mix_has_its_sizes_in_their_proportions_and_a_packet_of_another_size_is_none_of_it() {
         let mix = Mix::simple([18, 524, 1472]);
-        let shape = Shape { payload: 1472, mix: Some(mix), flows: 1, tag: 3 };
+        let shape = Shape { payload: 1472, mix: Some(mix), flows: 1, family: Family::V4, tag: 3 };
         let count = |size| (0..1200).filter(|n| shape.len(*n) == size).count();
         assert_eq!((count(18), count(524), count(1472)), (700, 400, 100));
         assert!((shape.mean_len() - (7.0 * 18.0 + 4.0 * 524.0 + 1472.0) / 12.0).abs() < 1e-9);

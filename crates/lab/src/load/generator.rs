@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use ironswan_io::packet::PacketSocket;
 use serde::{Deserialize, Serialize};
 
+use super::capture::Pace;
 use super::frame::{Burst, Frames, Route, Shape};
 use crate::clock;
 use crate::error::LabError;
@@ -90,7 +91,8 @@ pub fn generate_bursts(
     epoch: Instant,
     cpus: Option<&Cpus>,
 ) -> Result<Sent, LabError> {
-    send(netns, interface, &mut Frames::new(shape, route, BATCH), (offer, burst), epoch, cpus)
+    let frames = &mut Frames::new(shape, route, BATCH);
+    generate_paced(netns, interface, frames, (offer, Pace::Bursts(burst)), epoch, cpus)
 }
 
 /// Sends `offer` of `frames`, which have [`BATCH`] slots, through `interface` inside `netns` on a
@@ -104,14 +106,15 @@ pub fn generate_frames(
     epoch: Instant,
     cpus: Option<&Cpus>,
 ) -> Result<Sent, LabError> {
-    send(netns, interface, frames, (offer, 1), epoch, cpus)
+    generate_paced(netns, interface, frames, (offer, Pace::Even), epoch, cpus)
 }
 
-fn send(
+/// The same, where packets follow one another as `pace` says.
+pub fn generate_paced(
     netns: &Netns,
     interface: &str,
     frames: &mut dyn Burst,
-    (offer, burst): (Offer, u32),
+    (offer, pace): (Offer, Pace),
     epoch: Instant,
     cpus: Option<&Cpus>,
 ) -> Result<Sent, LabError> {
@@ -129,8 +132,7 @@ fn send(
             socket.offload().map_err(failed)?;
         }
         let before = thread_seconds();
-        let at_once = u64::from(burst.max(1));
-        let mut sent = Generator { socket, frames, offer, at_once, epoch, sent: Sent::default() }.run()?;
+        let mut sent = Generator { socket, frames, offer, pace, epoch, sent: Sent::default() }.run()?;
         sent.cpu_seconds = thread_seconds() - before;
         Ok(sent)
     })?
@@ -140,8 +142,7 @@ struct Generator<'a> {
     socket: PacketSocket,
     frames: &'a mut dyn Burst,
     offer: Offer,
-    /// Packets that become due together; 1 where they are evenly spaced.
-    at_once: u64,
+    pace: Pace,
     epoch: Instant,
     sent: Sent,
 }
@@ -173,9 +174,11 @@ impl Generator<'_> {
                 self.burst(left.min(BATCH as u64) as usize, now)?;
                 continue;
             };
-            let due = due(rate, elapsed.min(self.offer.at_most), self.at_once);
+            let due = self.pace.due(rate, elapsed.min(self.offer.at_most));
             let behind = due.saturating_sub(self.sent.intended).min(left);
-            let kept = ((MAX_LATE.as_secs_f64() * rate) as u64).max(BATCH as u64).max(self.at_once);
+            // What has become due in that time, however many came at once.
+            let late = self.pace.due(rate, elapsed.saturating_sub(MAX_LATE).min(self.offer.at_most));
+            let kept = due.saturating_sub(late).max(BATCH as u64).max(self.pace.at_once());
             if behind > kept {
                 // The oldest packets are given up: they would be later than that.
                 self.sent.intended += behind - kept;
@@ -184,9 +187,9 @@ impl Generator<'_> {
                 if over {
                     break;
                 }
-                let grain = (GRAIN.as_secs_f64() * rate).clamp(1.0, BATCH as f64);
-                let bunch = if self.at_once > 1 { self.at_once as f64 } else { grain };
-                let next = (self.sent.intended as f64 + bunch) / rate;
+                let grain = (GRAIN.as_secs_f64() * rate).clamp(1.0, BATCH as f64) as u64;
+                let bunch = if self.pace == Pace::Even { grain - 1 } else { 0 };
+                let next = self.pace.time(rate, self.sent.intended + bunch);
                 if let Ok(wait) = Duration::try_from_secs_f64(next - elapsed.as_secs_f64()) {
                     thread::sleep(wait);
                 }
@@ -196,7 +199,7 @@ impl Generator<'_> {
         }
         // Count the packets that became due after the last look at the clock as intended too, so
         // that a pause at the end is not hidden.
-        let missed = missed(&self.offer, self.at_once, self.sent.intended);
+        let missed = missed(&self.offer, self.pace, self.sent.intended);
         self.sent.intended += missed;
         self.sent.unsent += missed;
         self.sent.seconds = (clock::now() - start).as_secs_f64();
@@ -213,7 +216,11 @@ impl Generator<'_> {
         while at < count {
             let row = self.frames.row(first, count, at);
             let frames = self.frames.bytes().get(row.start..).unwrap_or_default();
-            match self.socket.send(frames, row.stride, row.len, row.messages) {
+            let taken = match self.frames.lens().and_then(|lens| lens.get(at..count)) {
+                Some(lens) => self.socket.send_each(frames, row.stride, lens.iter().copied()),
+                None => self.socket.send(frames, row.stride, row.len, row.messages),
+            };
+            match taken {
                 Ok(taken @ 1..) => {
                     at += taken * row.packets;
                     self.sent.sent += (taken * row.packets) as u64;
@@ -238,17 +245,11 @@ impl Generator<'_> {
     }
 }
 
-/// Packets that are due by then, in whole bursts.
-fn due(rate: f64, elapsed: Duration, at_once: u64) -> u64 {
-    let all = (elapsed.as_secs_f64() * rate) as u64;
-    all - all % at_once
-}
-
 /// Packets that an offer wanted sent by its end, beyond those `intended`; none where no rate was
 /// asked for.
-fn missed(offer: &Offer, at_once: u64, intended: u64) -> u64 {
+fn missed(offer: &Offer, pace: Pace, intended: u64) -> u64 {
     let packets = offer.packets.min(u64::from(u32::MAX));
-    let all = offer.rate.map_or(0, |rate| packets.min(due(rate, offer.at_most, at_once)));
+    let all = offer.rate.map_or(0, |rate| packets.min(pace.due(rate, offer.at_most)));
     all.saturating_sub(intended)
 }
 
@@ -292,19 +293,17 @@ mod tests {
     fn what_is_due_at_the_end_is_intended_though_nobody_looked() {
         let at_most = Duration::from_millis(500);
         let offer = Offer { rate: Some(10_000.0), packets: u64::MAX, at_most };
-        assert_eq!([4_800, 5_000, 5_001].map(|sent| missed(&offer, 1, sent)), [200, 0, 0]);
+        assert_eq!([4_800, 5_000, 5_001].map(|sent| missed(&offer, Pace::Even, sent)), [200, 0, 0]);
         // All that were to be sent are.
-        assert_eq!(missed(&Offer { packets: 4_800, ..offer }, 1, 4_800), 0);
-        assert_eq!(missed(&Offer { rate: None, ..offer }, 1, 7), 0);
+        assert_eq!(missed(&Offer { packets: 4_800, ..offer }, Pace::Even, 4_800), 0);
+        assert_eq!(missed(&Offer { rate: None, ..offer }, Pace::Even, 7), 0);
     }
 
     #[test]
-    fn packets_of_a_burst_become_due_together() {
-        let at = |micros, at_once| due(10_000.0, Duration::from_micros(micros), at_once);
-        assert_eq!([0, 99, 100, 1_599, 1_600, 3_250].map(|t| at(t, 16)), [0, 0, 0, 0, 16, 32]);
-        assert_eq!([99, 100, 1_650].map(|t| at(t, 1)), [0, 1, 16]);
-        // Half a burst at the end was never meant.
+    fn half_a_burst_at_the_end_was_never_meant() {
         let offer = Offer { rate: Some(10_000.0), packets: u64::MAX, at_most: Duration::from_micros(3_250) };
-        assert_eq!((missed(&offer, 16, 16), missed(&offer, 16, 32), missed(&offer, 1, 32)), (16, 0, 0));
+        let missed = |pace, intended| missed(&offer, pace, intended);
+        let bursts = Pace::Bursts(16);
+        assert_eq!((missed(bursts, 16), missed(bursts, 32), missed(Pace::Even, 32)), (16, 0, 0));
     }
 }

@@ -9,6 +9,8 @@
 //! | `tally` | which packets arrived, and in which order |
 //! | `latency` | a histogram of delays |
 //! | `frame` | packets of the generator |
+//! | `mix` | sizes and flows that they have in turn |
+//! | `capture/` | sizes, gaps and flows of somebody's own traffic |
 //! | `esp/` | a tester that seals and opens ESP itself |
 //! | `ttcp` | TCP like ttcp's |
 //! | `iperf3` | TCP by iperf3 |
@@ -16,12 +18,14 @@
 //! | `content` | contents of files, from a seed |
 
 pub mod apps;
+pub mod capture;
 pub mod content;
 pub mod esp;
 pub mod frame;
 mod generator;
 mod iperf3;
 mod latency;
+mod mix;
 mod receiver;
 mod tally;
 mod ttcp;
@@ -31,7 +35,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use generator::{BATCH, Offer, Sent, generate, generate_bursts, generate_frames, parse_ethernet, route};
+pub use generator::{
+    BATCH, Offer, Sent, generate, generate_bursts, generate_frames, generate_paced, parse_ethernet, route,
+};
 pub use iperf3::{Iperf3, TcpLoad, TcpReport};
 pub use latency::{Histogram, Latency};
 pub use receiver::{Counted, Receiver};

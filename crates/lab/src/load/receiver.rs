@@ -18,7 +18,7 @@ use ironswan_io::udp::{UdpConfig, UdpSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::esp::{EspCounts, Opener};
-use super::frame::Shape;
+use super::frame::{Family, Frames, Shape};
 use super::tally::{Received, Tally};
 use crate::clock;
 use crate::error::LabError;
@@ -63,7 +63,7 @@ struct Shared {
 }
 
 /// Results of a receiver.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counted {
     /// By packets.
     pub received: Received,
@@ -132,7 +132,8 @@ impl Receiver {
         epoch: Instant,
         cpus: Option<&Cpus>,
     ) -> Result<Self, LabError> {
-        let config = UdpConfig { dont_fragment: false, buffer: BUFFER, ..UdpConfig::esp(false, port, 0) };
+        let esp = UdpConfig::esp(shape.family == Family::V6, port, 0);
+        let config = UdpConfig { dont_fragment: false, buffer: BUFFER, ..esp };
         // A socket belongs to the namespace in which it was made, whoever uses it.
         let socket = netns.inside(|| bind(config))?.map_err(|e| failed(&e))?;
         mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
@@ -149,7 +150,8 @@ impl Receiver {
     ) -> Result<Self, LabError> {
         let socket = netns.inside(|| PacketSocket::listen(interface, 1, BUFFER))?.map_err(|e| failed(&e))?;
         mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
-        Self::spawn(Link { socket, opener }, (FRAMES, FRAME), epoch, cpus)
+        let room = FRAME + opener.largest().saturating_sub(Frames::STRIDE);
+        Self::spawn(Link { socket, opener }, (FRAMES, room), epoch, cpus)
     }
 
     fn spawn(
@@ -190,7 +192,7 @@ impl Receiver {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(counted)) => counted,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Counted { received: Received::default(), socket_drops: 0, esp: None },
+            None => Counted::default(),
         }
     }
 }

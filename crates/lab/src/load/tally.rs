@@ -29,7 +29,7 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Tally {
     shape: Shape,
-    pattern: [u8; frame::MAX_PAYLOAD],
+    pattern: [u8; frame::JUMBO_PAYLOAD],
     /// One bit for each number.
     seen: Vec<u64>,
     /// The number after the highest of each flow.
@@ -86,6 +86,11 @@ impl Tally {
         true
     }
 
+    /// Bytes of the largest payload.
+    pub fn largest(&self) -> usize {
+        self.shape.mix.map_or(self.shape.payload, |mix| mix.largest())
+    }
+
     /// Sound packets so far.
     pub fn unique(&self) -> u64 {
         self.counts.unique
@@ -103,7 +108,7 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::Mark;
+    use super::super::frame::{Family, Mark};
     use super::*;
 
     fn packet(shape: &Shape, number: u32, flow: u32) -> Vec<u8> {
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn injected_faults_are_counted_under_their_names() {
-        let shape = Shape { payload: 100, mix: None, flows: 2, tag: 1 };
+        let shape = Shape { payload: 100, mix: None, flows: 2, family: Family::V4, tag: 1 };
         let mut tally = Tally::new(shape);
         let mut damaged = packet(&shape, 9, 1);
         damaged[60] ^= 1;
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_highest_number_is_no_overflow() {
-        let shape = Shape { payload: 18, mix: None, flows: 1, tag: 1 };
+        let shape = Shape { payload: 18, mix: None, flows: 1, family: Family::V4, tag: 1 };
         let mut tally = Tally::new(shape);
         tally.take(&packet(&shape, 1 << 27, 0), 5_000);
         tally.take(&packet(&shape, 3, 0), 5_000);

@@ -71,6 +71,7 @@ mod tests {
         let figure = |dut: &str, size: &str, mode: &str| Figure {
             factors: factors([("dut", dut), ("size", size), ("mode", mode)]),
             measures: BTreeMap::<String, Quantity>::new(),
+            withheld: None,
         };
         let all = [figure("x", "64", "wire"), figure("y", "64", "wire"), figure("x", "64", "offload")];
         let all: Vec<&Figure> = all.iter().collect();

@@ -16,9 +16,11 @@
 //! |---|---|
 //! | `check` | rules of a record that a schema cannot express |
 //! | `view` | tables and plots |
+//! | `withheld` | why a figure is not compared with the baseline |
 
 mod check;
 mod view;
+mod withheld;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +33,7 @@ use crate::stats::Summary;
 
 pub(crate) use check::hidden_factors;
 pub use view::{Columns, Plot, Table, View, Which};
+pub use withheld::{TESTER_KPPS, TESTER_LIMITED};
 
 /// The name and number of the schema.
 pub const LAB_SCHEMA: &str = "ironswan.lab/1";
@@ -200,6 +203,11 @@ pub struct Figure {
     pub factors: Factors,
     /// Each measure.
     pub measures: BTreeMap<String, Quantity>,
+    /// Why none of them is compared with the baseline's: `the tester alone carries 812.0 kpps`.
+    /// Absent where they are, and where there is no baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub withheld: Option<String>,
 }
 
 /// A measure over all repeats.
@@ -251,7 +259,8 @@ pub struct Historical {
 
 /// The figures of `samples`: one for each combination of factors, in the order of first appearance;
 /// every measure over all repeats, and against the figure that differs in the baseline's factor
-/// only.
+/// only. Where the tester and not the system limited that figure ([`TESTER_LIMITED`]), there is a
+/// reason in the place of the comparison.
 pub fn figures(samples: &[Sample], baseline: Option<&Baseline>) -> Vec<Figure> {
     let mut order: Vec<&Factors> = Vec::new();
     let mut values: BTreeMap<&Factors, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
@@ -269,6 +278,8 @@ pub fn figures(samples: &[Sample], baseline: Option<&Baseline>) -> Vec<Figure> {
             base.insert(b.factor.clone(), b.value.clone());
             base
         });
+        let withheld = base.as_ref().and_then(|b| withheld::reason(values.get(b)?));
+        let base = base.filter(|_| withheld.is_none());
         let measures = values.get(*factors).into_iter().flatten().filter_map(|(name, all)| {
             let summary_here = Summary::of(all)?;
             let base = base.as_ref().and_then(|b| summary(b, name)).map(|s| s.median);
@@ -279,7 +290,7 @@ pub fn figures(samples: &[Sample], baseline: Option<&Baseline>) -> Vec<Figure> {
             };
             Some(((*name).to_string(), quantity))
         });
-        Figure { factors: (*factors).clone(), measures: measures.collect() }
+        Figure { factors: (*factors).clone(), measures: measures.collect(), withheld }
     };
     order.iter().map(figure).collect()
 }

@@ -28,8 +28,11 @@ impl Cell {
     fn of(figure: Option<&Figure>, measure: &str, which: Which) -> Self {
         let value = figure.and_then(|f| f.number(measure, which));
         let summary = figure.and_then(|f| f.measures.get(measure)).map(|q| &q.summary);
+        // A reason stands in the place of what is not compared.
+        let withheld = figure.and_then(|f| f.withheld.as_deref()).filter(|_| which != Which::Median);
+        let absent = || withheld.map_or_else(|| "-".into(), |reason| format!("withheld: {reason}"));
         Self {
-            text: value.map_or_else(|| "-".into(), number),
+            text: value.map_or_else(absent, number),
             spread: summary.filter(|_| which == Which::Median).and_then(extremes),
         }
     }

@@ -12,6 +12,9 @@ use super::plot::Drawing;
 use crate::process::quoted;
 use crate::record::{Historical, Record, View, WarningRecord, factors_text};
 
+/// Added to the meaning of a ratio where some are withheld.
+const WITHHELD: &str = "; withheld where the tester, and not the system, set the limit of that one";
+
 const STYLE: &str = include_str!("page.css");
 /// The page of a record, with its plots in their order.
 pub(super) fn page(record: &Record, plots: &[Drawing]) -> String {
@@ -215,9 +218,10 @@ impl Page {
         }
         if let Some(b) = &record.baseline {
             self.add(&format!(
-                "<tr><td>ratio, +</td><td>over, and more than, the figure that differs only in that {} is {}</td></tr>\n",
+                "<tr><td>ratio, +</td><td>over, and more than, the figure that differs only in that {} is {}{}</td></tr>\n",
                 escape(&b.factor),
-                escape(&b.value)
+                escape(&b.value),
+                if record.figures.iter().any(|f| f.withheld.is_some()) { WITHHELD } else { "" }
             ));
         }
         self.add("</table></div>\n");
@@ -290,7 +294,9 @@ impl Page {
             let of = factors_text(figure);
             for (name, q) in &figure.measures {
                 let unit = record.measure(name).map_or("", |m| m.unit.as_str());
-                let optional = |v: Option<f64>| v.map_or_else(|| "-".into(), number);
+                let withheld =
+                    figure.withheld.as_deref().map_or_else(|| "-".into(), |_| "withheld".to_string());
+                let optional = |v: Option<f64>| v.map_or_else(|| withheld.clone(), number);
                 let s = &q.summary;
                 let mut row = format!(
                     "<tr><td class=\"name\">{}</td><td class=\"name\">{} ({})</td><td>{}</td>",

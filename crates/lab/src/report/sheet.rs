@@ -9,8 +9,9 @@ use crate::process::quoted;
 use crate::record::{Record, View};
 
 /// Columns of the CSV behind the factors.
-const COLUMNS: [&str; 10] =
-    ["measure", "unit", "repeats", "median", "mad", "iqr", "smallest", "largest", "ratio", "added"];
+const COLUMNS: [&str; 11] = [
+    "measure", "unit", "repeats", "median", "mad", "iqr", "smallest", "largest", "ratio", "added", "withheld",
+];
 
 /// Every figure, a row for each measure of it: its factors, and what is known of its spread. What
 /// does not apply is empty.
@@ -32,7 +33,8 @@ pub(super) fn csv(record: &Record) -> String {
             let more =
                 [quantity.ratio, quantity.added].map(|v| v.map_or_else(String::new, |v| v.to_string()));
             let head = [name.clone(), unit.into(), s.n.to_string()];
-            out.push_str(&row(factors.iter().cloned().chain(head).chain(numbers).chain(more)));
+            let why = figure.withheld.clone().unwrap_or_default();
+            out.push_str(&row(factors.iter().cloned().chain(head).chain(numbers).chain(more).chain([why])));
         }
     }
     out
@@ -124,12 +126,15 @@ mod tests {
         record.figures[0].factors.insert("load".into(), "a, \"b\"\nc".into());
         let csv = csv(&record);
         let lines: Vec<&str> = csv.split("\r\n").collect();
-        assert_eq!(lines[0], "dut,load,measure,unit,repeats,median,mad,iqr,smallest,largest,ratio,added");
+        assert_eq!(
+            lines[0],
+            "dut,load,measure,unit,repeats,median,mad,iqr,smallest,largest,ratio,added,withheld"
+        );
         let figures: usize = record.figures.iter().map(|f| f.measures.len()).sum();
         assert_eq!(lines.len(), 1 + figures + 1, "{csv}");
         assert!(lines[1].contains(",\"a, \"\"b\"\"\nc\",gbps,Gb/s,3,"), "{csv}");
         let tunnel = lines.iter().find(|l| l.starts_with("ironswan,") && l.contains("gbps")).expect("a row");
-        assert!(tunnel.ends_with("gbps,Gb/s,3,6,1,1,5,7,0.6,-4"), "{tunnel}");
+        assert!(tunnel.ends_with("gbps,Gb/s,3,6,1,1,5,7,0.6,-4,"), "{tunnel}");
     }
 
     #[test]

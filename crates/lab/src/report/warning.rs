@@ -79,6 +79,18 @@ pub enum Warning {
         /// How many of its trials; none when the system carried all that the generator sends.
         trials: usize,
     },
+    /// The tester, and not the system, set the limit of what others are compared with.
+    Withheld {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// The losses for which it did.
+        losses: String,
+        /// Packets a second that the tester carries alone for the first of them, all ways together;
+        /// none where that was not found.
+        alone: Option<f64>,
+    },
     /// A search ended without a rate.
     NoThroughput {
         /// The system under test.
@@ -302,6 +314,7 @@ impl Warning {
             Self::BacklogDrops { .. } => "backlog-drops",
             Self::FewPackets { .. } => "few-packets",
             Self::TesterLimited { .. } => "tester-limited",
+            Self::Withheld { .. } => "withheld",
             Self::NoThroughput { .. } => "no-throughput",
             Self::WideSearch { .. } => "wide-search",
             Self::Contradicted { .. } => "contradicted",
@@ -384,6 +397,14 @@ impl Warning {
                  its throughput may be higher",
                 if *trials == 1 { "" } else { "s" }
             ),
+            Self::Withheld { dut, cell, losses, alone } => {
+                let alone = alone.map_or_else(String::new, |pps| {
+                    format!(" (without a gateway it carries {:.1} kpps)", pps / 1e3)
+                });
+                format!(
+                    "{dut}, {cell}: for a loss of {losses} the tester set the limit, not {dut}{alone}: no ratio to it is shown"
+                )
+            }
             Self::NoThroughput { dut, cell, goal, least: Some(pps) } => format!(
                 "{dut}, {cell}: the search for the highest rate at which it loses no more than {} ended before it was done: it is \
                  {:.1} kpps or more",

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::netns::Netns;
-use super::network::{beside_relay, silence};
+use super::network::{beside_relay, separate_packets, silence};
 use super::owner::Owner;
 use crate::error::{LabError, Remedy};
 use crate::process::{self, Journal};
@@ -231,13 +231,7 @@ impl Line {
     /// Turns segmentation offload off on every link end, leaving GRO on.
     fn separate_packets(&self) -> Result<(), LabError> {
         for (node, dev, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
-            let ethtool = |features: &[&str]| {
-                let argv: Vec<&str> = ["ethtool", "-K", dev].iter().chain(features).copied().collect();
-                process::run(&self.journal, &self.node(node).exec(&argv), COMMAND)
-            };
-            ethtool(&["tso", "off", "gso", "off", "gro", "on"])?;
-            // Not every kernel's veth knows this one; without it there is nothing to turn off.
-            let _ = ethtool(&["tx-udp-segmentation", "off"]);
+            separate_packets(&self.journal, self.node(node), dev)?;
         }
         Ok(())
     }

@@ -13,7 +13,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `line` | four boxes in a line |
-//! | `pair` | two hosts |
+//! | `pair` | two hosts, each its own gateway |
+//! | `ipv6` | IPv6 beside the IPv4 of a line |
+//! | `direct` | two hosts without a gateway, for the tester alone |
 //! | `star` | road warriors, or a hub with spokes |
 //! | `mesh` | every gateway with every other |
 //! | `sites` | addresses and networks that systems under test are told |
@@ -26,6 +28,8 @@
 
 mod congestion;
 mod cpus;
+mod direct;
+mod ipv6;
 mod line;
 mod mesh;
 mod netdev;
@@ -38,6 +42,8 @@ mod star;
 
 pub use congestion::Congestion;
 pub use cpus::Cpus;
+pub use direct::{DEVICE as DIRECT_DEVICE, Direct};
+pub use ipv6::{ipv6_of, ipv6_text};
 pub use line::{Line, LineSpec, Mode, Node, address};
 pub use mesh::Mesh;
 pub use netns::Netns;

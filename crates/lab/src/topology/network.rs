@@ -238,6 +238,18 @@ pub(super) fn beside_relay(journal: &Journal, netns: &Netns, device: &str) -> Re
     process::run(journal, &netns.exec(&argv), COMMAND).map(|_| ())
 }
 
+/// Turns segmentation offload off on a link end, leaving GRO on: packets cross one by one.
+pub(super) fn separate_packets(journal: &Journal, netns: &Netns, device: &str) -> Result<(), LabError> {
+    let ethtool = |features: &[&str]| {
+        let argv: Vec<&str> = ["ethtool", "-K", device].iter().chain(features).copied().collect();
+        process::run(journal, &netns.exec(&argv), COMMAND)
+    };
+    ethtool(&["tso", "off", "gso", "off", "gro", "on"])?;
+    // Not every kernel's veth knows this one; without it there is nothing to turn off.
+    let _ = ethtool(&["tx-udp-segmentation", "off"]);
+    Ok(())
+}
+
 /// An IPv4 address that the laboratory made up itself.
 pub(super) fn ipv4(text: &str) -> Ipv4Addr {
     text.parse().unwrap_or(Ipv4Addr::UNSPECIFIED)

@@ -147,6 +147,72 @@ fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
     assert_eq!(left(&record.commands), [""; 0]);
 }
 
+/// A classic capture on a raw IP link: packets of these sizes with UDP, one flow for each.
+fn capture(sizes: &[u16]) -> Vec<u8> {
+    let mut file: Vec<u8> = [0xa1b2_c3d4_u32, 0x0002_0004, 0, 0, 65_535, 101]
+        .into_iter()
+        .flat_map(u32::to_be_bytes)
+        .collect();
+    for (n, size) in (0_u32..).zip(sizes) {
+        let mut packet = vec![0x45, 0];
+        packet.extend(size.to_be_bytes());
+        packet.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.extend([(n % 200) as u8, 9, 0, 53, 0, 0, 0, 0]);
+        file.extend([1, n * n, packet.len() as u32, u32::from(*size)].into_iter().flat_map(u32::to_be_bytes));
+        file.extend(packet);
+    }
+    file
+}
+
+#[test]
+fn a_capture_large_frames_and_ipv6_cross_whole_and_the_tester_alone_stands_beside_them() {
+    let path = common::out("rfc2544-mix.pcap");
+    std::fs::write(&path, capture(&[40, 1400, 100, 1500, 52, 700])).expect("written");
+    let mut systems = vec!["plain"];
+    let mut common = common("rfc2544-mix", &[]);
+    if let Some(program) = program() {
+        common.dut_options.ironswan = Some(program);
+        systems.push("ironswan");
+    }
+    common.duts = systems.iter().map(ToString::to_string).collect();
+    let options = Rfc2544Options {
+        common,
+        sizes: vec![FrameSize::Bytes(9000)],
+        mix: Some(path.clone()),
+        ipv6: true,
+        losses: vec![0.05],
+        ..Rfc2544Options::default()
+    };
+    let report = rfc2544(options).expect("a run");
+    std::fs::remove_file(&path).expect("removed");
+    let record = &report.record;
+    sound(record);
+    let said = &record.settings["mix"];
+    assert!(said.starts_with("6 IP packets of 40 to 1500 bytes (632 on average) in 6 flows"), "{said}");
+    assert!(said.ends_with("all are sent as UDP over IPv6; 2 packets of less than 66 bytes are sent with 66"), "{said}");
+    let flood = |part: &str, size: &str, more: (&str, &str), dut: Option<&str>| {
+        let mut of = factors([("part", part), ("direction", "a to b"), ("size", size), more]);
+        of.extend(dut.map(|dut| ("dut".to_string(), dut.to_string())));
+        record.figure(&of).unwrap_or_else(|| panic!("no {of:?}"))
+    };
+    for size in ["9000", "mix"] {
+        let alone = flood("alone", size, ("loss", "flood"), None);
+        assert!(alone.number("sent_kpps", Which::Median) > Some(0.0), "{alone:?}");
+        assert!(alone.number("kpps", Which::Median) > Some(0.0), "{alone:?}");
+        for dut in &systems {
+            let flood = flood("curve", size, ("offered", "flood"), Some(dut));
+            let number = |name: &str| flood.number(name, Which::Median).expect("a number");
+            assert!(number("kpps") > 0.0, "{flood:?}");
+            let bytes = if size == "mix" { (66.0 + 1400.0 + 100.0 + 1500.0 + 66.0 + 700.0) / 6.0 } else { 8982.0 };
+            let part = number("inner_gbps") / (number("kpps") * 1e3 * bytes * 8.0 / 1e9);
+            assert!((part - 1.0).abs() < 1e-3, "{dut}, {size}: {part}");
+        }
+    }
+    assert!(!record.warnings.iter().any(|w| w.kind == "fragments"), "{:?}", record.warnings);
+    assert!(common::recomputed(&report.folder).contains(" raw trials"), "no trials were kept");
+    assert_eq!(left(&record.commands), [""; 0]);
+}
+
 #[test]
 fn options_that_make_no_sense_are_refused() {
     for change in [

@@ -9,7 +9,7 @@ use super::super::passed::Cost;
 use super::super::placement::Spread;
 use super::super::rig::Rig;
 use crate::error::LabError;
-use crate::load::frame::Shape;
+use crate::load::frame::{Family, Shape};
 use crate::load::{Direction, Offer, Received, Sent};
 use crate::measure::places::Account;
 use crate::topology::Mode;
@@ -85,7 +85,13 @@ pub(super) struct Trial {
 impl Trial {
     /// Offers packets of that load from a to b.
     pub(super) fn make(rig: &mut Rig, load: Load, offer: Offer) -> Result<Self, LabError> {
-        let shape = Shape { payload: load.payload as usize, mix: None, flows: load.flows, tag: 0 };
+        let shape = Shape {
+            payload: load.payload as usize,
+            mix: None,
+            flows: load.flows,
+            family: Family::V4,
+            tag: 0,
+        };
         let passed = rig.pass(shape, offer, Direction::Forward)?;
         let (Some((sent, counted)), Some(account)) = (passed.ways.first(), passed.account) else {
             return Err(LabError::Measurement("a trial from a to b has one direction and an account".into()));

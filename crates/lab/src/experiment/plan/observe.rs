@@ -11,7 +11,7 @@ use crate::clock;
 use crate::dut::EngineCounts;
 use crate::error::LabError;
 use crate::interrupt;
-use crate::load::frame::{self, Shape};
+use crate::load::frame::{self, Family, Shape};
 use crate::load::{self, Direction, Iperf3, Offer, Receiver, TcpLoad};
 use crate::measure::counters::{self, CpuTicks, LinkCounters, parse_links};
 use crate::measure::headers;
@@ -289,7 +289,13 @@ pub(super) fn shape(mix: &Mix, tag: u32) -> Shape {
     // The generator's mixes are 7:4:1.
     let sizes: Option<[u16; 3]> =
         mix.parts.iter().map(|p| p.payload() as u16).collect::<Vec<_>>().try_into().ok();
-    Shape { payload: largest as usize, mix: sizes.map(frame::Mix::simple), flows: FLOWS, tag }
+    Shape {
+        payload: largest as usize,
+        mix: sizes.map(frame::Mix::simple),
+        flows: FLOWS,
+        family: Family::V4,
+        tag,
+    }
 }
 
 impl Moment {

@@ -1,5 +1,6 @@
 //! Derives figures, tables and plots from the samples of `lab rfc2544`. Pure.
 
+use super::limit::ALONE;
 use super::single::{SINGLE_GATEWAY, Setup};
 use crate::experiment::campaign::Conclusion;
 use crate::load::Direction;
@@ -30,6 +31,20 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
                 ("busy", Median),
                 ("machine_ns", Median),
                 ("gateways_ns", Median),
+            ]),
+        }));
+        views.push(View::Table(Table {
+            title: format!(
+                "The tester alone, without a gateway (flood: all that the generator sends), {direction}"
+            ),
+            only: only(ALONE, direction),
+            rows: rows(&["size", "loss"]),
+            columns: columns(&[
+                ("sent_kpps", Median),
+                ("kpps", Median),
+                ("inner_gbps", Median),
+                ("bound_kpps", Median),
+                ("loss", Median),
             ]),
         }));
         views.push(View::Table(Table {

@@ -54,8 +54,7 @@ pub(super) const SINGLE_GATEWAY: &str = "single gateway";
 
 /// Measures beside those of a line.
 type Declared = (&'static str, &'static str, &'static str, &'static str, Better);
-const MORE: [Declared; 5] = [
-    ("sent_kpps", "sent kpps", "1000 packets/s", "packets that the tester gave to its link", Better::Neither),
+const MORE: [Declared; 4] = [
     (
         "missing",
         "missing",

@@ -11,7 +11,7 @@ use super::config::inner;
 use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
-use crate::load::frame::{HEADERS, MIN_PAYLOAD, Mark, Shape};
+use crate::load::frame::{Family, HEADERS, MIN_PAYLOAD, Mark, Shape};
 use crate::topology::Netns;
 
 /// The receiver's port.
@@ -42,7 +42,7 @@ pub(super) struct Offer {
 impl Offer {
     /// Shape of the packets that the receiver should expect.
     pub(super) fn shape(&self) -> Shape {
-        Shape { payload: PAYLOAD, mix: None, flows: self.tunnels, tag: self.tag }
+        Shape { payload: PAYLOAD, mix: None, flows: self.tunnels, family: Family::V4, tag: self.tag }
     }
 }
 

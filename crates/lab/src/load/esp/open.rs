@@ -11,7 +11,7 @@ use ironswan_wire::esp;
 use ironswan_wire::ip::{Fragment, checksum, protocol, udp, v4};
 
 use super::{Association, ipv4};
-use crate::load::frame::Shape;
+use crate::load::frame::{HEADERS, Shape};
 use crate::load::tally::{Received, Tally};
 
 /// Behind, only packets whose number is a multiple of this are opened.
@@ -130,6 +130,11 @@ impl Opener {
                 }
             }
         }
+    }
+
+    /// Bytes of the largest packet inside.
+    pub fn largest(&self) -> usize {
+        HEADERS + self.tally.largest()
     }
 
     /// Packets of this trial so far, each once.

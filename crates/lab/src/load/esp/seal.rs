@@ -20,8 +20,9 @@ use super::{Association, ETHERNET};
 use crate::error::LabError;
 use crate::load::frame::{Burst, Frames, Route, Row, Shape};
 
-/// Room for a packet and all that is put around it.
-const ROOM: usize = 2048;
+/// Room for all that is put around a packet: the headers, ESP with a block of padding and the
+/// longest ICV.
+const AROUND: usize = 512;
 /// Limits of one segmented send: packets, and bytes of UDP payload.
 const SEGMENTS: usize = 64;
 const PAYLOAD: usize = 65_507;
@@ -43,7 +44,8 @@ impl Sealed {
     pub fn new(sa: Arc<Association>, shape: Shape, route: Route, batch: usize) -> Self {
         let inner = Frames::new(shape, route, batch);
         let (jobs, messages) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
-        Self { sa, inner, buffer: vec![0; ROOM * batch], jobs, messages }
+        let room = inner.stride() + AROUND;
+        Self { sa, inner, buffer: vec![0; room * batch], jobs, messages }
     }
 }
 
@@ -105,7 +107,7 @@ impl Burst for Sealed {
             let ethernet = &self.inner.bytes()[run.start..][..ETHERNET];
             let mut end = at + head(&self.sa, ethernet, len, packets, &mut self.buffer[at..]);
             for n in 0..packets {
-                let plain = &self.inner.bytes()[(slot + n) * Frames::STRIDE + ETHERNET..][..inner];
+                let plain = &self.inner.bytes()[(slot + n) * self.inner.stride() + ETHERNET..][..inner];
                 let packet = &mut self.buffer[end..end + len];
                 packet[..4].copy_from_slice(&self.sa.spi.to_be_bytes());
                 packet[4..esp::HEADER].copy_from_slice(&(seq as u32).to_be_bytes());
@@ -148,6 +150,4 @@ impl Burst for Sealed {
     }
 }
 
-// The largest packet fits with everything around it: the headers, ESP with a block of padding and
-// the longest ICV.
-const _: () = assert!(VNET_HDR_LEN + Frames::STRIDE + 200 <= ROOM);
+const _: () = assert!(VNET_HDR_LEN + 200 <= AROUND);

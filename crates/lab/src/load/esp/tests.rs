@@ -9,12 +9,12 @@ use ironswan_wire::secret::Secret;
 
 use super::*;
 use crate::experiment::suite_by_name;
-use crate::load::frame::{Burst, Mix, Route, Shape};
+use crate::load::frame::{Burst, Family, Mix, Route, Shape};
 
 const ROUTE: Route =
     Route { next_hop: [2; 6], destination: Ipv4Addr::new(10, 1, 0, 2), port: 7007, sources: [10, 2, 0] };
 const INNER: Inner = Inner { destination: ROUTE.destination, port: ROUTE.port };
-const SHAPE: Shape = Shape { payload: 100, mix: None, flows: 3, tag: 5 };
+const SHAPE: Shape = Shape { payload: 100, mix: None, flows: 3, family: Family::V4, tag: 5 };
 
 /// Both ends of an SA with that suite: the one that seals and the one that opens.
 fn ends(suite: &str, udp: bool) -> [Arc<Association>; 2] {
