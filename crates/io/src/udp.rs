@@ -47,6 +47,9 @@ pub struct UdpConfig {
     pub dont_fragment: bool,
     /// Bytes of socket buffer, each way.
     pub buffer: u32,
+    /// Share the port with other sockets that do (`SO_REUSEPORT`): the kernel gives each datagram of
+    /// a flow to the same of them.
+    pub shared: bool,
     /// How long a read that finds nothing polls the network card (`SO_BUSY_POLL`); zero does not.
     pub busy_poll: Duration,
 }
@@ -60,7 +63,17 @@ impl UdpConfig {
     /// For a port that carries IKE only.
     pub fn ike(ipv6: bool, port: u16, mark: u32) -> Self {
         let (buffer, busy_poll) = (4 << 20, Duration::ZERO);
-        Self { ipv6, port, mark, gso: false, gro: false, dont_fragment: false, buffer, busy_poll }
+        Self {
+            ipv6,
+            port,
+            mark,
+            gso: false,
+            gro: false,
+            dont_fragment: false,
+            buffer,
+            shared: false,
+            busy_poll,
+        }
     }
 }
 
@@ -105,6 +118,10 @@ impl UdpSocket {
         }
         set_dont_fragment(fd.as_fd(), config.ipv6, config.dont_fragment)
             .map_err(|e| Error::system("setting IP_MTU_DISCOVER", e))?;
+        if config.shared {
+            sockopt::set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
+                .map_err(|e| Error::system("setting SO_REUSEPORT", e))?;
+        }
         bind_port(fd.as_fd(), config.ipv6, config.port).map_err(|e| match e.raw_os_error() {
             Some(libc::EADDRINUSE) => Error::PortInUse { port: config.port, ipv6: config.ipv6 },
             Some(libc::EADDRNOTAVAIL) if config.ipv6 => Error::NoFamily { ipv6: true },

@@ -43,6 +43,9 @@ pub(crate) struct Rfc2544 {
     /// So many packets at once, the bursts evenly spaced [default: every packet evenly spaced]
     #[arg(long, value_name = "PACKETS", allow_negative_numbers = true, value_parser = within(1_u32, 10_000))]
     burst: Option<u32>,
+    /// Threads that send, and as many that receive, each way [default: 1]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(1_u32, 64))]
+    threads: Option<u32>,
     /// As RFC 2544 has it: one trial of 60 s (or --duration) decides, nothing is forgiven
     #[arg(long)]
     strict: bool,
@@ -68,6 +71,7 @@ impl Experiment for Rfc2544 {
             mix: self.mix,
             ipv6: self.ipv6,
             burst: self.burst,
+            threads: self.threads,
             common: self.common.options()?,
         })
     }

@@ -18,8 +18,8 @@ use super::throughput::{Carrier, Searched, percent};
 use crate::clock;
 use crate::error::LabError;
 use crate::load::capture::Pace;
-use crate::load::frame::{Family, Frames, Route, Shape};
-use crate::load::{self, BATCH, Direction, Offer, Receiver};
+use crate::load::frame::{Family, Route, Shape};
+use crate::load::{self, Direction, Offer, Receiver};
 use crate::measure;
 use crate::record::{TESTER_KPPS, TESTER_LIMITED};
 use crate::report::Warning;
@@ -44,6 +44,8 @@ pub(super) struct Alone {
     most_trials: u32,
     /// How packets of a trial follow one another.
     pub(super) pace: Pace,
+    /// Threads that send, and as many that receive, each way.
+    pub(super) threads: u32,
 }
 
 /// Most trials of the search of the tester alone: as many as of a system's in a long run, few in a
@@ -66,7 +68,7 @@ impl Alone {
         let there = load::route(ethernet(pair.b())?, address::B, PORT)?;
         let back = load::route(ethernet(pair.a())?, address::A, PORT)?;
         let (placement, pace) = (placement.clone(), Pace::Even);
-        let mut alone = Self { pair, placement, there, back, trials: 0, most_trials, pace };
+        let mut alone = Self { pair, placement, there, back, trials: 0, most_trials, pace, threads: 1 };
         let shape = Shape { payload: 64, mix: None, flows: 1, family: Family::V4, tag: 0 };
         let passed = alone.pass(shape, WARM_UP, Direction::Both)?;
         if passed.ways.iter().any(|(_, counted)| counted.arrived() == 0) {
@@ -95,8 +97,9 @@ impl Alone {
                 Direction::Reverse => (b, a, self.back),
                 _ => (a, b, self.there),
             };
-            let receiver = Receiver::start(to, PORT, shape, epoch, self.placement.receiver())?;
-            let frames = Box::new(Frames::new(shape, route, BATCH));
+            let cpus = self.placement.receiver();
+            let receiver = Receiver::start_many(to, (PORT, self.threads), shape, epoch, cpus)?;
+            let frames = rig::lanes(shape, route, self.threads);
             Ok(Way { from, interface: DIRECT_DEVICE, frames, receiver })
         };
         directions.iter().zip(first..).map(way).collect()

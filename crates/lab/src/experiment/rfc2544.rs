@@ -62,6 +62,8 @@ pub struct Rfc2544Options {
     pub ipv6: bool,
     /// Packets that are sent at once; evenly spaced when absent.
     pub burst: Option<u32>,
+    /// Threads that send, and as many that receive, each way; one when absent.
+    pub threads: Option<u32>,
     /// As RFC 2544 has it: no bad trial is forgiven, and one trial (of 60 s unless `duration` says
     /// otherwise) decides.
     pub strict: bool,
@@ -163,6 +165,8 @@ struct Work {
     /// How packets follow one another; those of a capture do as in it.
     pace: Pace,
     own: Option<OwnTraffic>,
+    /// Threads that send, and as many that receive, each way.
+    threads: u32,
 }
 
 /// Makes the experiment.
@@ -229,8 +233,11 @@ impl Method for Systems {
             };
             bench.add(c, rig)?;
         }
+        bench.rigs.iter_mut().for_each(|rig| rig.threads = work.threads);
         c.says(&format!("starting {}", alone::NAME))?;
-        bench.alone = Some(Alone::start(&bench.owner, Mode::Wire, work.inner_mtu, &placement, work.alone)?);
+        let mut alone = Alone::start(&bench.owner, Mode::Wire, work.inner_mtu, &placement, work.alone)?;
+        alone.threads = work.threads;
+        bench.alone = Some(alone);
         if work.setup == Setup::Single {
             for (size, shape) in work.sizes() {
                 single::own_limits(c, &ready.duts, size, shape, OWN_LIMIT)?;

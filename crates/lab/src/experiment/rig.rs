@@ -17,7 +17,7 @@ use crate::dut::{Dut, EngineCounts, Running};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::capture::Pace;
-use crate::load::frame::{Burst, Family, Frames, Route, Shape};
+use crate::load::frame::{Burst, Family, Frames, Lane, Route, Shape};
 use crate::load::{self, BATCH, Counted, Direction, Iperf3, Offer, Receiver, Sent, TcpLoad, TcpReport};
 use crate::measure::counters::{self, CpuTicks};
 use crate::measure::outer::{Crossed, OuterWatch};
@@ -68,6 +68,8 @@ pub(super) struct Rig {
     behaved: Behaved,
     /// How packets of a trial follow one another.
     pub(super) pace: Pace,
+    /// Threads that send, and as many that receive, each way.
+    pub(super) threads: u32,
 }
 
 /// What a line has to carry.
@@ -84,7 +86,8 @@ pub(super) struct Bed {
 pub(super) struct Way<'a> {
     pub(super) from: &'a Netns,
     pub(super) interface: &'static str,
-    pub(super) frames: Box<dyn Burst>,
+    /// Of each thread that sends.
+    pub(super) frames: Vec<Box<dyn Burst>>,
     pub(super) receiver: Receiver,
 }
 
@@ -204,6 +207,7 @@ impl Rig {
             tester,
             behaved: Behaved::default(),
             pace: Pace::Even,
+            threads: 1,
         };
         rig.warm_up(family)?;
         Ok(rig)
@@ -283,12 +287,12 @@ impl Rig {
             // Distinguishes trials and directions, and systems by their topology's number.
             let shape = Shape { tag: self.line.number() << 16 | trial, ..shape };
             let [a, outside, b] = [Node::A, Node::G2, Node::B].map(|n| self.line.node(n));
-            let listen = |node| Receiver::start(node, PORT, shape, epoch, cpus);
-            let frames = |route| Box::new(Frames::new(shape, route, BATCH)) as Box<dyn Burst>;
+            let listen = |node| Receiver::start_many(node, (PORT, self.threads), shape, epoch, cpus);
+            let frames = |route| lanes(shape, route, self.threads);
             let (from, interface, frames, receiver) = match (direction, &self.tester) {
                 (Direction::Reverse, None) => (b, "eth0", frames(self.back), listen(a)?),
                 (Direction::Reverse, Some(tester)) => {
-                    (outside, tester::DEVICE, tester.frames(shape), listen(a)?)
+                    (outside, tester::DEVICE, vec![tester.frames(shape)], listen(a)?)
                 }
                 (_, None) => (a, "eth0", frames(self.route), listen(b)?),
                 (_, Some(tester)) => {
@@ -480,7 +484,13 @@ impl Drop for Rig {
     }
 }
 
-/// Sends `offer` in each direction at once.
+/// Frames of packets of `shape` along `route`, for each of so many threads.
+pub(super) fn lanes(shape: Shape, route: Route, threads: u32) -> Vec<Box<dyn Burst>> {
+    let one = |lane| Box::new(Frames::of_lane(shape, route, BATCH, lane)) as Box<dyn Burst>;
+    Lane::all(threads.max(1)).map(one).collect()
+}
+
+/// Sends `offer` in each direction at once, in each by all threads together.
 pub(super) fn send(
     ways: &mut [Way<'_>],
     (offer, pace): (Offer, Pace),
@@ -488,16 +498,26 @@ pub(super) fn send(
     cpus: Option<&Cpus>,
 ) -> Result<Vec<Sent>, LabError> {
     thread::scope(|scope| {
-        let one = |way: &mut Way<'_>| {
-            let frames = way.frames.as_mut();
-            load::generate_paced(way.from, way.interface, frames, (offer, pace), epoch, cpus)
+        let way = |way| {
+            let Way { from, interface, frames, .. }: &mut Way<'_> = way;
+            let (from, interface, count) = (*from, *interface, frames.len() as u32);
+            let one = |(frames, lane): (&mut Box<dyn Burst>, Lane)| {
+                let offer = offer.of_lane(lane);
+                load::generate_paced(from, interface, frames.as_mut(), (offer, pace), epoch, cpus)
+            };
+            let threads = frames.iter_mut().zip(Lane::all(count));
+            threads.map(|thread| scope.spawn(move || one(thread))).collect::<Vec<_>>()
         };
-        let all: Vec<_> = ways.iter_mut().map(|way| scope.spawn(move || one(way))).collect();
+        let all: Vec<Vec<_>> = ways.iter_mut().map(way).collect();
         let join = |t: thread::ScopedJoinHandle<'_, _>| match t.join() {
             Ok(sent) => sent,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        all.into_iter().map(join).collect()
+        let together = |threads: Vec<_>| {
+            let sent = threads.into_iter().map(join).collect::<Result<Vec<Sent>, LabError>>()?;
+            Ok(Sent::together(&sent))
+        };
+        all.into_iter().map(together).collect()
     })
 }
 

@@ -1,6 +1,6 @@
-//! The packets of our own generator: Ethernet, IPv4 or IPv6 and UDP headers, then a payload in which every
-//! packet carries its number, its flow and the time it was sent, under a check of the trial that it
-//! belongs to.
+//! The packets of our own generator: Ethernet, IPv4 or IPv6 and UDP headers, then a payload in
+//! which every packet carries its number, its flow and the time it was sent, under a check of the
+//! trial that it belongs to.
 //!
 //! ```text
 //! 0       4        8            14     18
@@ -20,9 +20,9 @@ use crate::topology::ipv6_of;
 
 /// The smallest payload: the marks alone.
 pub const MIN_PAYLOAD: usize = 18;
-/// The largest in an ordinary Ethernet frame, and in one of 9,000 bytes with its check sequence,
-/// over IPv4.
+/// The largest in an ordinary Ethernet frame, over IPv4.
 pub const MAX_PAYLOAD: usize = 1472;
+/// The largest in one of 9,000 bytes with its check sequence.
 pub const JUMBO_PAYLOAD: usize = 9000 - 18 - 28;
 /// Ethernet, IPv4 without options, UDP.
 pub const HEADERS: usize = ETHERNET + Family::V4.headers();
@@ -228,11 +228,37 @@ pub trait Burst: Send {
     }
 }
 
+/// One of several threads that send the packets of a trial together: every so many-th packet is its
+/// own. Where the number of flows is a multiple of theirs, each thread has flows of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// Which, from 0.
+    pub index: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Lane {
+    /// The only one.
+    pub const ONLY: Self = Self { index: 0, count: 1 };
+
+    /// All of so many.
+    pub fn all(count: u32) -> impl Iterator<Item = Self> {
+        (0..count).map(move |index| Self { index, count })
+    }
+
+    /// The number among all packets of its packet of that number.
+    fn number(self, own: u32) -> u32 {
+        own.wrapping_mul(self.count).wrapping_add(self.index)
+    }
+}
+
 /// Frames ready to be sent but for their marks.
 #[derive(Debug)]
 pub struct Frames {
     shape: Shape,
     route: Route,
+    lane: Lane,
     buffer: Vec<u8>,
     stride: usize,
     /// The sum of all 16-bit words that the UDP checksum covers and that no packet changes, but for
@@ -249,6 +275,11 @@ impl Frames {
 
     /// Room for `batch` frames.
     pub fn new(shape: Shape, route: Route, batch: usize) -> Self {
+        Self::of_lane(shape, route, batch, Lane::ONLY)
+    }
+
+    /// The same, of the packets of one thread of several.
+    pub fn of_lane(shape: Shape, route: Route, batch: usize, lane: Lane) -> Self {
         let largest = shape.mix.map_or(shape.payload, |mix| mix.largest());
         let headers = ETHERNET + shape.family.headers();
         let stride = (headers + largest).next_multiple_of(64).max(Self::STRIDE);
@@ -291,7 +322,7 @@ impl Frames {
             patterns.push(patterns.last().copied().unwrap_or(0) + word);
         }
         let lens = Vec::with_capacity(batch);
-        Self { shape, route, buffer: frame.repeat(batch), stride, constant, patterns, lens }
+        Self { shape, route, lane, buffer: frame.repeat(batch), stride, constant, patterns, lens }
     }
 
     /// Fills frame `slot` for the packet of that mark.
@@ -344,13 +375,13 @@ impl Frames {
 impl Burst for Frames {
     fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError> {
         for slot in 0..count {
-            let number = first.wrapping_add(slot as u32);
+            let number = self.lane.number(first.wrapping_add(slot as u32));
             self.fill(slot, &Mark { number, time, flow: self.shape.flow(number) });
         }
         if self.shape.mix.is_some_and(|mix| mix.changes()) {
             self.lens.clear();
             for slot in 0..count {
-                self.lens.push(self.frame_len(first.wrapping_add(slot as u32)));
+                self.lens.push(self.frame_len(self.lane.number(first.wrapping_add(slot as u32))));
             }
         }
         Ok(())
@@ -361,7 +392,7 @@ impl Burst for Frames {
     }
 
     fn row(&self, first: u32, count: usize, at: usize) -> Row {
-        let len = |slot: usize| self.frame_len(first.wrapping_add(slot as u32));
+        let len = |slot: usize| self.frame_len(self.lane.number(first.wrapping_add(slot as u32)));
         let messages = (at..count).take_while(|slot| len(*slot) == len(at)).count();
         Row { start: at * self.stride, stride: self.stride, len: len(at), messages, packets: 1 }
     }
@@ -479,6 +510,32 @@ mod tests {
         assert_eq!(Shape { tag: 8, ..shape }.read(&good, &pattern), None);
         assert_eq!(shape.read(&good[..39], &pattern), None);
         assert_eq!(shape.read(&[], &pattern), None);
+    }
+
+    #[test]
+    fn threads_together_send_every_packet_once_and_each_has_flows_of_its_own() {
+        let mix = Some(Mix::simple([18, 524, 1472]));
+        let shape = Shape { payload: 1472, mix, flows: 6, family: Family::V4, tag: 7 };
+        let mut seen = Vec::new();
+        for lane in Lane::all(3) {
+            let mut frames = Frames::of_lane(shape, ROUTE, 8, lane);
+            for first in [0, 8] {
+                frames.make(first, 8, 99).expect("frames");
+                let mut at = 0;
+                while at < 8 {
+                    let row = frames.row(first, 8, at);
+                    for n in 0..row.messages {
+                        let frame = &frames.bytes()[row.start + n * row.stride..][..row.len];
+                        let mark = shape.read(&frame[HEADERS..], &pattern()).expect("a packet");
+                        assert_eq!(mark.flow % 3, lane.index);
+                        seen.push(mark.number);
+                    }
+                    at += row.messages;
+                }
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..48).collect::<Vec<_>>());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use ironswan_io::packet::PacketSocket;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Pace;
-use super::frame::{Burst, Frames, Route, Shape};
+use super::frame::{Burst, Frames, Lane, Route, Shape};
 use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
@@ -32,6 +32,16 @@ pub struct Offer {
     pub packets: u64,
     /// Not longer than this.
     pub at_most: Duration,
+}
+
+impl Offer {
+    /// The part of one thread of several that send at once.
+    pub fn of_lane(self, lane: Lane) -> Self {
+        let count = u64::from(lane.count.max(1));
+        let more = u64::from(u64::from(lane.index) < self.packets % count);
+        let packets = if self.packets == u64::MAX { u64::MAX } else { self.packets / count + more };
+        Self { rate: self.rate.map(|rate| rate / count as f64), packets, ..self }
+    }
 }
 
 /// Counts of packets. `intended` = `sent` + `unsent`; `refused` is a part of `sent`.
@@ -53,6 +63,20 @@ pub struct Sent {
     /// CPU time of the generator's thread, seconds. Software interrupts that ran in its context are
     /// in it.
     pub cpu_seconds: f64,
+}
+
+impl Sent {
+    /// What several threads sent at once.
+    pub fn together(all: &[Self]) -> Self {
+        all.iter().fold(Self::default(), |sum, one| Self {
+            intended: sum.intended + one.intended,
+            sent: sum.sent + one.sent,
+            refused: sum.refused + one.refused,
+            unsent: sum.unsent + one.unsent,
+            seconds: sum.seconds.max(one.seconds),
+            cpu_seconds: sum.cpu_seconds + one.cpu_seconds,
+        })
+    }
 }
 
 /// Frames of one call, and so the slots of a [`Burst`].
@@ -297,6 +321,20 @@ mod tests {
         // All that were to be sent are.
         assert_eq!(missed(&Offer { packets: 4_800, ..offer }, Pace::Even, 4_800), 0);
         assert_eq!(missed(&Offer { rate: None, ..offer }, Pace::Even, 7), 0);
+    }
+
+    #[test]
+    fn threads_share_an_offer_and_their_counts_are_those_of_one() {
+        let offer = Offer { rate: Some(900.0), packets: 10, at_most: Duration::from_secs(1) };
+        let parts: Vec<Offer> = Lane::all(3).map(|lane| offer.of_lane(lane)).collect();
+        assert_eq!(parts.iter().map(|o| o.packets).collect::<Vec<_>>(), [4, 3, 3]);
+        assert!(parts.iter().all(|o| o.rate == Some(300.0) && o.at_most == offer.at_most));
+        let all = Offer { rate: None, packets: u64::MAX, ..offer }.of_lane(Lane { index: 2, count: 3 });
+        assert_eq!((all.rate, all.packets), (None, u64::MAX));
+        let one = Sent { intended: 10, sent: 8, refused: 1, unsent: 2, seconds: 1.0, cpu_seconds: 0.5 };
+        let two = Sent { seconds: 2.0, ..one };
+        let both = Sent { intended: 20, sent: 16, refused: 2, unsent: 4, seconds: 2.0, cpu_seconds: 1.0 };
+        assert_eq!((Sent::together(&[one, two]), Sent::together(&[])), (both, Sent::default()));
     }
 
     #[test]

@@ -52,6 +52,14 @@ impl Histogram {
         self.max = self.max.max(ns);
     }
 
+    /// Adds the latencies of another.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);
+        self.samples += other.samples;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
     /// The smallest value, nanoseconds, that at least the share `q` of all do not exceed; to within
     /// 1/64.
     pub fn quantile(&self, q: f64) -> Option<u64> {
@@ -110,6 +118,21 @@ mod tests {
             assert!(top >= ns && top as f64 <= ns as f64 * (1.0 + 1.0 / 64.0) + 1.0, "{ns}: {top}");
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn parts_together_are_the_whole() {
+        let (mut whole, mut parts) = (Histogram::default(), [Histogram::default(), Histogram::default()]);
+        for us in 1..=1000u64 {
+            whole.record(us * 1000);
+            parts[usize::from(us % 3 == 0)].record(us * 1000);
+        }
+        let [mut all, more] = parts;
+        all.merge(&more);
+        assert_eq!((all.summary(), all.counts == whole.counts), (whole.summary(), true));
+        // Nothing changes nothing.
+        all.merge(&Histogram::default());
+        assert_eq!(all.summary(), whole.summary());
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Our own receiver: one thread with one socket inside a box's namespace, which takes in everything
-//! that arrives for its UDP port, or everything that arrives on a link, until it is told that no
-//! more was sent and the way has been quiet for a while.
+//! Our own receiver: a thread with a socket, or several each with its own, inside a box's
+//! namespace. It takes in everything that arrives for its UDP port, or everything that arrives on a
+//! link, until it is told that no more was sent and the way has been quiet for a while.
 //!
 //! A packet's time is that at which the kernel took it from the link: how long it then waits for
 //! this thread, which may share a processor with what is measured, is no delay of the system under
@@ -51,7 +51,37 @@ const SPARSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Receiver {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<Counted>>,
+    threads: Vec<JoinHandle<Part>>,
+}
+
+/// What one thread has counted.
+enum Part {
+    /// Of the datagrams at its socket, and how many of them the kernel dropped.
+    Datagrams(Box<Tally>, u64),
+    /// Of all frames of a link.
+    Frames(Counted),
+}
+
+impl Counted {
+    /// What all threads have counted together.
+    fn together(parts: Vec<Part>) -> Self {
+        let mut all: Option<Box<Tally>> = None;
+        let mut socket_drops = 0;
+        for part in parts {
+            match part {
+                Part::Frames(counted) => return counted,
+                Part::Datagrams(tally, drops) => {
+                    socket_drops += drops;
+                    match &mut all {
+                        Some(all) => all.merge(&tally),
+                        None => all = Some(tally),
+                    }
+                }
+            }
+        }
+        let received = all.map_or_else(Received::default, |tally| tally.finish());
+        Self { received, socket_drops, esp: None }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -91,13 +121,13 @@ trait Intake: Send + 'static {
     /// Packets of this trial so far, each once.
     fn unique(&self) -> u64;
 
-    fn finish(self) -> Counted;
+    fn finish(self) -> Part;
 }
 
 /// Receives datagrams at a UDP port, and tallies them.
 struct Port {
     socket: UdpSocket,
-    tally: Tally,
+    tally: Box<Tally>,
 }
 
 /// Receives frames from a link, opens their ESP, and tallies the packets inside.
@@ -132,12 +162,28 @@ impl Receiver {
         epoch: Instant,
         cpus: Option<&Cpus>,
     ) -> Result<Self, LabError> {
+        Self::start_many(netns, (port, 1), shape, epoch, cpus)
+    }
+
+    /// The same with so many threads, each with a socket of its own, among which the kernel divides
+    /// the flows.
+    pub fn start_many(
+        netns: &Netns,
+        (port, threads): (u16, u32),
+        shape: Shape,
+        epoch: Instant,
+        cpus: Option<&Cpus>,
+    ) -> Result<Self, LabError> {
         let esp = UdpConfig::esp(shape.family == Family::V6, port, 0);
-        let config = UdpConfig { dont_fragment: false, buffer: BUFFER, ..esp };
+        let config = UdpConfig { dont_fragment: false, buffer: BUFFER, shared: threads > 1, ..esp };
         // A socket belongs to the namespace in which it was made, whoever uses it.
-        let socket = netns.inside(|| bind(config))?.map_err(|e| failed(&e))?;
-        mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
-        Self::spawn(Port { socket, tally: Tally::new(shape) }, (MESSAGES, ROOM), epoch, cpus)
+        let one = |_| {
+            let socket = netns.inside(|| bind(config))?.map_err(|e| failed(&e))?;
+            mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
+            Ok(Port { socket, tally: Box::new(Tally::new(shape)) })
+        };
+        let ports = (0..threads.max(1)).map(one).collect::<Result<Vec<_>, LabError>>()?;
+        Self::spawn(ports, (MESSAGES, ROOM), epoch, cpus)
     }
 
     /// Takes every frame that arrives on `interface` inside `netns`, on the processors of `cpus`.
@@ -151,29 +197,33 @@ impl Receiver {
         let socket = netns.inside(|| PacketSocket::listen(interface, 1, BUFFER))?.map_err(|e| failed(&e))?;
         mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
         let room = FRAME + opener.largest().saturating_sub(Frames::STRIDE);
-        Self::spawn(Link { socket, opener }, (FRAMES, room), epoch, cpus)
+        Self::spawn(vec![Link { socket, opener }], (FRAMES, room), epoch, cpus)
     }
 
     fn spawn(
-        intake: impl Intake,
+        intakes: Vec<impl Intake>,
         room: (usize, usize),
         epoch: Instant,
         cpus: Option<&Cpus>,
     ) -> Result<Self, LabError> {
-        let shared = Arc::new(Shared::default());
-        let (theirs, cpus) = (shared.clone(), cpus.cloned());
-        let thread = std::thread::Builder::new()
-            .name("lab-receiver".into())
-            .spawn(move || {
-                if let Some(cpus) = &cpus {
-                    // The caller has pinned threads to the same processors already; here it cannot
-                    // fail differently.
-                    let _ = cpus.pin_this_thread();
-                }
-                receive(intake, room, epoch, &theirs)
-            })
-            .map_err(|e| failed(&e))?;
-        Ok(Self { shared, thread: Some(thread) })
+        // One that cannot start ends those before it.
+        let mut receiver = Self { shared: Arc::new(Shared::default()), threads: Vec::new() };
+        for intake in intakes {
+            let (theirs, cpus) = (receiver.shared.clone(), cpus.cloned());
+            let thread = std::thread::Builder::new()
+                .name("lab-receiver".into())
+                .spawn(move || {
+                    if let Some(cpus) = &cpus {
+                        // The caller has pinned threads to the same processors already; here it
+                        // cannot fail differently.
+                        let _ = cpus.pin_this_thread();
+                    }
+                    receive(intake, room, epoch, &theirs)
+                })
+                .map_err(|e| failed(&e))?;
+            receiver.threads.push(thread);
+        }
+        Ok(receiver)
     }
 
     /// Sound packets so far.
@@ -189,18 +239,18 @@ impl Receiver {
     /// Does the same, waits until no more packets come, and returns the counts.
     pub fn finish(mut self) -> Counted {
         self.all_sent();
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(counted)) => counted,
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Counted::default(),
-        }
+        let join = |thread: JoinHandle<Part>| match thread.join() {
+            Ok(part) => part,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Counted::together(std::mem::take(&mut self.threads).into_iter().map(join).collect())
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -232,8 +282,8 @@ impl Intake for Port {
         self.tally.unique()
     }
 
-    fn finish(self) -> Counted {
-        Counted { received: self.tally.finish(), socket_drops: self.socket.drops(), esp: None }
+    fn finish(self) -> Part {
+        Part::Datagrams(self.tally, self.socket.drops())
     }
 }
 
@@ -250,10 +300,10 @@ impl Intake for Link {
         self.opener.unique()
     }
 
-    fn finish(self) -> Counted {
+    fn finish(self) -> Part {
         let socket_drops = self.socket.take_drops().into();
         let (received, esp) = self.opener.finish();
-        Counted { received, socket_drops, esp }
+        Part::Frames(Counted { received, socket_drops, esp })
     }
 }
 
@@ -288,12 +338,12 @@ fn receive(
     (messages, room): (usize, usize),
     epoch: Instant,
     shared: &Shared,
-) -> Counted {
+) -> Part {
     let mut slots = RecvSlots::new(messages);
     let mut buffer = vec![0; messages * room];
     let (mut got, mut stamped) = (Vec::with_capacity(messages), Vec::with_capacity(messages));
     let began = clock::now();
-    let (mut ended, mut heard) = (None, began);
+    let (mut ended, mut heard, mut known) = (None, began, 0);
     let mut full = 0u32;
     let mut dense = false;
     loop {
@@ -312,7 +362,9 @@ fn receive(
         if n > 0 {
             dense = now - heard < SPARSE;
             heard = now;
-            shared.unique.store(intake.unique(), Ordering::Relaxed);
+            let unique = intake.unique();
+            shared.unique.fetch_add(unique - known, Ordering::Relaxed);
+            known = unique;
         }
         if shared.over.load(Ordering::Acquire) {
             let since = *ended.get_or_insert(now);

@@ -86,6 +86,34 @@ impl Tally {
         true
     }
 
+    /// Adds what another has counted of the same trial. A number that both have seen was sent once,
+    /// so one of the two is a duplicate. The order of a flow is known to the tally that has all its
+    /// packets.
+    pub fn merge(&mut self, other: &Self) {
+        if other.seen.len() > self.seen.len() {
+            self.seen.resize(other.seen.len(), 0);
+        }
+        let mut twice = 0;
+        for (own, more) in self.seen.iter_mut().zip(&other.seen) {
+            twice += u64::from((*own & more).count_ones());
+            *own |= more;
+        }
+        for (own, more) in self.next.iter_mut().zip(&other.next) {
+            *own = (*own).max(*more);
+        }
+        self.latency.merge(&other.latency);
+        let (own, more) = (&mut self.counts, &other.counts);
+        own.unique = own.unique + more.unique - twice;
+        own.duplicates += more.duplicates + twice;
+        own.reordered += more.reordered;
+        own.corrupt += more.corrupt;
+        self.first = match (self.first, other.first) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.last = self.last.max(other.last);
+    }
+
     /// Bytes of the largest payload.
     pub fn largest(&self) -> usize {
         self.shape.mix.map_or(self.shape.payload, |mix| mix.largest())
@@ -148,6 +176,31 @@ mod tests {
         assert_eq!((r.unique, r.duplicates, r.reordered, r.corrupt), (5, 2, 1, 3));
         assert!((r.seconds - 0.004).abs() < 1e-12);
         assert_eq!(r.latency.expect("latency").samples, 5);
+    }
+
+    #[test]
+    fn tallies_of_several_receivers_together_are_that_of_one() {
+        let shape = Shape { payload: 100, mix: None, flows: 4, family: Family::V4, tag: 1 };
+        let (mut one, mut parts) = (Tally::new(shape), [Tally::new(shape), Tally::new(shape)]);
+        // Each flow comes to one receiver; some packets are lost, late or come twice.
+        let numbers = (0..1000).filter(|n| n % 7 != 0).chain([7, 14, 200, 201]);
+        for (nth, number) in numbers.enumerate() {
+            let (packet, now) = (packet(&shape, number, number % 4), 10_000 + nth as u64 * 1000);
+            one.take(&packet, now);
+            parts[number as usize % 2].take(&packet, now);
+        }
+        let [mut all, more] = parts;
+        all.merge(&more);
+        let together = all.finish();
+        assert_eq!(together, one.finish());
+        assert_eq!((together.unique, together.duplicates, together.reordered), (859, 2, 2));
+        // Nothing but a copy on the way makes the same packet come to both.
+        let (mut a, mut b) = (Tally::new(shape), Tally::new(shape));
+        a.take(&packet(&shape, 1, 1), 2_000);
+        b.take(&packet(&shape, 1, 1), 1_500);
+        a.merge(&b);
+        let r = a.finish();
+        assert_eq!((r.unique, r.duplicates, r.seconds), (1, 1, 5e-7));
     }
 
     #[test]

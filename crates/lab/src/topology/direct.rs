@@ -1,4 +1,4 @@
-//! Two hosts on one link and no gateway between them: what the tester alone can do is measured here.
+//! Two hosts on one link and no gateway between them: where the tester alone is measured.
 //!
 //! ```text
 //!   a  10.1.0.2 eth0 ---- eth0 10.2.0.2  b
@@ -22,8 +22,8 @@ pub const DEVICE: &str = "eth0";
 pub struct Direct(Network);
 
 impl Direct {
-    /// Builds it under the name of `owner`; its link carries packets of up to `mtu` bytes. The hosts
-    /// have IPv6 addresses too.
+    /// Builds it under the name of `owner`; its link carries packets of up to `mtu` bytes. The
+    /// hosts have IPv6 addresses too.
     pub fn build(owner: &Owner, mode: Mode, mtu: u32) -> Result<Self, LabError> {
         let mut network = Network::new(owner);
         let (a, b) = (network.add("a")?, network.add("b")?);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::netns::Netns;
-use super::network::{beside_relay, separate_packets, silence};
+use super::network::{beside_relay, queues, separate_packets, silence};
 use super::owner::Owner;
 use crate::error::{LabError, Remedy};
 use crate::process::{self, Journal};
@@ -201,10 +201,10 @@ impl Line {
     }
 
     fn veth(&self, (lns, ldev): (&str, &str), (rns, rdev): (&str, &str)) -> Result<(), LabError> {
-        // Two queues at each end, so that two cores can work on one link.
+        let n = queues();
         let command = format!(
-            "ip link add {ldev} netns {lns} numrxqueues 2 numtxqueues 2 type veth \
-             peer name {rdev} netns {rns} numrxqueues 2 numtxqueues 2"
+            "ip link add {ldev} netns {lns} numrxqueues {n} numtxqueues {n} type veth \
+             peer name {rdev} netns {rns} numrxqueues {n} numtxqueues {n}"
         );
         let argv: Vec<&str> = command.split(' ').collect();
         process::run(&self.journal, &argv, COMMAND).map(|_| ())

@@ -139,10 +139,10 @@ impl Network {
     }
 
     fn veth(&self, left: (&str, &str), right: (&str, &str)) -> Result<(), LabError> {
-        // Two queues at each end, so that two cores can work on one link.
+        let n = queues();
         let command = format!(
-            "ip link add {} netns {} numrxqueues 2 numtxqueues 2 type veth \
-             peer name {} netns {} numrxqueues 2 numtxqueues 2",
+            "ip link add {} netns {} numrxqueues {n} numtxqueues {n} type veth \
+             peer name {} netns {} numrxqueues {n} numtxqueues {n}",
             left.1, left.0, right.1, right.0
         );
         let argv: Vec<&str> = command.split(' ').collect();
@@ -224,6 +224,11 @@ impl Network {
         );
         process::run(&self.journal, &self.boxes[node].exec(&["nft", &rules]), COMMAND).map(|_| ())
     }
+}
+
+/// Queues at each end of a link, so that as many cores can work on it: two at least.
+pub(super) fn queues() -> usize {
+    crate::measure::cpus().clamp(2, 16)
 }
 
 /// Keeps the kernel of a relay's namespace from saying anything itself, as it does with IPv6. One

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::common::{self, left, now, owner, recompute};
-use ironswan_lab::load::frame::{self, Mark, Route, Shape};
+use ironswan_lab::load::frame::{self, Family, Mark, Route, Shape};
 use ironswan_lab::load::{self, Counted, Offer, Receiver, Sent};
 use ironswan_lab::record::{Factors, Which};
 use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, address};
@@ -66,7 +66,7 @@ fn what_a_lossy_gateway_drops_is_exactly_what_is_missing() {
     let (line, route) = plain(&owner);
     nft(&line, Node::G1, "add table ip lossy; add chain ip lossy c { type filter hook forward priority 0; }");
     for (payload, flows) in [(18, 1), (1300, 1000)] {
-        let shape = Shape { payload, mix: None, flows, tag: flows };
+        let shape = Shape { payload, mix: None, flows, family: Family::V4, tag: flows };
         // Slow enough that nothing but the rule loses packets.
         let offer = Offer { rate: Some(10_000.0), packets: 5_000, at_most: Duration::from_secs(20) };
         // A rule anew begins to count at nothing.
@@ -118,7 +118,7 @@ fn threads_of_the_kernel_poll_the_links_of_a_line_and_end_with_it() {
         }
         let time = || threads.iter().map(|t| time_of(*t)).sum::<u64>();
         let (before, idle) = (time(), others.iter().map(|t| time_of(*t)).sum::<u64>());
-        let shape = Shape { payload: 64, mix: None, flows: 10, tag: 3 };
+        let shape = Shape { payload: 64, mix: None, flows: 10, family: Family::V4, tag: 3 };
         let offer = Offer { rate: Some(10_000.0), packets: 5_000, at_most: Duration::from_secs(20) };
         let (sent, counted) = trial(&line.0, line.1, shape, offer);
         // A thread that waits for its processor may lose some.
@@ -144,7 +144,7 @@ fn damaged_repeated_and_reordered_packets_on_the_wire_are_counted() {
     let _alone = alone();
     let owner = owner();
     let (line, _) = plain(&owner);
-    let shape = Shape { payload: 200, mix: None, flows: 2, tag: 9 };
+    let shape = Shape { payload: 200, mix: None, flows: 2, family: Family::V4, tag: 9 };
     let receiver = Receiver::start(line.node(Node::B), PORT, shape, now(), None).expect("a receiver");
     let socket =
         line.node(Node::A).inside(|| UdpSocket::bind((address::A, 0))).expect("inside").expect("a socket");
@@ -178,7 +178,7 @@ fn a_rate_is_held_and_what_cannot_be_sent_is_said() {
     let _alone = alone();
     let owner = owner();
     let (line, route) = plain(&owner);
-    let shape = Shape { payload: 18, mix: None, flows: 3, tag: 1 };
+    let shape = Shape { payload: 18, mix: None, flows: 3, family: Family::V4, tag: 1 };
     let offer = Offer { rate: Some(2_000.0), packets: 2_000, at_most: Duration::from_secs(30) };
     let (sent, counted) = trial(&line, route, shape, offer);
     assert_eq!(sent.intended, 2_000);

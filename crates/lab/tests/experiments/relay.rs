@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{now, owner};
-use ironswan_lab::load::frame::Shape;
+use ironswan_lab::load::frame::{Family, Shape};
 use ironswan_lab::load::{self, Counted, Offer, Receiver, Sent, Ttcp, TtcpLoad};
 use ironswan_lab::relay::{Impairment, NatSpec, RelayCounts, RelaySpec};
 use ironswan_lab::topology::{HostToHost, Topology};
@@ -223,7 +223,8 @@ fn flood(pair: &HostToHost, payload: u16, offer: Offer) -> (Sent, Counted) {
     let brief = sites.ip(&sites.sites[1], &["-br", "link", "show", "dev", "wan"]).expect("the link of b");
     let route =
         load::route(load::parse_ethernet(&brief).expect("an address"), "192.0.2.2", 7007).expect("a route");
-    let shape = Shape { payload: payload.into(), flows: 1, tag: payload.into(), mix: None };
+    let family = Family::V4;
+    let shape = Shape { payload: payload.into(), flows: 1, family, tag: payload.into(), mix: None };
     let epoch = now();
     let receiver = Receiver::start(path.to.netns, 7007, shape, epoch, None).expect("a receiver");
     let sent = load::generate(path.from.netns, "wan", route, shape, offer, epoch, None).expect("sent");

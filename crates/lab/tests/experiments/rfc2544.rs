@@ -149,10 +149,8 @@ fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
 
 /// A classic capture on a raw IP link: packets of these sizes with UDP, one flow for each.
 fn capture(sizes: &[u16]) -> Vec<u8> {
-    let mut file: Vec<u8> = [0xa1b2_c3d4_u32, 0x0002_0004, 0, 0, 65_535, 101]
-        .into_iter()
-        .flat_map(u32::to_be_bytes)
-        .collect();
+    let mut file: Vec<u8> =
+        [0xa1b2_c3d4_u32, 0x0002_0004, 0, 0, 65_535, 101].into_iter().flat_map(u32::to_be_bytes).collect();
     for (n, size) in (0_u32..).zip(sizes) {
         let mut packet = vec![0x45, 0];
         packet.extend(size.to_be_bytes());
@@ -189,7 +187,10 @@ fn a_capture_large_frames_and_ipv6_cross_whole_and_the_tester_alone_stands_besid
     sound(record);
     let said = &record.settings["mix"];
     assert!(said.starts_with("6 IP packets of 40 to 1500 bytes (632 on average) in 6 flows"), "{said}");
-    assert!(said.ends_with("all are sent as UDP over IPv6; 2 packets of less than 66 bytes are sent with 66"), "{said}");
+    assert!(
+        said.ends_with("all are sent as UDP over IPv6; 2 packets of less than 66 bytes are sent with 66"),
+        "{said}"
+    );
     let flood = |part: &str, size: &str, more: (&str, &str), dut: Option<&str>| {
         let mut of = factors([("part", part), ("direction", "a to b"), ("size", size), more]);
         of.extend(dut.map(|dut| ("dut".to_string(), dut.to_string())));
@@ -203,7 +204,8 @@ fn a_capture_large_frames_and_ipv6_cross_whole_and_the_tester_alone_stands_besid
             let flood = flood("curve", size, ("offered", "flood"), Some(dut));
             let number = |name: &str| flood.number(name, Which::Median).expect("a number");
             assert!(number("kpps") > 0.0, "{flood:?}");
-            let bytes = if size == "mix" { (66.0 + 1400.0 + 100.0 + 1500.0 + 66.0 + 700.0) / 6.0 } else { 8982.0 };
+            let bytes =
+                if size == "mix" { (66.0 + 1400.0 + 100.0 + 1500.0 + 66.0 + 700.0) / 6.0 } else { 8982.0 };
             let part = number("inner_gbps") / (number("kpps") * 1e3 * bytes * 8.0 / 1e9);
             assert!((part - 1.0).abs() < 1e-3, "{dut}, {size}: {part}");
         }

@@ -17,6 +17,9 @@ use crate::topology::Mode;
 /// Most packets of a burst: more than queues on the way have room for.
 pub(crate) const MOST_AT_ONCE: u32 = 10_000;
 
+/// Most threads that send one way.
+const MOST_THREADS: u32 = 64;
+
 /// A usual size, or the smallest over that version of IP where that is larger.
 fn at_least(size: FrameSize, family: Family) -> FrameSize {
     match size {
@@ -53,7 +56,9 @@ impl Work {
         if losses.iter().any(|l| !(0.0..0.5).contains(l)) {
             return Err(LabError::Usage("a loss must be at least 0 and below 50 percent".into()));
         }
-        let flows = o.flows.unwrap_or(64);
+        // Each thread has flows of its own, as many as any other.
+        let threads = o.threads.unwrap_or(1);
+        let flows = o.flows.unwrap_or(64).next_multiple_of(threads.max(1));
         if !(1..=1_000_000).contains(&flows) {
             return Err(LabError::Usage("the number of flows must be between 1 and 1,000,000".into()));
         }
@@ -98,6 +103,7 @@ impl Work {
             family,
             pace: o.burst.map_or(Pace::Even, Pace::Bursts),
             own,
+            threads,
         })
     }
 
@@ -111,6 +117,20 @@ impl Work {
         }
         if o.mix.is_some() && o.burst.is_some() {
             return wrong("--burst: packets of --mix come as they were captured; leave one of them out");
+        }
+        let several = o.threads.is_some_and(|n| n > 1);
+        if several && o.setup == Setup::Single {
+            return wrong(
+                "--threads: the tester of one gateway alone (--topology single) seals the packets of an SA in their order, with one thread; leave one of them out",
+            );
+        }
+        if several && o.mix.is_some() {
+            return wrong(
+                "--threads: packets of --mix have the order of the capture, which one thread keeps; leave one of them out",
+            );
+        }
+        if o.threads.is_some_and(|n| !(1..=MOST_THREADS).contains(&n)) {
+            return Err(LabError::Usage(format!("--threads: it is a number from 1 to {MOST_THREADS}")));
         }
         if o.mix.is_some() && o.flows.is_some() && o.sizes.is_empty() {
             return wrong("--flows: packets of --mix have the flows of the capture; leave it out");
@@ -167,6 +187,13 @@ impl Work {
             Pace::Bursts(packets) => Some(("bursts", format!("{packets} packets at once, evenly spaced"))),
             _ => None,
         });
+        if self.threads > 1 {
+            let threads = format!(
+                "{0} that send and {0} that receive each way, each with flows of its own",
+                self.threads
+            );
+            all.push(("threads", threads));
+        }
         all.extend(self.own.as_ref().map(|own| ("mix", own.said.clone())));
         all
     }
