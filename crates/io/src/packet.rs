@@ -136,8 +136,8 @@ impl PacketSocket {
         if n == 0 {
             return Ok(0);
         }
-        // SAFETY: the first `n` headers point to their iovecs, which were written above and point to
-        // bytes inside `frames` (checked), borrowed for the call; the kernel only reads through
+        // SAFETY: the first `n` headers point to their iovecs, which were written above and point
+        // to bytes inside `frames` (checked), borrowed for the call; the kernel only reads through
         // iov_base when sending. Names and control messages are null with length zero since the
         // headers were made.
         let sent = unsafe {

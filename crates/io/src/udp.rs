@@ -47,8 +47,8 @@ pub struct UdpConfig {
     pub dont_fragment: bool,
     /// Bytes of socket buffer, each way.
     pub buffer: u32,
-    /// Share the port with other sockets that do (`SO_REUSEPORT`): the kernel gives each datagram of
-    /// a flow to the same of them.
+    /// Share the port with other sockets that do (`SO_REUSEPORT`): the kernel gives each datagram
+    /// of a flow to the same of them.
     pub shared: bool,
     /// How long a read that finds nothing polls the network card (`SO_BUSY_POLL`); zero does not.
     pub busy_poll: Duration,

@@ -228,7 +228,7 @@ impl Network {
 
 /// Queues at each end of a link, so that as many cores can work on it: two at least.
 pub(super) fn queues() -> usize {
-    crate::measure::cpus().clamp(2, 16)
+    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16)
 }
 
 /// Keeps the kernel of a relay's namespace from saying anything itself, as it does with IPv6. One

@@ -1,7 +1,6 @@
 //! Derives figures, tables and plots from the samples of `lab rfc2544`. Pure.
 
-use super::limit::ALONE;
-use super::single::{SINGLE_GATEWAY, Setup};
+use super::single::{ALONE, SINGLE_GATEWAY, Setup};
 use crate::experiment::campaign::Conclusion;
 use crate::load::Direction;
 use crate::record::{

@@ -2,6 +2,7 @@
 //! carry.
 
 use super::Work;
+use super::single::ALONE;
 use crate::error::LabError;
 use crate::experiment::alone;
 use crate::experiment::campaign::Campaign;
@@ -10,8 +11,7 @@ use crate::experiment::trials;
 use crate::load::frame::Shape;
 use crate::record::factors;
 
-/// Part of these figures, and their loss where the tester is flooded.
-pub(super) const ALONE: &str = "alone";
+/// Loss of these figures where the tester is flooded.
 const FLOOD: &str = "flood";
 
 impl Work {

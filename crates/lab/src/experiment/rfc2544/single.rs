@@ -52,6 +52,9 @@ impl FromStr for Setup {
 /// The factor `topology` of figures of one gateway.
 pub(super) const SINGLE_GATEWAY: &str = "single gateway";
 
+/// The factor `part` of figures of the tester without a gateway.
+pub(super) const ALONE: &str = "alone";
+
 /// Measures beside those of a line.
 type Declared = (&'static str, &'static str, &'static str, &'static str, Better);
 const MORE: [Declared; 4] = [
