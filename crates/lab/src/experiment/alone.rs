@@ -219,7 +219,9 @@ mod tests {
         let tester = searched(&[(Some(100e3), false), (Some(150e3), false)]);
         let of = |rates: &[(Option<f64>, bool)]| {
             let s = searched(rates);
-            let said = doubt(Some(&tester), &s, "plain", "64 B").map(|w| w.text());
+            let doubt = doubt(Some(&tester), &s, "plain", "64 B");
+            assert!(doubt.iter().all(|w| w.kind() == "withheld"));
+            let said = doubt.map(|w| w.text());
             (measures(Some(&tester), &s, 0), said)
         };
         // Half of what the tester carries, both ways together; near it; by its search.

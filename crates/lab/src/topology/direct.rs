@@ -17,6 +17,9 @@ use crate::process::Journal;
 /// The device of each host.
 pub const DEVICE: &str = "eth0";
 
+/// MTU of a link as it is made.
+const ORDINARY_MTU: u32 = 1500;
+
 /// Two hosts and their link. Dropping it removes them.
 #[derive(Debug)]
 pub struct Direct(Network);
@@ -30,7 +33,9 @@ impl Direct {
         let ends = [address::A, address::B].map(|host| format!("{host}/24"));
         network.connect((a, DEVICE, &ends[0]), (b, DEVICE, &ends[1]))?;
         for (host, far, own) in [(a, address::NET_B, &ends[0]), (b, address::NET_A, &ends[1])] {
-            network.ip(host, &["link", "set", DEVICE, "mtu", &mtu.to_string()])?;
+            if mtu > ORDINARY_MTU {
+                network.ip(host, &["link", "set", DEVICE, "mtu", &mtu.to_string()])?;
+            }
             network.ip(host, &["route", "add", far, "dev", DEVICE])?;
             // A kernel without IPv6 carries none, and is asked for none otherwise.
             let _ = beside(network.journal(), network.node(host), DEVICE, own);
