@@ -96,6 +96,9 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
     } else {
         options.sizes.clone()
     };
+    if let Some(size) = sizes.iter().find(|size| size.shape(INNER_MTU, 64).is_none()) {
+        return Err(LabError::Usage(format!("frames of {size} bytes do not fit")));
+    }
     let repeats = common.repeats.unwrap_or(common.by_care(3, 1, 1));
     let Budget { sizes: some, window, care } = Budget::new(common, sizes.len(), ready.duts.len(), repeats);
     // Of sizes that were asked for none is left out.
