@@ -122,7 +122,7 @@ fn an_answer_is_no_surer_than_its_terms() {
 fn keys_and_processors_that_were_not_measured_make_an_answer_less_sure() {
     let (mut model, a) = (sample::model(), ask(Mix::frames(LARGEST)));
     let sure = full(&model, &a, 1e9).unsure;
-    // What two workers gain is known to 1 %: each doubling from the two that were measured adds one.
+    // What two workers gain is known to 1 %: each doubling from two processors adds one.
     let many = full(&model, &Ask { cores: Some(64.0), ..a.clone() }, 1e9).unsure;
     let gain = full(&model, &a, 1e9).gain.expect("a gain");
     let added = 5.0 * gain.within / gain.times;

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::flows;
 use super::loads::{CalibrateOptions, Load, MTU};
 use super::soaked::Soaked;
-use super::{duts, flows};
-use crate::dut::Encap;
+use crate::dut::{self, Dut, DutOptions, Encap, Suite};
 use crate::error::LabError;
 use crate::experiment::placement::{Placement, Spread};
 use crate::experiment::rig::Rig;
@@ -155,6 +155,17 @@ impl Bench {
     pub(super) fn doubts(self) -> Vec<Warning> {
         self.soaked.map(Soaked::doubts).unwrap_or_default()
     }
+}
+
+pub(super) fn duts(
+    o: &CalibrateOptions,
+    encaps: &[Encap],
+    suites: &[&str],
+) -> Result<Vec<Box<dyn Dut>>, LabError> {
+    let suites =
+        suites.iter().map(|s| s.parse::<Suite>()).collect::<Result<_, _>>().map_err(LabError::Usage)?;
+    let options = DutOptions { suites, ..o.gateway() };
+    dut::by_name("ironswan", encaps, &options)
 }
 
 /// One load, `of` so many flows and with so many packets at once. A search begins at `low`; each

@@ -10,6 +10,7 @@
 //! | `alone` | a suite by itself, and with many SAs |
 //! | `bench` | rigs that take turns with the loads |
 //! | `command` | `ironswan plan` |
+//! | `doubts` | what makes the measurements doubtful |
 //! | `draw` | loads of a verification that a seed draws |
 //! | `loads` | loads of a calibration, and of its verification |
 //! | `made` | a calibration, judged, compared with the one before, and stored |
@@ -23,6 +24,7 @@
 mod alone;
 mod bench;
 mod command;
+mod doubts;
 mod draw;
 mod flows;
 mod forward;
@@ -37,40 +39,30 @@ use std::time::Duration;
 
 use super::driver::{self, suite};
 use super::general_doubts;
-use super::general_doubts::is_debug;
 use super::rig;
 use super::tunnels;
 use crate::clock::{self, Utc};
-use crate::dut::{self, Dut, DutOptions, Encap, Suite};
+use crate::dut::Encap;
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::Iperf3;
 use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
-use crate::measure::counters::CpuTicks;
-use crate::plan::calm::Calm;
-use crate::plan::model::{Cell, MODEL_SCHEMA, Model, Path, Way};
+use crate::plan::model::{MODEL_SCHEMA, Model, Path, Way};
 use crate::plan::paths::path_cost;
 use crate::plan::rates;
 use crate::plan::verified::{Drawn, Taken, Verification};
 use crate::record::Record;
 use crate::report::{Progress, Warning};
-use crate::stats;
 use crate::topology::{Line, Mode, Owner};
-use bench::Bench;
+use bench::{Bench, duts};
+use doubts::{calm, doubts};
 use loads::{FITTED, KEPT_SUITE, Load, held_back};
 use observe::LOSS;
 
 pub use command::{PlanOptions, PlanWhat, plan_command};
 pub use draw::Draw;
 pub use loads::CalibrateOptions;
-
-fn duts(o: &CalibrateOptions, encaps: &[Encap], suites: &[&str]) -> Result<Vec<Box<dyn Dut>>, LabError> {
-    let suites =
-        suites.iter().map(|s| s.parse::<Suite>()).collect::<Result<_, _>>().map_err(LabError::Usage)?;
-    let options = DutOptions { suites, ..o.gateway() };
-    dut::by_name("ironswan", encaps, &options)
-}
 
 fn fit_to_measure(o: &CalibrateOptions) -> Result<(), LabError> {
     let mut lacks = machine::lacks_privilege();
@@ -188,50 +180,6 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     })
 }
 
-/// State of the machine during a calibration: by the processors' time, and by its loads.
-fn calm(ticks: &CpuTicks, cells: &[Cell]) -> Calm {
-    let seen = || cells.iter().flat_map(|c| &c.seen).map(|s| s.other_share);
-    let spreads =
-        cells.iter().filter(|c| c.seen.len() > 1).flat_map(|c| Way::BOTH.map(|way| c.measured(way)));
-    let spreads: Vec<f64> = spreads.flatten().map(|(_, spread)| spread).collect();
-    Calm {
-        others: seen().sum::<f64>() / seen().count().max(1) as f64,
-        stolen: ticks.steal as f64 / ticks.total().max(1) as f64,
-        spread: stats::median(&spreads),
-    }
-}
-
-/// Warns that less was measured than a calibration wants.
-fn haste(o: &CalibrateOptions) -> Option<Warning> {
-    if o.smoke { Some(Warning::Smoke) } else { o.quick.then_some(Warning::Quick) }
-}
-
-/// Warns of everything that makes the measurements doubtful: the build, what else the machine did,
-/// and loads that were lost although far more goes.
-fn doubts(o: &CalibrateOptions, machine: &Fingerprint, watch: Watch, cells: &[Cell]) -> Vec<Warning> {
-    let mut doubts: Vec<Warning> = haste(o).into_iter().collect();
-    if cfg!(debug_assertions) || is_debug(&o.gateway()) {
-        doubts.push(Warning::DebugBuild);
-    }
-    doubts.extend(general_doubts::machine(machine, &watch.finish()));
-    doubts.extend(lost(cells));
-    doubts
-}
-
-/// Loads of at most half of what the same gateways carried that lost packets all the same.
-fn lost(cells: &[Cell]) -> Option<Warning> {
-    let handled = |c: &Cell| c.median(Way::In).map_or(0.0, |s| s.pps);
-    let most = |cell: &Cell| {
-        let same =
-            |c: &&Cell| c.path == cell.path && c.suite == cell.suite && c.alone.is_none() && !c.mix.merged;
-        let own = cells.iter().filter(same);
-        own.map(handled).fold(0.0, f64::max)
-    };
-    let small = cells.iter().filter(|c| c.offered.is_some_and(|pps| pps <= most(c) / 2.0));
-    let share = small.flat_map(|c| &c.seen).map(|s| s.loss).fold(0.0, f64::max);
-    (share > 0.01).then_some(Warning::Saturated { share })
-}
-
 /// Loads of a verification, by the suites that they are for: those that were kept back or those of
 /// a draw, and loads of the calibration again.
 fn to_verify(o: &CalibrateOptions, drawn: Option<Draw>) -> Vec<(Vec<&'static str>, Vec<Load>)> {
@@ -301,45 +249,6 @@ pub fn verify(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::model::{Seen, Side};
-    use crate::plan::sample;
-
-    #[test]
-    fn a_load_is_doubted_that_loses_packets_where_twice_as_many_go() {
-        let cell = |offered, pps, loss| {
-            let into = Side { pps, ..Side::default() };
-            let seen = vec![Seen { into, loss, ..sample::EMPTY }];
-            Cell { offered, seen, ..sample::model().cells[0].clone() }
-        };
-        let flood = cell(None, 80_000.0, 0.4);
-        let slow = cell(Some(25_000.0), 24_000.0, 0.05);
-        let fast = cell(Some(60_000.0), 50_000.0, 0.05);
-        assert_eq!(lost(&[fast.clone(), flood.clone()]), None);
-        assert_eq!(lost(&[slow.clone(), flood]), Some(Warning::Saturated { share: 0.05 }));
-        // Nothing says that more would go.
-        assert_eq!(lost(&[slow]), None);
-    }
-
-    #[test]
-    fn a_calibration_knows_what_was_taken_from_it_and_how_far_its_repeats_lie_apart() {
-        let seen =
-            |ns, other_share| Seen { out: Side { ns, ..Side::default() }, other_share, ..sample::EMPTY };
-        let cell = |seen| Cell { alone: Some(Way::Out), seen, ..sample::model().cells[0].clone() };
-        let cells = [cell(vec![seen(100.0, 0.1), seen(110.0, 0.0)]), cell(vec![seen(100.0, 0.2)])];
-        let ticks = CpuTicks { user: 90, steal: 10, ..CpuTicks::default() };
-        let found = calm(&ticks, &cells);
-        assert!((found.others - 0.1).abs() < 1e-9 && found.stolen == 0.1, "{found:?}");
-        assert!(found.spread.is_some_and(|s| (s - 10.0 / 105.0).abs() < 1e-9), "{found:?}");
-        let none = calm(&CpuTicks::default(), &[]);
-        assert_eq!((none.others, none.stolen, none.spread), (0.0, 0.0, None));
-    }
-
-    #[test]
-    fn a_hasty_calibration_says_so() {
-        let of = |smoke, quick| haste(&CalibrateOptions { smoke, quick, ..CalibrateOptions::default() });
-        let kinds = [(false, false), (false, true), (true, false)].map(|(s, q)| of(s, q).map(|w| w.kind()));
-        assert_eq!(kinds, [None, Some("quick"), Some("smoke")]);
-    }
 
     #[test]
     fn a_suite_that_does_not_exist_is_refused_before_anything_is_measured() {

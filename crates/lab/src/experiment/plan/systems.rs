@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use super::bench::FIRST;
+use super::doubts::{calm, haste, lost};
 use super::loads::{CalibrateOptions, Load, MTU};
-use super::{calm, forward, general_doubts, haste, lost, rig, suite};
+use super::{forward, general_doubts, rig, suite};
 use crate::clock::{self, Utc};
 use crate::dut::{self, Dut, DutOptions, Encap};
 use crate::error::LabError;

@@ -2,8 +2,8 @@
 
 use super::super::placement::{Placement, Spread};
 use super::super::rig::Rig;
-use super::CalibrateOptions;
 use super::bench::{BELOW, FIRST};
+use super::loads::CalibrateOptions;
 use super::loads::{FITTED, MTU};
 use crate::dut::{self, DutOptions, Encap};
 use crate::error::LabError;
