@@ -145,11 +145,11 @@ const PROVOKED: [(&str, &str, &str); 38] = [
     ("offload-off", "src/experiment/line/doubts.rs", CALM),
     ("other-load", "src/experiment/campaign_tests.rs", "a_run_on_a_busy_machine_says_so"),
     ("peer-trouble", HERE, REFUSED),
-    ("quick", "src/experiment/plan/mod.rs", "a_hasty_calibration_says_so"),
+    ("quick", "src/experiment/plan/doubts.rs", "a_hasty_calibration_says_so"),
     ("rate-not-reached", "src/experiment/line/doubts.rs", CALM),
     (
         "saturated",
-        "src/experiment/plan/mod.rs",
+        "src/experiment/plan/doubts.rs",
         "a_load_is_doubted_that_loses_packets_where_twice_as_many_go",
     ),
     (
