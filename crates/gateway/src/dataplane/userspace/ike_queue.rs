@@ -14,10 +14,14 @@ const MAX_WAITING: usize = 16_384;
 /// Bytes of all messages that wait, so that large ones do not fill the memory.
 const MAX_BYTES: usize = 8 << 20;
 
+/// Bytes that have waited at once after which the allocator may keep much for nothing.
+const MUCH: usize = 64 * 1024;
+
 /// The control thread's end.
 pub(super) struct IkeQueue {
     datagrams: mpsc::Receiver<IkeDatagram>,
     bytes: Arc<AtomicUsize>,
+    held_much: bool,
 }
 
 /// A queue, and the function that puts a message into it. The function returns false when there is
@@ -38,7 +42,7 @@ pub(super) fn ike_queue() -> (impl FnMut(IkeDatagram) -> bool + Send + 'static, 
         }
         taken
     };
-    (put, IkeQueue { datagrams, bytes })
+    (put, IkeQueue { datagrams, bytes, held_much: false })
 }
 
 impl IkeQueue {
@@ -46,9 +50,15 @@ impl IkeQueue {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<IkeDatagram>> {
         let datagram = ready!(self.datagrams.poll_recv(cx));
         if let Some(datagram) = &datagram {
-            self.bytes.fetch_sub(datagram.payload.len(), Relaxed);
+            let waited = self.bytes.fetch_sub(datagram.payload.len(), Relaxed);
+            self.held_much |= waited > MUCH;
         }
         Poll::Ready(datagram)
+    }
+
+    /// Whether much has waited at once since this was asked the last time.
+    pub(super) fn take_held_much(&mut self) -> bool {
+        std::mem::take(&mut self.held_much)
     }
 }
 
@@ -69,6 +79,7 @@ mod tests {
         assert!(put(of(MAX_BYTES)));
         assert!(!put(of(1)), "no room for a byte");
         assert_eq!(poll_fn(|cx| queue.poll(cx)).await, Some(of(MAX_BYTES)));
+        assert_eq!([queue.take_held_much(), queue.take_held_much()], [true, false]);
         assert_eq!((0..MAX_WAITING + 10).filter(|_| put(of(1))).count(), MAX_WAITING);
         // A message that was refused has left no bytes behind.
         assert_eq!(queue.bytes.load(Relaxed), MAX_WAITING);

@@ -39,6 +39,9 @@ use crate::observe::log;
 
 /// Pause between two looks for path MTUs that are to be forgotten.
 const FORGET_INTERVAL: Duration = Duration::from_secs(10);
+/// Memory of messages that have waited is given back to the kernel this long after much has waited,
+/// so once in this time at most.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 /// Links are left alone for this long after a change, before we ask who polls them.
 const LINKS_QUIET: Duration = Duration::from_millis(100);
 /// `status` shows at most this many degradations.
@@ -56,6 +59,8 @@ pub struct UserSpace {
     netlink: Netlink,
     notices: mpsc::UnboundedReceiver<WorkerNotice>,
     datagrams: IkeQueue,
+    /// When the memory of messages that waited is given back.
+    give_back_at: Option<Pin<Box<Sleep>>>,
     selection: EngineSelection,
     /// Interfaces that kernel threads poll, and when to look at them again.
     threaded: Threaded,
@@ -115,6 +120,7 @@ impl UserSpace {
             netlink,
             notices,
             datagrams,
+            give_back_at: None,
             selection,
             forget,
         })
@@ -200,7 +206,15 @@ impl DataPlane for UserSpace {
             self.threaded_at = None;
             self.threaded.look();
         }
-        self.datagrams.poll(cx).map(|datagram| datagram.map_or(Notice::Ended, Notice::Ike))
+        let datagram = self.datagrams.poll(cx);
+        if datagram.is_pending() && self.datagrams.take_held_much() {
+            self.give_back_at.get_or_insert_with(|| Box::pin(sleep(GIVE_BACK_AFTER)));
+        }
+        if self.give_back_at.as_mut().is_some_and(|at| at.as_mut().poll(cx).is_ready()) {
+            self.give_back_at = None;
+            ironswan_io::malloc::trim();
+        }
+        datagram.map(|datagram| datagram.map_or(Notice::Ended, Notice::Ike))
     }
 
     fn send_ike(
