@@ -61,7 +61,7 @@ fn a_stored_run_is_shown_again_as_text_as_json_and_as_a_page() {
     let (status, csv, _) = lab(&["report", "--csv", copy.path()]);
     assert_eq!(
         (status, csv.lines().next()),
-        (0, Some("dut,size,measure,unit,repeats,median,mad,iqr,smallest,largest,ratio,added"))
+        (0, Some("dut,size,measure,unit,repeats,median,mad,iqr,smallest,largest,ratio,added,withheld"))
     );
     let (status, markdown, _) = lab(&["report", "--markdown", copy.path()]);
     assert!(
