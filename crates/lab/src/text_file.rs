@@ -8,17 +8,26 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+/// A regular file, opened without waiting for anything.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    // What is no regular file may do something when it is opened.
+    regular(std::fs::metadata(path)?.is_file())?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    regular(file.metadata()?.is_file())?;
+    Ok(file)
+}
+
 /// The text of a file of at most so many bytes.
 ///
 /// # Errors
 /// It cannot be read, is no regular file, is no text in UTF-8, or has more bytes
 /// ([`ErrorKind::FileTooLarge`]).
 pub(crate) fn read(path: &Path, most: u64) -> Result<String> {
-    // What is no regular file may do something when it is opened.
-    regular(std::fs::metadata(path)?.is_file())?;
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file: File = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
-    regular(file.metadata()?.is_file())?;
+    let file = open(path)?;
     let mut text = String::new();
     // The length that a file says it has may not be true, as in /proc.
     file.take(most + 1).read_to_string(&mut text)?;

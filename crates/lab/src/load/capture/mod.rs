@@ -27,15 +27,13 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-
 pub use pace::Pace;
+
+use crate::text_file;
 
 /// Packets that are kept: a trial of some seconds has no more.
 pub const MOST: usize = 1_000_000;
@@ -138,20 +136,8 @@ impl From<io::Error> for Stop {
 /// what to do.
 pub fn read(path: &Path) -> Result<Capture, String> {
     let name = path.display();
-    let file = open(path).map_err(|e| format!("{name}: {e}: name a capture file ({REMEDY})"))?;
+    let file = text_file::open(path).map_err(|e| format!("{name}: {e}: name a capture file ({REMEDY})"))?;
     from(BufReader::with_capacity(1 << 16, file)).map_err(|why| format!("{name}: {why}"))
-}
-
-/// What is no regular file may do something when it is opened, or never end.
-fn open(path: &Path) -> io::Result<File> {
-    let regular = |is_file: bool| {
-        if is_file { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
-    };
-    regular(std::fs::metadata(path)?.is_file())?;
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
-    regular(file.metadata()?.is_file())?;
-    Ok(file)
 }
 
 /// The same of what has been opened.
