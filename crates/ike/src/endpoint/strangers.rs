@@ -262,7 +262,7 @@ mod tests {
                 }
             }
         }
-        assert!((50..=60 * STRANGER_LINES + STRANGER_LINES_BURST).contains(&written), "{written}");
+        assert!((60..=60 * STRANGER_LINES + STRANGER_LINES_BURST).contains(&written), "{written}");
         let mut lines = Vec::new();
         while let Some(Event::Log { text, .. }) = e.poll_event() {
             lines.push(text);
