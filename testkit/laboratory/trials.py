@@ -2,7 +2,7 @@
 
 A record of `rfc2544`, `compare`, `fragments` or `lowend` names for each sample with packets a file in raw/ (its columns are in
 docs/measuring/rfc2544.md). From it the search is judged anew: which trials said nothing, which loads were carried (MLRsearch),
-what arrived at the highest of them. Nothing here is taken from the laboratory's own code.
+what arrived at the highest of them, and what later trials left of it. Nothing here is taken from the laboratory's own code.
 """
 
 import csv
@@ -37,6 +37,8 @@ class Trial:
         self.began, self.rate, self.seconds, self.told = map(number, ("began_s", "offered_pps", "duration_s", "told_loss"))
         self.machine = {name: float(row[name]) for name in OF_TRIAL}
         self.ways = []
+        # The throughput of whose shares and multiples latency and curve are, where a run has later trials.
+        self.base = None
 
     def add(self, row):
         way = {name: int(row[name]) for name in OF_WAY}
@@ -152,6 +154,8 @@ class Care:
         self.losses = numbers("loss allowed")
         self.width, self.exceed = numbers("width")[0] / 100, numbers("bad seconds forgiven")[0] / 100
         _, self.full, self.sum = numbers("trials")
+        # Runs of older programs have no later trials, and warn of throughputs that others contradict.
+        self.later = "later trials" in settings
 
 
 class Found:
@@ -160,7 +164,8 @@ class Found:
     def __init__(self, goal, care, told):
         self.goal, self.care = goal, care
         self.lower = self.upper = self.pps = None
-        self.at = []
+        self.at, self.heard, self.searched = [], [], []
+        self.confirmed = self.of = 0
         for load in sorted({trial.rate for trial, _ in told}):
             kind = self.classify([(trial.seconds, loss) for trial, loss in told if trial.rate == load])
             if kind == "upper":
@@ -170,11 +175,58 @@ class Found:
                 self.lower = load
         if self.lower is None:
             return
-        at = [(trial, loss) for trial, loss in told if trial.rate == self.lower and self.is_full(trial.seconds)]
-        self.at = [trial for trial, _ in at]
-        # What arrived in the worst of the trials that are not forgiven; none was sent in the place of what was left out.
-        arrived = self.lower * (1 - self.loss_at([(trial.seconds, loss) for trial, loss in at]))
-        self.pps = arrived * (1 - max([0.0] + [trial.unsent() for trial in self.at]))
+        self.searched = [trial for trial, _ in told if self.is_full(trial.seconds)]
+        at = [(trial.seconds, loss) for trial, loss in told if trial.rate == self.lower and self.is_full(trial.seconds)]
+        # What arrived in the worst of the trials that are not forgiven.
+        self.arrived = self.lower * (1 - self.loss_at(at))
+        self.load = self.lower
+        self.count()
+        self.before = self.pps
+
+    def count(self):
+        """What was carried at the load: none was sent in the place of what was left out."""
+        self.at = [trial for trial in self.searched + self.heard if trial.rate == self.load]
+        self.pps = self.arrived * (1 - max([0.0] + [trial.unsent() for trial in self.at]))
+
+    def word(self, trial, load):
+        """What a later trial says of a load: 1 that it is carried, -1 that too much is lost, 0 nothing."""
+        slack = 0.0 if trial.purpose == "confirm" else PAUSE / max(trial.seconds, PAUSE)
+        if trial.lost() <= self.goal:
+            return 1 if trial.rate >= load * (1 - self.care.width / 4) else 0
+        beyond = trial.lost_by_the_system() > self.goal + slack
+        return -1 if beyond and trial.rate <= load * (1 + 1e-9) else 0
+
+    def votes(self, trials, load, word):
+        return [min(trial.seconds, self.care.full) for trial in trials if self.word(trial, load) == word]
+
+    def later_class(self, stage, load):
+        good, bad = sum(self.votes(stage, load, 1)), sum(self.votes(stage, load, -1))
+        whole = max(good + bad, self.care.sum)
+        allowed = whole * self.care.exceed + whole * 1e-9
+        if bad > allowed:
+            return "upper"
+        return "lower" if whole - good <= allowed else "undecided"
+
+    def settle(self, stage):
+        """Lowers the load to what the later trials of a stage left of it."""
+        if self.pps is None or not self.load:
+            return
+        self.heard += stage
+        start = self.load
+        if self.later_class(stage, start) == "upper":
+            known = sorted({trial.rate for trial in stage if trial.rate < start} | {start})
+            kinds = {load: self.later_class(stage, load) for load in known}
+            self.load = max((load for load in known if kinds[load] == "lower"), default=0.0)
+            self.upper = min(load for load in known if kinds[load] == "upper" and load > self.load)
+            carried = [t.lost() for t in self.searched + self.heard if t.rate == self.load and t.lost() <= self.goal]
+            self.arrived = self.load * (1 - max([0.0] + carried))
+        about = self.load or self.lower
+        self.confirmed = len(self.votes(self.heard, about, 1)) if self.load else 0
+        self.of = self.confirmed + len(self.votes(self.heard, about, -1))
+        self.count()
+
+    def lowered(self):
+        return self.pps is not None and self.load < self.lower
 
     def is_full(self, seconds):
         return seconds >= self.care.full * (1 - 1e-9)
@@ -236,13 +288,38 @@ class File:
                 self.wrong.append(f"{name}, trial {trial.n}: told_loss is {trial.told}, and {loss} by its counts")
         told = [(trial, loss) for trial, loss in said if loss is not None]
         self.found = [Found(goal, self.care, told) for goal in self.care.losses]
+        if self.care.later:
+            self.confirm()
+
+    def confirm(self):
+        """Judges the later trials, stage by stage: those that only confirm, then each time those beside latency and curve."""
+        stages, before = [[]], None
+        for trial in self.trials:
+            if trial.purpose == "latency" and before != "latency":
+                self.settle(stages[-1])
+                stages.append([])
+            before = trial.purpose
+            if trial.purpose not in ("confirm", "latency", "curve"):
+                continue
+            trial.base = self.base()
+            # A trial whose generator paused says nothing.
+            kept = trial.unsent() <= self.care.width / 2
+            if trial.purpose == "confirm" and not same(trial.told, trial.lost() if kept else None):
+                self.wrong.append(f"{self.name}, trial {trial.n}: told_loss is {trial.told}, and {trial.lost()} by its counts")
+            if kept:
+                stages[-1].append(trial)
+        self.settle(stages[-1])
+
+    def settle(self, stage):
+        for found in self.found:
+            found.settle(stage)
 
     def of(self, purpose, of):
         return [trial for trial in self.trials if (trial.purpose, trial.of) == (purpose, of)]
 
     def first(self):
         """The throughput for the strictest loss that was reached."""
-        return next((found for found in self.found if found.pps is not None), None)
+        return next((found for found in self.found if found.pps), None)
 
     def base(self):
         """The rate, each way, whose shares and multiples are offered: the first throughput, or what came through the flood."""
@@ -253,7 +330,7 @@ class File:
 
     def contradicted(self):
         """Whether a trial of latency or of the curve lost clearly more than the throughput at or above it allows."""
-        first = self.first()
+        first = None if self.care.later else self.first()
         for trial in self.trials if first else []:
             if trial.purpose in ("latency", "curve") and trial.rate <= first.pps * (1 + 1e-9):
                 beyond = max(1 - first.pps * (1 - self.care.width) / trial.rate, 0.0)
@@ -289,6 +366,14 @@ def check_sample(where, sample, kind, file, experiment):
             yield f"{where}: kpps is {measures['kpps']} in the record, and no load was carried in {file.name}"
         if found.pps is not None and "kpps" not in measures:
             yield f"{where}: it has no kpps, and {found.pps / 1e3} were carried in {file.name}"
+        if file.care.later and found.pps is not None:
+            ways = len(file.trials[0].ways)
+            expected.update({"found_kpps": found.before * ways / 1e3, "confirmed": found.confirmed, "later": found.of})
+            if "confirmed" not in measures:
+                yield f"{where}: it does not say how many later trials confirmed it"
+    elif file.care.later and trials:
+        # Latency and curve are measured again where they have lowered a throughput: the last ones are shown.
+        trials = trials[-1:]
     elif len(trials) != 1:
         yield f"{where}: {file.name} has {len(trials)} trials of it"
         return
@@ -296,6 +381,8 @@ def check_sample(where, sample, kind, file, experiment):
     for name in of_each[0] if of_each else ():
         if all(name in of for of in of_each):
             expected[name] = median([of[name] for of in of_each])
+    if kind[0] == "search" and found.pps is not None and not trials:
+        expected["kpps"] = found.pps * len(file.trials[0].ways) / 1e3
     if kind[0] == "search" and trials:
         kpps = found.pps * len(trials[0].ways) / 1e3
         if experiment == "rfc2544" and expected["kpps"] > 0:
@@ -310,15 +397,17 @@ def check_sample(where, sample, kind, file, experiment):
         if name in measures and not same(measures[name], value):
             yield f"{where}: {name} is {measures[name]} in the record, and {value} by {file.name}"
     # Offered was what the sample says: a share or a multiple of the throughput.
-    if kind[0] in ("latency", "curve") and not same(trials[0].rate, file.base() * as_share(kind[1])):
-        yield f"{where}: {trials[0].rate} packets/s were offered, not {kind[1]} of {file.base()}"
+    if kind[0] in ("latency", "curve"):
+        base = trials[0].base or file.base()
+        if not same(trials[0].rate, base * as_share(kind[1])):
+            yield f"{where}: {trials[0].rate} packets/s were offered, not {kind[1]} of {base}"
 
 
 def check(run, folder):
     """What of a record disagrees with its raw trials, and a word on how much was checked."""
     if run["experiment"] not in EXPERIMENTS:
         return [], ""
-    files, wrong, without, checked, contradicted = {}, [], 0, 0, set()
+    files, wrong, without, checked, contradicted, lowered = {}, [], 0, 0, set(), set()
     for nth, sample in enumerate(run["samples"]):
         kind = purpose(sample["factors"])
         if kind is None:
@@ -343,12 +432,25 @@ def check(run, folder):
         if run["experiment"] == "rfc2544" and file.contradicted():
             factors = sample["factors"]
             contradicted.add(f"{factors['dut']}, {factors['size']} B, {factors['direction']}: ")
+        if run["experiment"] == "rfc2544" and kind[0] == "search":
+            factors = sample["factors"]
+            if min(file.found, key=lambda f: abs(f.goal - as_share(factors["loss"]))).lowered():
+                start = f"{factors['dut']}, {factors['size']} B, {factors['direction']}: the search found "
+                lowered.add((start, f" for a loss of {factors['loss']}, but "))
     said = {w["text"] for w in run["warnings"] if w["kind"] == "contradicted"}
     for start in sorted(contradicted):
         if not any(text.startswith(start) for text in said):
             wrong.append(f"{start}it loses more at or below its throughput than that allows, and no warning says so")
     if any(not text.startswith(tuple(contradicted)) for text in said) and not without:
         wrong.append("a warning says that a throughput is contradicted, and no trial does it")
+    texts = [w["text"] for w in run["warnings"] if w["kind"] == "lowered"]
+    for start, of in sorted(lowered):
+        if not any(text.startswith(start) and of in text for text in texts):
+            wrong.append(f"{start}more{of}no warning says that it was lowered")
+    if run["experiment"] == "rfc2544" and not without:
+        for text in texts:
+            if not any(text.startswith(start) and of in text for start, of in lowered):
+                wrong.append(f"a warning says that a throughput was lowered, and no trial does it: {text}")
     trials = sum(len(file.trials) for file in files.values() if file)
     words = [f"; {checked} samples follow from {trials} raw trials"] if checked else []
     return wrong, "".join(words + ([f"; nothing is kept to check {without} samples with packets against"] if without else []))

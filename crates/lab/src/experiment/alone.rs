@@ -14,7 +14,8 @@ use super::campaign::Common;
 use super::passed::{Cost, Passed, Time};
 use super::placement::Placement;
 use super::rig::{self, PORT, Way};
-use super::throughput::{Carrier, Searched, percent};
+use super::searched::Searched;
+use super::throughput::{Carrier, percent};
 use crate::clock;
 use crate::error::LabError;
 use crate::load::capture::Pace;
@@ -31,6 +32,8 @@ pub(super) const NAME: &str = "the tester alone";
 const NEAR: f64 = 0.9;
 /// Most trials of its search in a run of a minute.
 pub(super) const QUICK_TRIALS: u32 = 6;
+/// Most later trials of it in such a run.
+pub(super) const QUICK_LATER: u32 = 2;
 /// The first packets are not measured.
 const WARM_UP: Offer = Offer { rate: Some(1000.0), packets: 20, at_most: Duration::from_millis(50) };
 
@@ -52,6 +55,11 @@ pub(super) struct Alone {
 /// short one in which a ratio depends on it, else none: then it is flooded, and that is all.
 pub(super) fn most_trials(common: &Common, compared: bool) -> u32 {
     common.by_care(u32::MAX, if compared { QUICK_TRIALS } else { 0 }, 0)
+}
+
+/// Trials of a search of so many and the later ones, in a run of a minute.
+pub(super) fn in_all(trials: u32) -> u32 {
+    trials + trials.min(QUICK_LATER)
 }
 
 impl Alone {
@@ -147,6 +155,10 @@ impl Carrier for Alone {
     fn most_trials(&self) -> u32 {
         self.most_trials
     }
+
+    fn most_later(&self) -> u32 {
+        if self.most_trials == u32::MAX { u32::MAX } else { self.most_trials.min(QUICK_LATER) }
+    }
 }
 
 /// What the tester carried alone for a goal, packets a second, all ways together.
@@ -180,7 +192,6 @@ pub(super) fn doubt(tester: Option<&Searched>, s: &Searched, dut: &str, cell: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::trials::Trials;
     use crate::measure::mlr::{Bounds, Found, Goal};
 
     /// A search that found these rates, each with whether the tester set its upper bound.
@@ -192,26 +203,7 @@ mod tests {
             conditional_throughput: *pps,
             complete: true,
         });
-        let flood = Passed {
-            ways: vec![],
-            account: None,
-            engines: vec![],
-            cost: Cost::default(),
-            busy_seconds: 0.0,
-            time: Time::default(),
-            stopped: 0.0,
-            outer: (0, 0),
-        };
-        let way = (crate::load::Sent::default(), crate::load::Counted::default());
-        Searched {
-            found: found.collect(),
-            at: vec![],
-            flood: Passed { ways: vec![way; 2], ..flood },
-            tester_limited: 0,
-            limited: rates.iter().map(|(_, limited)| *limited).collect(),
-            repeated: 0,
-            trials: Trials::new(Direction::Both),
-        }
+        Searched::sample(found.collect(), rates.iter().map(|(_, limited)| *limited).collect())
     }
 
     #[test]

@@ -27,19 +27,25 @@ pub(super) fn repeats(common: &Common, fixed: Duration, one: Duration, most: u32
     (fit as u32).clamp(1, most.max(1))
 }
 
-/// Limits the trials of each search, so that a run of `searches` searches of a throughput keeps to
-/// its time; `others` is the time for all other parts. `None` when fewer trials are left than find
-/// anything.
+/// Limits the trials of each search, and the later ones, so that a run of `searches` searches of a
+/// throughput keeps to its time; `others` is the time for all other parts. `None` when fewer trials
+/// are left than find anything.
 pub(super) fn searches(common: &Common, care: &Care, others: Duration, searches: u32) -> Option<Care> {
     let Some(time) = of(common) else { return Some(care.clone()) };
     let each = time.saturating_sub(others).as_secs_f64() / f64::from(searches.max(1));
     let trials = (each / (care.last + PAUSE.as_secs_f64())) as u32;
-    (trials >= LEAST).then(|| Care { trials: trials.min(care.trials), ..care.clone() })
+    (trials >= LEAST).then(|| shared(care, trials))
+}
+
+/// At most so many trials in all: a fourth of them confirms what the others have found.
+fn shared(care: &Care, trials: u32) -> Care {
+    let later = (trials / 4).min(care.later);
+    Care { trials: (trials - later).min(care.trials), later, ..care.clone() }
 }
 
 /// The same, but with the fewest trials where that is still too much.
 pub(super) fn least(common: &Common, care: &Care, others: Duration, n: u32) -> Care {
-    searches(common, care, others, n).unwrap_or_else(|| Care { trials: LEAST, ..care.clone() })
+    searches(common, care, others, n).unwrap_or_else(|| shared(care, LEAST))
 }
 
 /// About what trials of those lengths take, one after the other.
@@ -60,6 +66,7 @@ mod tests {
         sum: 0.5,
         coarse: 1,
         trials: 22,
+        later: 8,
     };
 
     fn common(quick: bool, smoke: bool) -> Common {
@@ -72,13 +79,17 @@ mod tests {
         for (common, time) in [(common(true, false), QUICK), (common(false, true), SMOKE)] {
             for n in 1..=12 {
                 let Some(care) = searches(&common, &CARE, s(3), n) else { continue };
-                let all = f64::from(n * care.trials) * 0.6;
-                assert!(all <= (time - s(3)).as_secs_f64() + 1e-9 && care.trials >= LEAST, "{n}: {all}");
+                let each = care.trials + care.later;
+                let all = f64::from(n * each) * 0.6;
+                assert!(all <= (time - s(3)).as_secs_f64() + 1e-9 && each >= LEAST, "{n}: {all}");
+                // Where there is room for more than a search, what it finds is confirmed.
+                assert!(care.later > 0 || each == LEAST, "{n}: {care:?}");
             }
         }
         assert!(searches(&common(false, true), &CARE, s(3), 12).is_none());
         assert_eq!(least(&common(false, true), &CARE, s(3), 12).trials, LEAST);
-        assert_eq!(searches(&common(false, false), &CARE, s(500), 100).map(|c| c.trials), Some(22));
+        let all = searches(&common(false, false), &CARE, s(500), 100).map(|c| (c.trials, c.later));
+        assert_eq!(all, Some((22, 8)));
     }
 
     #[test]

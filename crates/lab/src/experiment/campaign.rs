@@ -21,7 +21,7 @@ use crate::record::{
     Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Program, Record, Sample, View,
     figures,
 };
-use crate::report::{self, Progress, RunFolder, Warning, accounting};
+use crate::report::{self, Progress, RunFolder, Warning, accounting, confirmed};
 use crate::topology::{Congestion, Owner};
 
 /// Options that experiments share; each ignores what does not concern it.
@@ -229,7 +229,8 @@ impl Campaign {
     ) {
         debug_assert!(
             measures.iter().all(|(name, _)| {
-                accounting::is_measure(name) || self.about.measures.iter().any(|m| m.0 == *name)
+                let beside = accounting::is_measure(name) || confirmed::is_measure(name);
+                beside || self.about.measures.iter().any(|m| m.0 == *name)
             }),
             "a measure that the experiment does not declare"
         );
@@ -316,6 +317,7 @@ impl Campaign {
         let conclusion = conclude(&record);
         (record.derived, record.views, record.history) =
             (conclusion.derived, conclusion.views, conclusion.history);
+        confirmed::show(&mut record);
         accounting::show(&mut record);
         accounting::doubts(&record).into_iter().for_each(|d| self.doubt(d));
         // The record's format has no infinite values and no NaN, and a figure of that kind says

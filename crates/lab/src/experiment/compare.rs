@@ -11,6 +11,7 @@ use super::passed::Passed;
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
 use super::runner::{self, Method, Schedule};
+use super::searched::{self, Load as Offered};
 use super::throughput::{self, Care, Carrier, FrameSize, percent};
 use super::trials;
 use crate::error::LabError;
@@ -222,7 +223,8 @@ impl Work {
         let mut all: Vec<&mut dyn Carrier> = Vec::new();
         all.extend(bench.alone.as_mut().map(|alone| alone as &mut dyn Carrier));
         all.extend(bench.rigs.iter_mut().map(|rig| rig as &mut dyn Carrier));
-        let mut searched = throughput::search(c, &mut all, shape, Direction::Forward, &self.care, &cell)?;
+        let load = Offered { shape, direction: Direction::Forward, cell: &cell };
+        let mut searched = searched::search(c, &mut all, load, &self.care)?;
         let tester = bench.alone.is_some().then(|| searched.remove(0));
         let mut beside = Vec::new();
         if let Some(tester) = &tester {
@@ -243,13 +245,12 @@ impl Work {
             let busy: Vec<_> = s.at.iter().flatten().map(|p| p.by_soaker().to_vec()).collect();
             let mut measures = throughput::medians(&busy);
             measures.extend(alone::measures(tester.as_ref(), &s, 0));
-            if let (Some(pps), Some(ns)) = (pps, stats::median(&costs)) {
-                measures.extend([
-                    ("kpps", pps / 1e3),
-                    ("gbps", throughput::inner_gbps(&shape, pps)),
-                    ("ns_packet", ns),
-                    ("ns_byte", ns / throughput::inner_bytes(&shape)),
-                ]);
+            measures.extend(s.confirmed(0));
+            if let Some(pps) = pps {
+                measures.extend([("kpps", pps / 1e3), ("gbps", throughput::inner_gbps(&shape, pps))]);
+            }
+            if let Some(ns) = stats::median(&costs) {
+                measures.extend([("ns_packet", ns), ("ns_byte", ns / throughput::inner_bytes(&shape))]);
             }
             c.sample(load, repeat, began, &measures, files);
         }
@@ -306,7 +307,8 @@ impl Budget {
         // Starting a system, and the trials that are made again.
         let all = (Duration::from_millis(1_700) + (tcp + flood * sizes as u32) * repeats) * systems as u32;
         // The tester alone is started, flooded and searched too, where there is the time.
-        let searched = vec![Duration::from_secs_f64(care.last); 1 + alone::QUICK_TRIALS as usize];
+        let searched =
+            vec![Duration::from_secs_f64(care.last); 1 + alone::in_all(alone::QUICK_TRIALS) as usize];
         let alone = budget::trials(&searched) * sizes as u32 * repeats;
         if smoke { all } else { all + Duration::from_millis(200) + alone }
     }
@@ -444,7 +446,7 @@ mod tests {
             for systems in 1..=most {
                 let b = Budget::new(&common, sizes, systems, 1);
                 let trial = budget::trials(&[Duration::from_secs_f64(b.care.last)]);
-                let searches = trial * b.care.trials * (b.sizes * systems) as u32;
+                let searches = trial * (b.care.trials + b.care.later) * (b.sizes * systems) as u32;
                 let all = Budget::others(&b.care, (b.sizes, b.window), (systems, 1), smoke) + searches;
                 assert!(all <= time, "{systems} systems: {all:?}");
             }

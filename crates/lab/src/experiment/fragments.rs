@@ -12,6 +12,7 @@ use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
 use super::runner::{self, Method, Schedule};
+use super::searched::{self, Load};
 use super::throughput::{self, Care, FRAMING, FrameSize, LARGEST, percent};
 use crate::error::LabError;
 use crate::load::frame::Shape;
@@ -175,7 +176,8 @@ impl Method for Work {
         repeat: u32,
     ) -> Result<(), LabError> {
         let (began, cell) = (c.elapsed(), format!("{size} B"));
-        let searched = throughput::search(c, &mut bench.rigs, *shape, Direction::Forward, &self.care, &cell)?;
+        let load = Load { shape: *shape, direction: Direction::Forward, cell: &cell };
+        let searched = searched::search(c, &mut bench.rigs, load, &self.care)?;
         for (nth, (rig, s)) in bench.rigs.iter().zip(searched).enumerate() {
             let link = self.link(nth);
             let words = [&*size.to_string(), link, rig.name()];
@@ -190,6 +192,7 @@ impl Method for Work {
                     })
                     .collect();
             let mut measures = throughput::medians(&all);
+            measures.extend(s.confirmed(0));
             if let Some(pps) = s.found.first().and_then(|f| f.conditional_throughput) {
                 measures.retain(|(name, _)| !["kpps", "inner_gbps"].contains(name));
                 measures.extend([("kpps", pps / 1e3), ("inner_gbps", throughput::inner_gbps(shape, pps))]);

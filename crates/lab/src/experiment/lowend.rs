@@ -10,6 +10,7 @@ use super::passed::Passed;
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
 use super::runner::{self, Method, Schedule};
+use super::searched::{self, Load};
 use super::throughput::{self, Care, FRAMING, FrameSize, LARGEST, percent};
 use super::trials::{self, Purpose, Trials};
 use crate::error::LabError;
@@ -254,7 +255,8 @@ impl Work {
         let shape = shape(size)?;
         let cell = format!("{share} % of a core, {size} B");
         let began = c.elapsed();
-        let searched = throughput::search(c, rigs, shape, Direction::Forward, &self.care, &cell)?;
+        let load = Load { shape, direction: Direction::Forward, cell: &cell };
+        let searched = searched::search(c, rigs, load, &self.care)?;
         for (rig, s) in rigs.iter().zip(searched) {
             let dut = rig.name();
             let words = [&*size.to_string(), &format!("{share}_percent"), dut];
@@ -262,6 +264,7 @@ impl Work {
             let pps = s.found.first().and_then(|f| f.conditional_throughput);
             let trials: Vec<_> = s.at.iter().flatten().map(held).collect();
             let mut measures = throughput::medians(&trials);
+            measures.extend(s.confirmed(0));
             if let Some(pps) = pps {
                 measures.extend([("kpps", pps / 1e3), ("mbps", throughput::inner_gbps(&shape, pps) * 1e3)]);
             }
@@ -380,10 +383,13 @@ mod tests {
         let quick = Common { quick: true, ..Common::default() };
         let care = fitting(&quick, (ms(1000), ms(500)), (1, 4, 1, 2), 1);
         // Four shares: TCP, a flood, two fixed rates, and the search.
-        let share = ms(2500) + ms(600) + ms(850) * 2 + ms(600) * care.trials;
-        assert!(ms(1000) + share * 4 <= budget::QUICK && care.trials >= 8, "{care:?}");
+        let share = ms(2500) + ms(600) + ms(850) * 2 + ms(600) * (care.trials + care.later);
+        assert!(ms(1000) + share * 4 <= budget::QUICK && care.trials >= 8 && care.later > 0, "{care:?}");
         let smoke = Common { smoke: true, ..Common::default() };
         let care = fitting(&smoke, (ms(500), ms(200)), (1, 1, 1, 1), 1);
-        assert!(ms(1000 + 1500 + 450 + 550) + ms(450) * care.trials <= budget::SMOKE, "{care:?}");
+        assert!(
+            ms(1000 + 1500 + 450 + 550) + ms(450) * (care.trials + care.later) <= budget::SMOKE,
+            "{care:?}"
+        );
     }
 }

@@ -31,7 +31,8 @@
 //! | `tester` | the tester of one gateway alone |
 //! | `own_traffic` | what the generator sends of a capture |
 //! | `alone` | what the tester carries without a gateway |
-//! | `throughput` | the search that experiments with packets share |
+//! | `throughput` | parts that experiments with packets share |
+//! | `searched` | searches the throughput of systems, and confirms it by later trials |
 //! | `trials` | every trial with packets, as a CSV |
 //! | `passed` | packets that one trial passed, and impossible counts |
 //! | `placement` | processors for each part of a flood |
@@ -68,6 +69,7 @@ mod profile;
 mod rfc2544;
 mod rig;
 mod runner;
+mod searched;
 mod shown;
 mod stage;
 mod tester;

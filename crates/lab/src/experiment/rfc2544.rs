@@ -8,9 +8,11 @@
 //! |---|---|
 //! | `work` | options become loads, and how long they take |
 //! | `single` | measurements of one gateway alone |
+//! | `beside` | latency below the throughput, and the curve past it |
 //! | `limit` | what the tester carries without a gateway |
 //! | `conclude` | figures and views, made of the samples |
 
+mod beside;
 mod conclude;
 mod limit;
 mod single;
@@ -26,12 +28,13 @@ use super::own_traffic::OwnTraffic;
 use super::placement::{Placement, Spread};
 use super::rig::{Bed, Rig};
 use super::runner::{self, Method, Schedule};
-use super::throughput::{self, Care, Carrier, FrameSize, Searched, percent};
-use super::trials::{self, Purpose};
+use super::searched::{self, Load, Searched};
+use super::throughput::{self, Care, Carrier, FrameSize, percent};
+use super::trials;
 use crate::error::{LabError, Remedy};
+use crate::load::Direction;
 use crate::load::capture::Pace;
 use crate::load::frame::{Family, Shape};
-use crate::load::{Direction, Offer};
 use crate::measure::mlr::Found;
 use crate::record::{Better, Factors, Record, TESTER_KPPS, TESTER_LIMITED, factors};
 use crate::report::{RunFolder, Warning};
@@ -159,6 +162,8 @@ struct Work {
     care: Care,
     latency: Duration,
     curve: Duration,
+    /// How often latency and curve are measured at most: again where they lowered a throughput.
+    passes: u32,
     repeats: u32,
     inner_mtu: u32,
     family: Family,
@@ -289,9 +294,11 @@ impl Work {
         let mut all: Vec<&mut dyn Carrier> = Vec::new();
         all.extend(bench.alone.as_mut().map(|alone| alone as &mut dyn Carrier));
         all.extend(bench.rigs.iter_mut().map(|rig| rig as &mut dyn Carrier));
-        let mut searched = throughput::search(c, &mut all, shape, direction, &self.care, &cell)?;
+        let load = Load { shape, direction, cell: &cell };
+        let mut searched = searched::search(c, &mut all, load, &self.care)?;
         let tester = bench.alone.is_some().then(|| searched.remove(0));
-        let rigs = &mut bench.rigs;
+        let beside = self.beside(c, &mut bench.rigs, load, &mut searched)?;
+        let rigs = &bench.rigs;
         for (rig, s) in rigs.iter().zip(&searched).filter(|(_, s)| s.repeated > 0) {
             let n = s.repeated;
             c.settings
@@ -304,97 +311,55 @@ impl Work {
             all.extend(more.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())));
             all
         };
-        // Of each system's trials under this load, those of its latency and its curve included,
-        // which come last.
         let file = |dut: &str| trials::file(&[&size.to_string(), &named, dut], repeat);
         let files = |dut: &str| vec![RunFolder::raw(&file(dut))];
         if let Some(tester) = &tester {
             self.tester(c, tester, shape, (&size.to_string(), &named), (repeat, began))?;
         }
-        let mut known = Vec::new();
         for (rig, s) in rigs.iter().zip(&searched) {
             let dut = rig.name();
-            known.push(self.throughput(
-                c,
-                s,
-                dut,
-                (&cell, tester.as_ref()),
-                &shape,
-                |goal| of(dut, "throughput", &[("loss", goal)]),
-                (repeat, began, files(dut)),
-            ));
+            let withheld = alone::doubt(tester.as_ref(), s, dut, &cell).filter(|_| dut == PLAIN);
+            withheld.into_iter().for_each(|d| c.doubt(d));
+            s.doubts(dut, &cell).into_iter().for_each(|d| c.doubt(d));
+            s.trials.impossible(dut, &cell).into_iter().for_each(|d| c.doubt(d));
+            c.keep(&file(dut), s.trials.csv().as_bytes())?;
+            let of = |goal: &str| of(dut, "throughput", &[("loss", goal)]);
+            self.throughput(c, (s, tester.as_ref()), &shape, of, (repeat, began, files(dut)));
         }
-        // If no throughput was found, the rate that came through the flood is used instead. Rates
-        // are those of each direction.
-        let rates: Vec<f64> = known
-            .iter()
-            .zip(&searched)
-            .map(|(k, s)| {
-                k.map_or(s.flood.forwarded_pps() / s.flood.ways.len() as f64, |(_, pps)| pps).max(100.0)
-            })
-            .collect();
-        let mut peaks: Vec<f64> = searched.iter().map(|s| s.peak_pps()).collect();
-        for &(share, load) in self.loads {
-            for ((rig, rate), s) in rigs.iter_mut().zip(&rates).zip(&mut searched) {
-                c.says(&format!("{cell}: {}, latency at {load}", rig.name()))?;
-                let began = c.elapsed();
-                let offer = Offer { rate: Some(rate * share), packets: u64::MAX, at_most: self.latency };
-                let passed = rig.pass(shape, offer, direction)?;
-                s.trials.add((Purpose::Latency, load), began, offer, &passed);
-                let mut measures = throughput::latencies(&passed);
-                measures.extend([("kpps", passed.forwarded_pps() / 1e3), ("loss", passed.loss())]);
-                let of = of(rig.name(), "latency", &[("load", load)]);
-                c.sample(of, repeat, began, &measures, files(rig.name()));
+        for (rig, beside) in rigs.iter().zip(&beside) {
+            for t in &beside.latency {
+                let mut measures = throughput::latencies(&t.passed);
+                measures.extend([("kpps", t.passed.forwarded_pps() / 1e3), ("loss", t.passed.loss())]);
+                let of = of(rig.name(), "latency", &[("load", t.name)]);
+                c.sample(of, repeat, t.began, &measures, files(rig.name()));
             }
         }
-        let mut curve = Vec::new();
-        for &(multiple, name) in self.multiples {
-            for (((rig, rate), peak), s) in rigs.iter_mut().zip(&rates).zip(&mut peaks).zip(&mut searched) {
-                c.says(&format!("{cell}: {}, {name} times the throughput", rig.name()))?;
-                let began = c.elapsed();
-                let offer = Offer { rate: Some(rate * multiple), packets: u64::MAX, at_most: self.curve };
-                let passed = rig.pass(shape, offer, direction)?;
-                s.trials.add((Purpose::Curve, name), began, offer, &passed);
-                *peak = peak.max(passed.forwarded_pps());
-                curve.push((rig.name().to_string(), name, began, passed));
-            }
-        }
-        for (((rig, s), peak), found) in rigs.iter().zip(searched).zip(&peaks).zip(known) {
-            let said = |(goal, pps)| s.trials.contradiction(rig.name(), &cell, (goal, pps, self.care.width));
-            let doubts = found.and_then(said).into_iter().chain(s.trials.impossible(rig.name(), &cell));
-            doubts.for_each(|d| c.doubt(d));
-            c.keep(&file(rig.name()), s.trials.csv().as_bytes())?;
-            let own = curve.extract_if(.., |(dut, ..)| dut == rig.name());
-            let flood = (rig.name().to_string(), "flood", began, s.flood);
-            for (dut, name, began, passed) in own.chain([flood]).collect::<Vec<_>>() {
-                let mut measures = setup.measures(&shape, &passed);
+        for ((rig, s), beside) in rigs.iter().zip(&searched).zip(&beside) {
+            let (dut, peak) = (rig.name(), s.peak_pps(beside));
+            let curve = beside.curve.iter().map(|t| (t.name, t.began, &t.passed));
+            for (name, began, passed) in curve.chain([("flood", began, &s.flood)]) {
+                let mut measures = setup.measures(&shape, passed);
                 measures.push(("of_peak", passed.forwarded_pps() / peak.max(1.0)));
-                c.sample(of(&dut, "curve", &[("offered", name)]), repeat, began, &measures, files(&dut));
+                c.sample(of(dut, "curve", &[("offered", name)]), repeat, began, &measures, files(dut));
             }
         }
         Ok(())
     }
 
-    /// Takes down what was found for each goal; returns the first throughput that was: its goal,
-    /// packets a second each way.
-    #[allow(clippy::too_many_arguments, reason = "what makes a sample")]
+    /// Takes down the throughput for each goal.
     fn throughput(
         &self,
         c: &mut Campaign,
-        s: &Searched,
-        dut: &str,
-        (cell, tester): (&str, Option<&Searched>),
+        (s, tester): (&Searched, Option<&Searched>),
         shape: &Shape,
         of: impl Fn(&str) -> Factors,
         (repeat, began, files): (u32, f64, Vec<String>),
-    ) -> Option<(f64, f64)> {
-        let mut first = None;
-        for (goal, (f, at)) in s.found.iter().zip(&s.at).enumerate() {
+    ) {
+        for (nth, (f, at)) in s.found.iter().zip(&s.at).enumerate() {
             let loss = f.goal.loss_ratio;
             let trials: Vec<_> = at.iter().map(|p| self.setup.measures(shape, p)).collect();
             let mut measures = throughput::medians(&trials);
             if let Some(pps) = f.conditional_throughput {
-                first = first.or(Some((loss, pps)));
                 let all = pps * s.flood.ways.len() as f64;
                 // The result of the search; the trials at its rate show what belongs to a packet.
                 let kpps = measures.iter().find(|(name, _)| *name == "kpps");
@@ -405,20 +370,12 @@ impl Work {
                 measures.retain(|(name, _)| !["kpps", "inner_gbps"].contains(name));
                 measures.extend([("kpps", all / 1e3), ("inner_gbps", throughput::inner_gbps(shape, all))]);
             }
+            measures.extend(s.confirmed(nth));
             measures.extend(f.bounds.upper.map(|u| ("bound_kpps", u / 1e3)));
-            measures.extend(alone::measures(tester, s, goal));
+            measures.extend(alone::measures(tester, s, nth));
             few_packets(f).into_iter().for_each(|d| c.doubt(d));
             c.sample(of(&percent(loss)), repeat, began, &measures, files.clone());
         }
-        let withheld = alone::doubt(tester, s, dut, cell).filter(|_| dut == PLAIN);
-        s.doubts(dut, cell).into_iter().chain(withheld).for_each(|d| c.doubt(d));
-        first
-    }
-}
-
-impl Searched {
-    fn peak_pps(&self) -> f64 {
-        self.at.iter().flatten().map(|p| p.forwarded_pps()).fold(self.flood.forwarded_pps(), f64::max)
     }
 }
 
@@ -435,7 +392,8 @@ mod tests {
             let mut work = Work::new(&options).expect("work");
             work.fit(&common, 2);
             let trial = Duration::from_secs_f64(work.care.last);
-            let searches = budget::trials(&[trial]) * work.care.trials * 2 * work.cells.len() as u32;
+            let searches =
+                budget::trials(&[trial]) * (work.care.trials + work.care.later) * 2 * work.cells.len() as u32;
             assert!(work.others(2) + searches <= time, "{:?} + {searches:?}", work.others(2));
         }
     }

@@ -1,19 +1,18 @@
-//! Parts that experiments with packets share: frames of RFC 2544, systems side by side, and the
-//! search for their throughput, whose trials go round among the systems.
+//! Parts that experiments with packets share: frames of RFC 2544, how thoroughly a throughput is
+//! searched, and the measures of a trial.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::campaign::{Campaign, Common};
-use super::judge::{self, Judge};
+use super::judge::Judge;
 use super::passed::Passed;
-use super::trials::{self, Purpose, Trials};
+use super::trials;
 use crate::error::LabError;
 use crate::load::frame::{Family, MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};
 use crate::load::{Direction, Offer};
-use crate::measure::mlr::{Found, Goal, Plan, Search};
-use crate::report::Warning;
+use crate::measure::mlr::Goal;
 use crate::stats;
 
 /// Ethernet header and frame check sequence: a frame of RFC 2544 less its IP packet.
@@ -39,6 +38,11 @@ pub(super) trait Carrier {
     fn most_trials(&self) -> u32 {
         u32::MAX
     }
+
+    /// Most later trials, which confirm what the search found.
+    fn most_later(&self) -> u32 {
+        u32::MAX
+    }
 }
 
 impl<T: Carrier + ?Sized> Carrier for &mut T {
@@ -52,6 +56,10 @@ impl<T: Carrier + ?Sized> Carrier for &mut T {
 
     fn most_trials(&self) -> u32 {
         (**self).most_trials()
+    }
+
+    fn most_later(&self) -> u32 {
+        (**self).most_later()
     }
 }
 
@@ -148,6 +156,8 @@ pub(super) struct Care {
     pub coarse: u32,
     /// Most trials of a search.
     pub trials: u32,
+    /// Most trials that are made after the searches, for all that was found in one.
+    pub later: u32,
 }
 
 impl Care {
@@ -163,6 +173,7 @@ impl Care {
             sum: full * common.by_care(5.0, 2.0, 1.0),
             coarse: common.by_care(2, 1, 0),
             trials: common.by_care(150, 22, 4),
+            later: common.by_care(96, 8, 2),
         }
     }
 
@@ -183,6 +194,14 @@ impl Care {
                 format!("{} s at first, {} s in full, {} s decide", self.initial, self.last, self.sum),
             ),
             (
+                trials::LATER,
+                format!(
+                    "what was found is tried again after all searches: full trials as they decide, {} at most; no trial counts \
+                     for more than a full one",
+                    self.later
+                ),
+            ),
+            (
                 "what was not sent",
                 format!(
                     "is no loss of the system up to {} % of a trial, and no throughput; a trial with more is repeated, twice at most",
@@ -194,7 +213,7 @@ impl Care {
         }
     }
 
-    fn goals(&self) -> Vec<Goal> {
+    pub(super) fn goals(&self) -> Vec<Goal> {
         let goal = |loss: &f64| Goal {
             loss_ratio: *loss,
             exceed_ratio: self.exceed,
@@ -213,176 +232,10 @@ impl Care {
         // Found together, goals share most of their trials.
         let short = 6.0 * f64::from(self.coarse) * (self.initial.max(self.last / 2.0) + pause);
         let long = (1.0 + 0.5 * goals) * 2.0 * (self.sum / self.last).ceil() * (self.last + pause);
-        Duration::from_secs_f64((short + long).min(f64::from(self.trials) * (self.last + pause)))
+        let searched = (short + long).min(f64::from(self.trials) * (self.last + pause));
+        let later = goals * (self.sum / self.last).ceil().min(f64::from(self.later)) * (self.last + pause);
+        Duration::from_secs_f64(searched + later)
     }
-}
-
-/// Result of the search for one system.
-pub(super) struct Searched {
-    /// By goal.
-    pub found: Vec<Found>,
-    /// By goal: the full trials at the lower bound, bad ones that are forgiven included.
-    pub at: Vec<Vec<Passed>>,
-    /// The trial with as much offered as the generator sends.
-    pub flood: Passed,
-    /// Full trials in which the tester itself lost more than may be lost: the generator did not
-    /// keep the rate however often it tried, or the receiver had no room.
-    pub tester_limited: usize,
-    /// By goal: the tester, and not the system, set the upper bound, or there is none since all
-    /// that the generator sends was carried.
-    pub limited: Vec<bool>,
-    /// Trials that were repeated because the generator had not kept the rate.
-    pub repeated: u32,
-    /// The flood and all trials of the search.
-    pub trials: Trials,
-}
-
-impl Searched {
-    /// Warnings about the result.
-    pub(super) fn doubts(&self, dut: &str, cell: &str) -> Vec<Warning> {
-        found_doubts(&self.found, self.tester_limited, dut, cell)
-    }
-
-    /// The same where nothing is measured beside it: takes its doubts down and keeps its trials, as
-    /// the file that `words` name.
-    pub(super) fn keep(
-        &self,
-        c: &mut Campaign,
-        (dut, cell): (&str, &str),
-        words: &[&str],
-        repeat: u32,
-    ) -> Result<Vec<String>, LabError> {
-        let doubts = self.doubts(dut, cell).into_iter().chain(self.trials.impossible(dut, cell));
-        doubts.for_each(|d| c.doubt(d));
-        Ok(vec![c.keep(&trials::file(words, repeat), self.trials.csv().as_bytes())?])
-    }
-}
-
-/// Warnings about the results of a search in which the tester lost too much in `limited` trials.
-fn found_doubts(found: &[Found], limited: usize, dut: &str, cell: &str) -> Vec<Warning> {
-    let (dut, cell) = (dut.to_string(), cell.to_string());
-    let without = found.iter().filter(|f| f.conditional_throughput.is_none() || !f.complete);
-    let mut doubts: Vec<Warning> = without
-        .map(|f| Warning::NoThroughput {
-            dut: dut.clone(),
-            cell: cell.clone(),
-            goal: f.goal.loss_ratio,
-            least: f.conditional_throughput,
-        })
-        .collect();
-    // Nothing that was offered was too much: the system may carry more than the generator sends.
-    let all_carried = found.iter().any(|f| f.bounds.lower.is_some() && f.bounds.upper.is_none());
-    if limited > 0 || all_carried {
-        doubts.push(Warning::TesterLimited { dut, cell, trials: limited });
-    }
-    doubts
-}
-
-/// Whether the tester set the upper bound that was found: `tried` are trials at it, each with the
-/// share that the search counted as lost, and whether the tester itself lost too much for `goal`.
-/// Without an upper bound nothing that the generator sends was too much.
-fn limited(found: &Found, tried: &[(f64, Passed)], judge: &Judge) -> bool {
-    let Some(lower) = found.bounds.lower else { return false };
-    let Some(upper) = found.bounds.upper else { return lower > 0.0 };
-    let goal = found.goal.loss_ratio;
-    let lost = |p: &&Passed| !judge.kept(p.shares()) || p.shares().lost > goal;
-    let at = tried.iter().filter(|(load, _)| *load == upper).map(|(_, passed)| passed);
-    let bad: Vec<&Passed> = at.filter(lost).collect();
-    let by_tester = |p: &&&Passed| !judge.kept(p.shares()) || p.receiver_loss() > goal;
-    !bad.is_empty() && bad.iter().filter(by_tester).count() * 2 >= bad.len()
-}
-
-/// Searches the throughput of all systems under `shape`, each at its own pace, trials going round.
-pub(super) fn search<C: Carrier>(
-    c: &Campaign,
-    rigs: &mut [C],
-    shape: Shape,
-    direction: Direction,
-    care: &Care,
-    cell: &str,
-) -> Result<Vec<Searched>, LabError> {
-    struct Going {
-        /// None where the flood is all.
-        search: Option<Search>,
-        flood: Passed,
-        judge: Judge,
-        /// Trials that counted, with the load of each; and the full ones among them.
-        tried: Vec<(f64, Passed)>,
-        full: Vec<(f64, Passed)>,
-        trials: Trials,
-    }
-    let mut going = Vec::new();
-    for rig in rigs.iter_mut() {
-        c.says(&format!("{cell}: {}, flood", rig.name()))?;
-        let at_most = Duration::from_secs_f64(care.last);
-        let (began, offer) = (c.elapsed(), Offer { rate: None, packets: u64::MAX, at_most });
-        let flood = rig.pass(shape, offer, direction)?;
-        let mut trials = Trials::new(direction);
-        trials.add((Purpose::Flood, "flood"), began, offer, &flood);
-        let each = |s: &crate::load::Sent| s.sent as f64 / s.seconds.max(1e-9);
-        // The slower of two generators: each direction gets the same.
-        let most = flood.ways.iter().map(|(s, _)| each(s)).fold(f64::INFINITY, f64::min).max(1000.0);
-        let plan = Plan {
-            goals: care.goals(),
-            min_load: most / 2000.0,
-            max_load: most,
-            coarse_stages: care.coarse,
-            most_trials: care.trials.min(rig.most_trials()),
-        };
-        let wanted = plan.most_trials > 0;
-        let search = wanted.then(|| Search::new(plan).map_err(LabError::Usage)).transpose()?;
-        let (judge, tried, full) = (Judge::new(care.width), Vec::new(), Vec::new());
-        going.push(Going { search, flood, judge, tried, full, trials });
-    }
-    loop {
-        let mut asked = false;
-        for (rig, g) in rigs.iter_mut().zip(&mut going) {
-            let Some((search, ask)) = g.search.as_mut().and_then(|s| s.ask().map(|ask| (s, ask))) else {
-                continue;
-            };
-            asked = true;
-            let nth = g.judge.made() + 1;
-            c.says(&format!("{cell}: {}, trial {nth}, {:.0} kpps", rig.name(), ask.load / 1e3))?;
-            let at_most = Duration::from_secs_f64(ask.duration);
-            let offer = Offer { rate: Some(ask.load), packets: u64::MAX, at_most };
-            let began = c.elapsed();
-            let passed = rig.pass(shape, offer, direction)?;
-            let told = g.judge.loss(passed.shares());
-            g.trials.searched(began, ask, told, &passed);
-            let Some(loss) = told else {
-                search.void();
-                continue;
-            };
-            search.tell(ask, loss);
-            g.tried.push((ask.load, passed.clone()));
-            if ask.duration >= care.last * 0.999 {
-                g.full.push((ask.load, passed));
-            }
-        }
-        if !asked {
-            break;
-        }
-    }
-    let end = |g: Going| {
-        let mut found = g.search.map(|s| s.found()).unwrap_or_default();
-        let strictest = care.losses.iter().copied().fold(f64::INFINITY, f64::min);
-        let by_tester = |p: &Passed| !g.judge.kept(p.shares()) || p.receiver_loss() > strictest;
-        let limited = g.full.iter().filter(|(_, p)| by_tester(p) && p.loss() > strictest).count();
-        let at_bound = |f: &Found| {
-            let at = g.full.iter().filter(|(load, _)| Some(*load) == f.bounds.lower);
-            at.map(|(_, passed)| passed.clone()).collect()
-        };
-        let at: Vec<Vec<Passed>> = found.iter().map(at_bound).collect();
-        for (found, at) in found.iter_mut().zip(&at) {
-            let shares = || at.iter().map(Passed::shares);
-            found.conditional_throughput =
-                found.conditional_throughput.map(|pps| judge::carried(pps, shares()));
-        }
-        let by_goal = found.iter().map(|f| self::limited(f, &g.tried, &g.judge)).collect();
-        let (repeated, flood, trials) = (g.judge.repeated(), g.flood, g.trials);
-        Searched { found, at, flood, tester_limited: limited, limited: by_goal, repeated, trials }
-    };
-    Ok(going.into_iter().map(end).collect())
 }
 
 /// The measures of a trial: what every experiment with packets takes down.
@@ -435,7 +288,6 @@ pub(super) fn percent(loss: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::mlr::Bounds;
 
     #[test]
     fn frame_sizes_are_those_of_rfc_2544_and_the_mix_is_cut_to_what_fits() {
@@ -469,40 +321,5 @@ mod tests {
         let trials = [trial(0.5, 0.0), trial(0.6, 0.0), trial(0.99, 0.3)];
         assert_eq!(medians(&trials), [("busy", 0.6), ("loss", 0.0)]);
         assert_eq!(medians(&[]), []);
-    }
-
-    #[test]
-    fn a_search_that_the_generator_ended_or_that_was_not_finished_is_doubted() {
-        let care = Care {
-            losses: vec![0.001],
-            exceed: 0.5,
-            width: 0.1,
-            initial: 0.1,
-            last: 0.1,
-            sum: 0.1,
-            coarse: 0,
-            trials: 9,
-        };
-        let found = |lower, upper, complete| Found {
-            goal: care.goals()[0],
-            bounds: Bounds { lower, upper },
-            conditional_throughput: lower,
-            complete,
-        };
-        let kinds = |f: Found, limited| -> Vec<&str> {
-            found_doubts(&[f], limited, "x", "64 B").iter().map(Warning::kind).collect()
-        };
-        assert!(kinds(found(Some(9.0), Some(10.0), true), 0).is_empty());
-        assert_eq!(kinds(found(Some(9.0), Some(10.0), true), 2), ["tester-limited"]);
-        assert_eq!(kinds(found(Some(10.0), None, true), 0), ["tester-limited"]);
-        assert_eq!(kinds(found(Some(5.0), Some(10.0), false), 0), ["no-throughput"]);
-        assert_eq!(kinds(found(None, Some(1.0), true), 0), ["no-throughput"]);
-        let unfinished = found_doubts(&[found(Some(5e3), Some(1e4), false)], 0, "x", "64 B")[0].text();
-        assert!(
-            unfinished.contains("ended before it was done") && unfinished.contains("5.0 kpps"),
-            "{unfinished}"
-        );
-        let text = found_doubts(&[found(Some(10.0), None, true)], 0, "x", "64 B")[0].text();
-        assert!(text.starts_with("x, 64 B: it carried as much as the generator sends"), "{text}");
     }
 }

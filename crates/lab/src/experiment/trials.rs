@@ -6,7 +6,6 @@
 use std::fmt::Write;
 
 use super::passed::Passed;
-use super::throughput::percent;
 use crate::load::{Direction, Offer};
 use crate::measure;
 use crate::report::Warning;
@@ -18,6 +17,8 @@ pub(super) enum Purpose {
     Flood,
     /// A step of the search.
     Search,
+    /// A later trial at a rate that a search found, or below it.
+    Confirm,
     /// Latency at a share of the throughput.
     Latency,
     /// A multiple of the throughput.
@@ -31,6 +32,7 @@ impl Purpose {
         match self {
             Self::Flood => "flood",
             Self::Search => "search",
+            Self::Confirm => "confirm",
             Self::Latency => "latency",
             Self::Curve => "curve",
             Self::Rate => "rate",
@@ -49,8 +51,8 @@ struct Trial {
     seconds: f64,
     /// Packets a second that were offered, each way.
     rate: Option<f64>,
-    /// The loss that the search was told of; none when the trial said nothing, or was not the
-    /// search's.
+    /// The loss that the search, or the confirmation of its results, was told of; none when the
+    /// trial said nothing, or was of neither.
     told: Option<f64>,
     passed: Passed,
 }
@@ -69,9 +71,8 @@ const COLUMNS: &str = "trial,purpose,of,way,began_s,offered_pps,duration_s,told_
                        received,receive_s,lost,unopened,socket_drops,duplicates,reordered,corrupt,p50_us,p90_us,p99_us,p999_us,\
                        max_us,machine_s,idle_s,stolen_s,busy_s,gateways_ns,outer_bytes,outer_packets\n";
 
-/// A pause of the machine that may cost a trial what was due meanwhile, seconds: the generator's
-/// own patience.
-const PAUSE: f64 = 0.01;
+/// Name of the setting of a run that says how its later trials were made.
+pub(super) const LATER: &str = "later trials";
 
 impl Trials {
     pub(super) fn new(direction: Direction) -> Self {
@@ -85,16 +86,17 @@ impl Trials {
         self.trials.push(Trial { purpose, of, began, seconds, rate, told: None, passed });
     }
 
-    /// Takes one of the search down: what it asked for, and the loss that it is told of.
-    pub(super) fn searched(
+    /// Takes one down that a search or its confirmation asked for, and the loss that it is told of.
+    pub(super) fn asked(
         &mut self,
+        purpose: Purpose,
         began: f64,
         ask: measure::mlr::Ask,
         told: Option<f64>,
         passed: &Passed,
     ) {
         self.trials.push(Trial {
-            purpose: Purpose::Search,
+            purpose,
             of: String::new(),
             began,
             seconds: ask.duration,
@@ -163,45 +165,6 @@ impl Trials {
             .collect();
         let what = all.first()?.clone();
         Some(Warning::Impossible { dut: dut.into(), cell: cell.into(), what, more: all.len() - 1 })
-    }
-
-    /// Warns of trials for latency and for the curve that lost clearly more than `goal` although
-    /// they offered no more than the throughput `pps` (each way, found to within `width`).
-    pub(super) fn contradiction(
-        &self,
-        dut: &str,
-        cell: &str,
-        (goal, pps, width): (f64, f64, f64),
-    ) -> Option<Warning> {
-        let below = |t: &&Trial| {
-            let judged = [Purpose::Latency, Purpose::Curve].contains(&t.purpose);
-            judged && t.rate.is_some_and(|rate| rate <= pps * (1.0 + 1e-9))
-        };
-        let below: Vec<&Trial> = self.trials.iter().filter(below).collect();
-        // The search says that the limit is no lower than a width below what it found. What is
-        // offered above that may be lost, and what comes due in one pause of the machine, which
-        // tells in a short trial.
-        let explained = |t: &Trial| {
-            let limit = pps * (1.0 - width);
-            goal + (1.0 - limit / t.rate.unwrap_or(limit)).max(0.0) + PAUSE / t.seconds.max(PAUSE)
-        };
-        let lost = |t: &Trial| t.passed.lost_by_the_system();
-        let (trials, of) = (below.iter().filter(|t| lost(t) > explained(t)).count(), below.len());
-        let worst = below
-            .into_iter()
-            .filter(|t| lost(t) > explained(t))
-            .max_by(|a, b| (lost(a) - explained(a)).total_cmp(&(lost(b) - explained(b))))?;
-        Some(Warning::Contradicted {
-            dut: dut.into(),
-            cell: cell.into(),
-            goal: percent(goal),
-            pps,
-            trials,
-            of,
-            rate: worst.rate.unwrap_or(pps),
-            lost: lost(worst),
-            explained: explained(worst),
-        })
     }
 }
 

@@ -7,7 +7,6 @@ use super::passed::{Passed, Time};
 use super::trials::{Purpose, Trials, file};
 use crate::load::{Counted, Direction, Offer, Received, Sent};
 use crate::measure::mlr::Ask;
-use crate::report::Warning;
 
 /// One way: so many were to be sent, were, and arrived.
 fn way(intended: u64, sent: u64, received: u64) -> (Sent, Counted) {
@@ -42,8 +41,8 @@ fn every_way_of_every_trial_has_a_row_under_names_that_fit() {
     let flood = Offer { rate: None, ..offer(0.0, 100) };
     trials.add((Purpose::Flood, "flood"), 0.25, flood, &passed(&[way(10, 10, 9), way(12, 11, 11)]));
     let ask = Ask { load: 100.0 / 3.0, duration: 0.3 };
-    trials.searched(1.5, ask, None, &passed(&[way(10, 8, 8), way(10, 10, 10)]));
-    trials.searched(2.5, ask, Some(0.125), &passed(&[way(10, 10, 10), way(8, 8, 7)]));
+    trials.asked(Purpose::Search, 1.5, ask, None, &passed(&[way(10, 8, 8), way(10, 10, 10)]));
+    trials.asked(Purpose::Confirm, 2.5, ask, Some(0.125), &passed(&[way(10, 10, 10), way(8, 8, 7)]));
     let csv = trials.csv();
     let lines: Vec<Vec<&str>> = csv.lines().map(|l| l.split(',').collect()).collect();
     assert_eq!(lines.len(), 7);
@@ -57,7 +56,7 @@ fn every_way_of_every_trial_has_a_row_under_names_that_fit() {
     };
     assert_eq!(row(1), ["1", "flood", "flood", "forward", "10", "0", "9", "1"]);
     assert_eq!(row(2), ["1", "flood", "flood", "reverse", "11", "1", "11", "0"]);
-    assert_eq!(row(6), ["3", "search", "", "reverse", "8", "0", "7", "1"]);
+    assert_eq!(row(6), ["3", "confirm", "", "reverse", "8", "0", "7", "1"]);
     assert_eq!([of(1, "offered_pps"), of(3, "told_loss"), of(5, "told_loss")], ["", "", "0.125"]);
     // The columns hold exactly the rate that was offered.
     assert_eq!(of(3, "offered_pps").parse::<f64>(), Ok(100.0 / 3.0));
@@ -101,60 +100,4 @@ fn what_cannot_be_is_said_and_what_ticks_or_a_gateway_alone_explain_is_not() {
     let mut more = fine.clone();
     more.ways[0].1.esp = Some(crate::load::esp::EspCounts { unopened: 5, ..Default::default() });
     assert_eq!((said(more.clone()), more.lost_by_the_system()), (None, 0.0));
-}
-
-/// The warning that one trial causes beside a throughput of 1000 packets a second without loss,
-/// known to within a twentieth.
-fn contradiction(purpose: Purpose, rate: f64, ms: u64, way: (Sent, Counted)) -> Option<Warning> {
-    let mut trials = Trials::new(Direction::Forward);
-    trials.add((purpose, "of"), 0.0, offer(rate, ms), &passed(&[way]));
-    trials.contradiction("x", "64 B", (0.0, 1000.0, 0.05))
-}
-
-#[test]
-fn a_throughput_that_is_not_carried_below_itself_is_contradicted() {
-    let said = |purpose, rate, lost: u64| contradiction(purpose, rate, 1000, way(1000, 1000, 1000 - lost));
-    // At nine tenths nothing but a pause explains a loss: a hundredth of a second of one.
-    assert!(said(Purpose::Latency, 900.0, 11).is_some());
-    assert_eq!(said(Purpose::Latency, 900.0, 9), None);
-    // At the throughput itself its width does, too.
-    assert!(said(Purpose::Curve, 1000.0, 70).is_some());
-    assert_eq!(said(Purpose::Curve, 1000.0, 50), None);
-    // Above it, and in trials of the search, which forgives some, losing is no contradiction.
-    assert_eq!(said(Purpose::Curve, 1500.0, 500), None);
-    assert_eq!(said(Purpose::Search, 900.0, 500), None);
-    // In a short trial a pause is much of it.
-    assert_eq!(contradiction(Purpose::Latency, 900.0, 100, way(90, 90, 82)), None);
-    // Packets that were not sent, or that found no room in the receiver, were not lost by the
-    // system.
-    assert_eq!(contradiction(Purpose::Latency, 900.0, 1000, way(900, 500, 500)), None);
-    let mut full = way(900, 900, 500);
-    full.1.socket_drops = 400;
-    assert_eq!(contradiction(Purpose::Latency, 900.0, 1000, full), None);
-}
-
-#[test]
-fn the_worst_of_several_contradictions_is_told() {
-    let mut trials = Trials::new(Direction::Forward);
-    for (purpose, rate, arrived) in [
-        (Purpose::Latency, 100.0, 1000),
-        (Purpose::Latency, 900.0, 650),
-        (Purpose::Curve, 1000.0, 900),
-        (Purpose::Curve, 2000.0, 100),
-    ] {
-        trials.add((purpose, "of"), 0.0, offer(rate, 500), &passed(&[way(1000, 1000, arrived)]));
-    }
-    let warning = trials.contradiction("x", "64 B", (0.0, 1000.0, 0.05)).expect("a doubt");
-    assert_eq!(warning.kind(), "contradicted");
-    let text = warning.text();
-    assert!(
-        text.starts_with("x, 64 B: 1.0 kpps is its throughput for a loss of 0, but in 2 of 3 trials"),
-        "{text}"
-    );
-    assert!(
-        text.contains(
-            "most of all 35.0 % at 0.9 kpps, where the search's width and a pause of 10 ms explain 2.0 %"
-        ),
-        "{text}"
-    );
 }

@@ -2,6 +2,7 @@
 //! or where IronSwan was not measured, of the first system behind the baseline. From the record
 //! alone. Pure.
 
+use super::confirmed;
 use super::number::number;
 use crate::record::{Factors, Figure, Record, Which, factors};
 
@@ -157,7 +158,12 @@ fn rfc2544(record: &Record) -> Option<String> {
         let only: Factors = only.clone().into_iter().chain(here).collect();
         let found = record.figures_with(&only).next()?;
         let (kpps, gbps) = (median(found, "kpps")?, median(found, "inner_gbps")?);
-        Some(format!("{} thousand frames of {size} B a second ({} Gb/s)", number(kpps), number(gbps)))
+        let confirmed = confirmed::text(found).map_or_else(String::new, |text| format!(", which {text}"));
+        Some(format!(
+            "{} thousand frames of {size} B a second ({} Gb/s{confirmed})",
+            number(kpps),
+            number(gbps)
+        ))
     };
     let sizes = record.values("size", &only);
     let is_number = |size: &&&str| size.parse::<u32>().is_ok();

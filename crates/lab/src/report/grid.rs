@@ -1,7 +1,7 @@
 //! The tables of a record as cells, from which text and page are made. Pure.
 
-use super::accounting;
 use super::number::{extremes, number};
+use super::{accounting, confirmed};
 use crate::record::{Columns, Factors, Figure, Record, Table, Which, hidden_factors};
 
 /// A table: its heading, its rows, and how many columns at the left name the row.
@@ -42,8 +42,8 @@ impl Grid {
     /// Of a table of the record. Where its rows and columns would hide that figures differ by
     /// another factor, that factor becomes a column of names too.
     pub(super) fn of(record: &Record, table: &Table) -> Self {
-        let figures: Vec<&Figure> =
-            record.figures_with(&table.only).filter(|f| accounting::has_place(table, f)).collect();
+        let has_place = |f: &&Figure| accounting::has_place(table, f) && confirmed::has_place(table, f);
+        let figures: Vec<&Figure> = record.figures_with(&table.only).filter(has_place).collect();
         let across = match &table.columns {
             Columns::Factor { factor, .. } => Some(factor.as_str()),
             Columns::Measures(_) => None,

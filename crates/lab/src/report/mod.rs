@@ -19,6 +19,7 @@
 //! | `publish` | the plots, the page and the record in a run's folder |
 //! | `compare` | two runs side by side |
 //! | `history` | published figures that experiments repeat |
+//! | `confirmed` | throughputs as later trials left them |
 //! | `accounting` | share of the CPU that was busy, by kernel and soaker |
 //! | `warning` | doubts about a run |
 //! | `progress` | a progress bar |
@@ -27,6 +28,7 @@
 pub(crate) mod accounting;
 mod answer;
 mod compare;
+pub(crate) mod confirmed;
 mod doubts_text;
 mod folder;
 mod grid;

@@ -2,6 +2,7 @@
 //! figures.
 
 use super::number::percent as exact_percent;
+use crate::measure::mlr::Contradiction;
 use crate::record::WarningRecord;
 
 /// Range over median from which repeats are called noisy.
@@ -115,8 +116,27 @@ pub enum Warning {
         /// The lowest rate above it that failed, packets a second.
         failed: f64,
     },
-    /// A system lost clearly more at or below its throughput than that allows.
-    Contradicted {
+    /// Later trials lost more at or below a throughput than that allows, and it was lowered.
+    Lowered {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// The loss that is allowed, as shown.
+        goal: String,
+        /// What the search had found, packets a second each way.
+        before: f64,
+        /// What later trials left of it, packets a second each way.
+        pps: f64,
+        /// The later trials at or below what had been found.
+        why: Contradiction,
+        /// Later trials that carried what is left.
+        confirmed: usize,
+        /// Of how many that said anything about it.
+        of: usize,
+    },
+    /// There were too few later trials to confirm a throughput.
+    Unconfirmed {
         /// The system under test.
         dut: String,
         /// The cell.
@@ -125,16 +145,10 @@ pub enum Warning {
         goal: String,
         /// The throughput, packets a second each way.
         pps: f64,
-        /// In how many trials.
-        trials: usize,
-        /// Of how many.
+        /// Later trials that carried it.
+        confirmed: usize,
+        /// Of how many that said anything about it.
         of: usize,
-        /// The worst of them: what was offered, packets a second each way.
-        rate: f64,
-        /// Share of the packets that were lost.
-        lost: f64,
-        /// Share that might have been lost at that rate although the throughput is right.
-        explained: f64,
     },
     /// Something was counted that cannot be.
     Impossible {
@@ -317,7 +331,8 @@ impl Warning {
             Self::Withheld { .. } => "withheld",
             Self::NoThroughput { .. } => "no-throughput",
             Self::WideSearch { .. } => "wide-search",
-            Self::Contradicted { .. } => "contradicted",
+            Self::Lowered { .. } => "lowered",
+            Self::Unconfirmed { .. } => "unconfirmed",
             Self::Impossible { .. } => "impossible",
             Self::Unexplained { .. } => "unexplained-loss",
             Self::ClockUnstable { .. } => "clock-unstable",
@@ -424,14 +439,25 @@ impl Warning {
                 pps / 1e3,
                 failed / 1e3
             ),
-            Self::Contradicted { dut, cell, goal, pps, trials, of, rate, lost, explained } => format!(
-                "{dut}, {cell}: {:.1} kpps is its throughput for a loss of {goal}, but in {trials} of {of} trials of latency and of the \
-                 curve at or below that it lost more, most of all {:.1} % at {:.1} kpps, where the search's width and a pause of \
-                 10 ms explain {:.1} %: it does not carry that rate all the time",
-                pps / 1e3,
-                lost * 100.0,
-                rate / 1e3,
-                explained * 100.0
+            Self::Lowered { dut, cell, goal, before, pps, why, confirmed, of } => {
+                let left = match *pps {
+                    0.0 => "0: later trials carried no rate at all".to_string(),
+                    pps => format!("{:.1} kpps, which {confirmed} of {of} later trials carried", pps / 1e3),
+                };
+                format!(
+                    "{dut}, {cell}: the search found {:.1} kpps for a loss of {goal}, but {} of {} later trials at or below that \
+                     lost more, most of all {:.1} % at {:.1} kpps: lowered to {left}",
+                    before / 1e3,
+                    why.trials,
+                    why.of,
+                    why.lost * 100.0,
+                    why.load / 1e3
+                )
+            }
+            Self::Unconfirmed { dut, cell, goal, pps, confirmed, of } => format!(
+                "{dut}, {cell}: {:.1} kpps is what the search found for a loss of {goal}; {confirmed} of {of} later trials carried \
+                 it, which are too few to confirm it",
+                pps / 1e3
             ),
             Self::Impossible { dut, cell, what, more } => {
                 let more = if *more == 0 { String::new() } else { format!(" (and {more} more)") };

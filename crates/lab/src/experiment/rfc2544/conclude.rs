@@ -178,7 +178,7 @@ fn history(record: &Record, derived: &[Derived]) -> Vec<Historical> {
                  lost at low rates is mostly the scheduler's doing."
             .into(),
     }];
-    if let Some((figure, gbps)) = tunnel("64") {
+    if let Some((figure, gbps)) = tunnel("64").filter(|(_, gbps)| *gbps > 0.0) {
         let outer = figure.number("outer_gbps", Which::Median).unwrap_or(f64::NAN);
         list.push(Historical {
             source: source.into(),

@@ -98,6 +98,7 @@ impl Work {
             care,
             latency: common.by_care(ms(3000), ms(500), ms(100)),
             curve: common.by_care(ms(1500), ms(400), ms(100)),
+            passes: common.by_care(2, 1, 1),
             repeats: common.repeats.unwrap_or(1),
             inner_mtu,
             family,
@@ -159,7 +160,7 @@ impl Work {
             Setup::Line => Duration::ZERO,
             Setup::Single => OWN_LIMIT * self.sizes().len() as u32,
         };
-        let searched = vec![flood; 1 + self.alone.min(alone::QUICK_TRIALS) as usize];
+        let searched = vec![flood; 1 + alone::in_all(self.alone.min(alone::QUICK_TRIALS)) as usize];
         let alone = Duration::from_millis(200) + budget::trials(&searched) * self.cells.len() as u32;
         (Duration::from_millis(900) + own + cell * self.cells.len() as u32 * self.repeats) * systems + alone
     }

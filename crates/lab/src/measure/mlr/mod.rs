@@ -11,7 +11,7 @@
 //! of trials only decides how soon the class is known. Trials shorter than a goal asks for count
 //! little, so coarse and short trials find the place, and long trials decide. RFC 2544's plain
 //! search is one setting ([`Goal::rfc2544`]): one long trial at a load decides, and no loss is
-//! allowed. Pure.
+//! allowed. What a search has found is confirmed, or lowered, by later trials ([`Confirm`]). Pure.
 //!
 //! # Files
 //!
@@ -19,9 +19,13 @@
 //! |---|---|
 //! | `search` | the next load to try, and for how long |
 //! | `bounds` | lower and upper bound of a load, from its trials |
+//! | `confirm` | later trials about what a search has found |
 //! | `simulated` | systems with a known throughput, for tests |
 
 mod bounds;
+mod confirm;
+#[cfg(test)]
+mod confirm_tests;
 mod search;
 #[cfg(test)]
 mod simulated;
@@ -29,4 +33,5 @@ mod simulated;
 mod tests;
 
 pub use bounds::{Bounds, Class, Goal, Trial};
+pub use confirm::{Confirm, Contradiction, Held, Later, Limits};
 pub use search::{Ask, Found, Plan, Search};
