@@ -115,6 +115,9 @@ def check_figures(run):
             yield f"{where}: withheld is {figure.get('withheld')} in the record and {withheld} by the samples"
         if withheld:
             base = {}
+        short = {name for sample in run["samples"] if key(sample["factors"]) == this for name in sample.get("absent", {})}
+        if short - set(samples[this]) != set(figure.get("absent", {})):
+            yield f"{where}: the measures that are absent for a reason are not those of its samples"
         for name in sorted(set(samples[this]) | set(figure["measures"])):
             if name not in figure["measures"] or name not in samples[this]:
                 yield f"{where}, {name}: in the samples or in the figure, but not in both"
@@ -138,6 +141,8 @@ def check_samples(run):
     for nth, sample in enumerate(run["samples"]):
         where = f"sample {nth} ({named(sample['factors'])})"
         measures = sample["measures"]
+        for name in sorted(set(measures) & set(sample.get("absent", {}))):
+            yield f"{where}, {name}: it has a value, and a reason why it has none"
         for name, value in measures.items():
             unit = units.get(name)
             if unit is None:
@@ -182,8 +187,9 @@ def lab(run, folder):
     return list(check_samples(run)) + list(check_figures(run)) + wrong, said + more
 
 
-def check_window(where, machine, window, measures):
+def check_window(where, run, window, measures):
     """Of one trial of `line` or `demo`: its measures from the counters of its window."""
+    machine = run["machine"]
     seconds, cpu, hz = window["seconds"], window["cpu"], window["ticks_per_second"]
     capacity = machine["cpus"] * seconds
     work = sum(cpu[kind] for kind in ("user", "nice", "system", "irq", "softirq"))
@@ -194,6 +200,9 @@ def check_window(where, machine, window, measures):
     if not 0 < payload <= window["bytes"]:
         yield f"{where}: payload of {payload} bytes in {window['bytes']}"
         return
+    cost = raw_trials.cost(busy, run, hz)
+    # A share of the ticks that were work; of few of them there is none.
+    told = raw_trials.cost(work / hz, run, hz) is not None
     sizes = [g["resident_kib"] for g in window["gateways"] if g["resident_kib"] is not None]
     yield from differing(
         where,
@@ -201,9 +210,9 @@ def check_window(where, machine, window, measures):
         {
             "gbps": payload * 8 / seconds / 1e9,
             "bytes_per_buffer": window["bytes"] / max(window["buffers"], 1),
-            "machine_ns_per_byte": busy * 1e9 / payload,
+            "machine_ns_per_byte": None if cost is None else cost * 1e9 / payload,
             "gateways_ns_per_byte": gateways / payload,
-            "softirq_share": cpu["softirq"] / max(work, 1),
+            "softirq_share": cpu["softirq"] / max(work, 1) if told else None,
             "resident_kib": max(sizes, default=None),
         },
     )
@@ -225,12 +234,12 @@ def line(run, folder):
     for nth, sample in enumerate(run["samples"]):
         for path in (folder / name for name in sample["files"] if name.endswith(".window.json")):
             window = json.loads(path.read_text(encoding="utf-8"))
-            wrong += check_window(f"sample {nth} ({named(sample['factors'])})", run["machine"], window, sample["measures"])
+            wrong += check_window(f"sample {nth} ({named(sample['factors'])})", run, window, sample["measures"])
             windows += 1
     cycles = {key(d["factors"]): d["value"] for d in run["derived"] if d["name"] == "added_cycles_per_byte"}
     mhz = run["machine"]["mhz"]
     for figure in run["figures"]:
-        added = figure["measures"]["machine_ns_per_byte"]["added"]
+        added = figure["measures"].get("machine_ns_per_byte", {}).get("added")
         expected = None if mhz is None or added is None else added * mhz / 1e3
         found = {"added_cycles_per_byte": cycles.pop(key(figure["factors"]), None)}
         wrong += differing(named(figure["factors"]), found, {"added_cycles_per_byte": expected})

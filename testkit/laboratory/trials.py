@@ -11,8 +11,9 @@ import re
 from statistics import median
 
 EXPERIMENTS = ("rfc2544", "compare", "fragments", "lowend")
-# Ticks of the kernel's accounting in a second, and a pause that may cost a trial what was due meanwhile.
-HERTZ, PAUSE = 100, 0.01
+# Ticks of the kernel's accounting in a second, the fewest that a cost may rest on, and a pause that may cost a trial what was due
+# meanwhile.
+HERTZ, FEWEST_TICKS, PAUSE = 100, 10, 0.01
 OF_WAY = ("intended", "sent", "unsent", "refused", "received", "lost", "unopened", "socket_drops")
 OF_WAY += ("duplicates", "reordered", "corrupt")
 OF_TRIAL = ("machine_s", "idle_s", "stolen_s", "busy_s", "gateways_ns", "outer_bytes", "outer_packets")
@@ -21,6 +22,12 @@ LATENCY = ("p50_us", "p90_us", "p99_us", "p999_us", "max_us")
 
 def same(a, b):
     return a is b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12))
+
+
+def cost(seconds, run, hertz=HERTZ):
+    """Processor time for a cost; none where a run leaves out costs that rest on few ticks, and this one does."""
+    short = "costs" in run["settings"] and seconds * hertz + 1e-9 < FEWEST_TICKS
+    return None if short else seconds
 
 
 def as_share(text):
@@ -65,17 +72,18 @@ class Trial:
     def lost_by_the_system(self):
         return self.worst(lambda way: 1.0 - (way["received"] + way["socket_drops"]) / max(way["sent"], 1))
 
-    def measures(self):
+    def measures(self, run):
         received = max(self.sum("received"), 1)
         seconds = max([1e-9] + [max(way["send_s"], way["receive_s"]) for way in self.ways])
         machine = self.machine
+        busy = cost(machine["busy_s"], run)
         found = {
             "kpps": self.sum("received") / seconds / 1e3,
             "sent_kpps": sum(way["sent"] / max(way["send_s"], 1e-9) for way in self.ways) / 1e3,
             "loss": self.loss(),
             "busy": machine["busy_s"] / machine["machine_s"],
-            "machine_ns": machine["busy_s"] * 1e9 / received,
-            "ns_packet": machine["busy_s"] * 1e9 / received,
+            "machine_ns": None if busy is None else busy * 1e9 / received,
+            "ns_packet": None if busy is None else busy * 1e9 / received,
             "gateways_ns": machine["gateways_ns"] / received,
             "core": machine["gateways_ns"] / 2e9 / seconds,
             "crossing": machine["outer_packets"] / received,
@@ -270,7 +278,7 @@ class File:
     """The trials of one system under one load, checked, with what was found for each goal."""
 
     def __init__(self, name, path, run):
-        self.name, self.trials = name, read(path)
+        self.name, self.trials, self.run = name, read(path), run
         self.wrong = []
         self.care = Care(run["settings"])
         if [trial.n for trial in self.trials] != list(range(1, len(self.trials) + 1)):
@@ -326,7 +334,7 @@ class File:
         first, flood = self.first(), self.of("flood", "flood")
         if first:
             return max(first.pps, 100.0)
-        return max(flood[0].measures()["kpps"] * 1e3 / len(flood[0].ways), 100.0) if flood else None
+        return max(flood[0].measures(self.run)["kpps"] * 1e3 / len(flood[0].ways), 100.0) if flood else None
 
     def contradicted(self):
         """Whether a trial of latency or of the curve lost clearly more than the throughput at or above it allows."""
@@ -377,10 +385,11 @@ def check_sample(where, sample, kind, file, experiment):
     elif len(trials) != 1:
         yield f"{where}: {file.name} has {len(trials)} trials of it"
         return
-    of_each = [trial.measures() for trial in trials]
+    of_each = [trial.measures(file.run) for trial in trials]
     for name in of_each[0] if of_each else ():
         if all(name in of for of in of_each):
-            expected[name] = median([of[name] for of in of_each])
+            known = [of[name] for of in of_each if of[name] is not None]
+            expected[name] = median(known) if known else None
     if kind[0] == "search" and found.pps is not None and not trials:
         expected["kpps"] = found.pps * len(file.trials[0].ways) / 1e3
     if kind[0] == "search" and trials:

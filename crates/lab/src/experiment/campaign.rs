@@ -14,12 +14,12 @@ use crate::dut::{DutOptions, Encap};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::machine::Fingerprint;
-use crate::measure::Watch;
 use crate::measure::soaker::Soak;
+use crate::measure::{Watch, cost};
 use crate::process;
 use crate::record::{
-    Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Program, Record, Sample, View,
-    figures,
+    Absent, Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Program, Record, Sample,
+    View, figures,
 };
 use crate::report::{self, Progress, RunFolder, Warning, accounting, confirmed};
 use crate::topology::{Congestion, Owner};
@@ -234,9 +234,11 @@ impl Campaign {
             }),
             "a measure that the experiment does not declare"
         );
+        let short = measures.iter().filter(|(_, v)| *v == cost::TOO_SHORT);
+        let absent = short.map(|(k, _)| ((*k).to_string(), Absent::TooShort)).collect();
         let measures =
             measures.iter().filter(|(_, v)| v.is_finite()).map(|(k, v)| ((*k).to_string(), *v)).collect();
-        self.samples.push(Sample { factors, repeat, began, measures, files });
+        self.samples.push(Sample { factors, repeat, began, measures, absent, files });
         self.progress.step();
         if let Some(watch) = &mut self.watch {
             watch.look();
@@ -287,6 +289,8 @@ impl Campaign {
             .folder
             .take()
             .ok_or_else(|| LabError::Measurement("the run has no folder any more".into()))?;
+        let ticks = format!("are left out where they rest on fewer than {} clock ticks", cost::FEWEST_TICKS);
+        self.settings.insert("costs".into(), ticks);
         let baseline = self
             .about
             .baseline

@@ -22,7 +22,6 @@ use crate::record::{
     Which, factors,
 };
 use crate::report::Warning;
-use crate::stats;
 use crate::topology::Mode;
 
 /// Options of the experiment. Empty lists: the experiment's own choice.
@@ -198,7 +197,7 @@ impl Work {
         let began = c.elapsed();
         let w = rig.tcp_window(1, self.window)?;
         let memory: u64 = w.gateways.iter().filter_map(|g| g.resident_kib).sum();
-        let mut measures = vec![("gbps", w.gbps), ("ns_byte", w.machine_ns_per_byte)];
+        let mut measures = vec![("gbps", w.gbps), ("ns_byte", w.machine_cost())];
         measures.extend(Busy::measures(w.busy.as_ref()));
         if !w.gateways.is_empty() {
             measures.push(("memory", memory as f64 / 1024.0));
@@ -240,17 +239,19 @@ impl Work {
             let withheld = alone::doubt(tester.as_ref(), &s, rig.name(), &cell);
             withheld.into_iter().filter(|_| rig.name() == PLAIN).for_each(|d| c.doubt(d));
             let pps = s.found.first().and_then(|f| f.conditional_throughput);
-            let each = |p: &Passed| p.busy_seconds * 1e9 / p.received().max(1) as f64;
-            let costs: Vec<f64> = s.at.iter().flatten().map(each).collect();
-            let busy: Vec<_> = s.at.iter().flatten().map(|p| p.by_soaker().to_vec()).collect();
-            let mut measures = throughput::medians(&busy);
+            let cost = |p: &Passed| {
+                let soaked = p.by_soaker();
+                [("ns_packet", p.machine_cost())].into_iter().chain(soaked).collect::<Vec<_>>()
+            };
+            let costs: Vec<_> = s.at.iter().flatten().map(cost).collect();
+            let mut measures = throughput::medians(&costs);
+            if let Some((_, ns)) = measures.first().copied() {
+                measures.push(("ns_byte", ns / throughput::inner_bytes(&shape)));
+            }
             measures.extend(alone::measures(tester.as_ref(), &s, 0));
             measures.extend(s.confirmed(0));
             if let Some(pps) = pps {
                 measures.extend([("kpps", pps / 1e3), ("gbps", throughput::inner_gbps(&shape, pps))]);
-            }
-            if let Some(ns) = stats::median(&costs) {
-                measures.extend([("ns_packet", ns), ("ns_byte", ns / throughput::inner_bytes(&shape))]);
             }
             c.sample(load, repeat, began, &measures, files);
         }
@@ -430,6 +431,7 @@ mod tests {
             repeat: 0,
             began: 0.0,
             measures: [("gbps".to_string(), *gbps), ("ns_byte".to_string(), 1.0)].into(),
+            absent: [].into(),
             files: vec![],
         };
         record.samples = carried.iter().map(of).collect();

@@ -211,7 +211,7 @@ impl Work<'_> {
         let bytes = carried.bytes as f64;
         let mut measures = vec![
             ("kb_s", bytes / 1e3 / carried.seconds),
-            ("machine_ns", used.busy * 1e9 / bytes),
+            ("machine_ns", used.machine_cost() * 1e9 / bytes),
             ("gateways_ns", used.party("gateways") * 1e9 / bytes),
             // Not finite, so left out, where there is no relay.
             ("on_link", on_link / bytes),

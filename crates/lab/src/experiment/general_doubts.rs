@@ -8,7 +8,7 @@ use super::campaign::Common;
 use crate::dut::DutOptions;
 use crate::machine::Fingerprint;
 use crate::measure::Seen;
-use crate::record::{Better, Columns, Record, View, factors_text};
+use crate::record::{Better, Columns, Figure, Record, View, factors_text};
 use crate::report::{NOISE, Warning};
 
 /// Everything that holds for all experiments; `record` has its figures and views, `systems` are
@@ -34,6 +34,11 @@ pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen:
         record.baseline.as_ref().is_some_and(|b| (b.factor.as_str(), b.value.as_str()) == ("dut", "plain"));
     if against_plain && !all.is_empty() && !all.contains(&"plain") {
         list.push(Warning::NoPlain);
+    }
+    let short = |figure: &&Figure| !figure.absent.is_empty();
+    let (figures, of) = (record.figures.iter().filter(short).count(), record.figures.len());
+    if let Some(first) = record.figures.iter().find(short) {
+        list.push(Warning::TooShort { figures, of, first: factors_text(first) });
     }
     list.extend(machine(&record.machine, seen));
     list.extend(noise(record));
@@ -121,7 +126,7 @@ fn noise(record: &Record) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Baseline, Factors, Sample, Table, Which, factors, figures};
+    use crate::record::{Absent, Baseline, Factors, Sample, Table, Which, factors, figures};
     use crate::report::sample;
 
     /// Nothing to doubt: three repeats, near each other, of a large quiet machine.
@@ -136,6 +141,7 @@ mod tests {
                 repeat,
                 began: 0.0,
                 measures: [("gbps".to_string(), values[repeat as usize])].into(),
+                absent: [].into(),
                 files: vec![],
             })
             .collect();
@@ -160,7 +166,12 @@ mod tests {
     fn a_calm_run_has_no_doubt_and_each_doubt_has_its_cause() {
         assert_eq!(kinds(|_, _, _| {}), [""; 0]);
         type Change = fn(&mut Record, &mut Common, &mut Seen);
-        let cases: [(&str, Change); 13] = [
+        let cases: [(&str, Change); 14] = [
+            ("too-short", |r, _, _| {
+                let short = Sample { measures: [].into(), ..r.samples[0].clone() };
+                let absent = [("machine_ns".to_string(), Absent::TooShort)].into();
+                r.samples.push(Sample { absent, ..short });
+            }),
             ("smoke", |_, c, _| c.smoke = true),
             ("few-repeats", |r, _, _| r.samples.truncate(2)),
             ("shared-cores", |r, _, _| r.machine.cpus = 2),

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::judge::Shares;
 use crate::dut::EngineCounts;
 use crate::load::{Counted, Sent};
-use crate::measure;
 use crate::measure::places::Account;
 use crate::measure::soaker::Busy;
+use crate::measure::{self, cost};
 
 /// CPU of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -98,6 +98,11 @@ impl Passed {
             ));
         }
         all
+    }
+
+    /// Non-idle time of the whole machine for each packet that arrived, as a cost, nanoseconds.
+    pub(super) fn machine_cost(&self) -> f64 {
+        cost::seconds(self.busy_seconds) * 1e9 / self.received().max(1) as f64
     }
 
     fn sum(&self, of: impl Fn(&(Sent, Counted)) -> u64) -> u64 {

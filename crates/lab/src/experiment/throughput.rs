@@ -12,6 +12,7 @@ use super::trials;
 use crate::error::LabError;
 use crate::load::frame::{Family, MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};
 use crate::load::{Direction, Offer};
+use crate::measure::cost;
 use crate::measure::mlr::Goal;
 use crate::stats;
 
@@ -251,7 +252,7 @@ pub(super) fn measures(shape: &Shape, passed: &Passed) -> Vec<(&'static str, f64
         ("loss", passed.loss()),
         ("busy", passed.cost.busy_share),
         ("gateways_ns", passed.cost.gateways_ns as f64 / packets),
-        ("machine_ns", passed.busy_seconds * 1e9 / packets),
+        ("machine_ns", passed.machine_cost()),
     ];
     measures.extend(passed.by_soaker());
     measures
@@ -260,11 +261,14 @@ pub(super) fn measures(shape: &Shape, passed: &Passed) -> Vec<(&'static str, f64
 /// The median of each measure over the trials at one load: one that was disturbed does not speak
 /// for the load.
 pub(super) fn medians<'a>(trials: &[Vec<(&'a str, f64)>]) -> Vec<(&'a str, f64)> {
-    let of = |name: &str| -> Vec<f64> {
-        trials.iter().flatten().filter(|(n, _)| *n == name).map(|(_, value)| *value).collect()
+    let of = |name: &str| -> Option<f64> {
+        let all = || trials.iter().flatten().filter(|(n, _)| *n == name).map(|(_, value)| *value);
+        // A trial that was too short for a cost says nothing about it beside longer ones.
+        let long: Vec<f64> = all().filter(|value| *value != cost::TOO_SHORT).collect();
+        stats::median(&long).or_else(|| all().next().filter(|value| *value == cost::TOO_SHORT))
     };
     let names = trials.first().into_iter().flatten().map(|(name, _)| *name);
-    names.filter_map(|name| Some((name, stats::median(&of(name))?))).collect()
+    names.filter_map(|name| Some((name, of(name)?))).collect()
 }
 
 /// Percentiles of the worse direction, microseconds.
@@ -321,5 +325,9 @@ mod tests {
         let trials = [trial(0.5, 0.0), trial(0.6, 0.0), trial(0.99, 0.3)];
         assert_eq!(medians(&trials), [("busy", 0.6), ("loss", 0.0)]);
         assert_eq!(medians(&[]), []);
+        // One that was too short says nothing, unless all were.
+        let trials = [trial(cost::TOO_SHORT, 0.0), trial(0.5, cost::TOO_SHORT), trial(0.75, cost::TOO_SHORT)];
+        assert_eq!(medians(&trials), [("busy", 0.625), ("loss", 0.0)]);
+        assert_eq!(medians(&[trial(cost::TOO_SHORT, 0.5)]), [("busy", cost::TOO_SHORT), ("loss", 0.5)]);
     }
 }

@@ -297,7 +297,7 @@ impl Plan {
         let mut measures = vec![
             ("gbps", bytes as f64 * 8.0 / used.seconds / 1e9),
             // Not finite, so left out, where nothing arrived.
-            ("machine_ns", used.busy * 1e9 / bytes as f64),
+            ("machine_ns", used.machine_cost() * 1e9 / bytes as f64),
             ("writes", writes as f64 / used.seconds),
             ("bytes", bytes as f64),
             ("busy", used.busy_share()),

@@ -20,8 +20,9 @@ use crate::interrupt;
 use crate::load::apps::{App, CIPHER, Server};
 use crate::load::content::Content;
 use crate::machine::has_room;
+use crate::measure::cost::Account;
 use crate::measure::soaker::Soak;
-use crate::measure::{Meter, ticks_of};
+use crate::measure::{Meter, account_of};
 use crate::process::Process;
 use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
 use crate::report::Warning;
@@ -279,8 +280,7 @@ fn one(
     })?;
     let seconds = (clock::now() - start).as_secs_f64();
     // A process that has ended keeps its CPU account until it is waited for.
-    let client_seconds =
-        ticks_of(client.id()).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64;
+    let client_seconds = account_of(client.id()).unwrap_or_default().seconds_since(Account::default());
     let used = meter.stop_late(&parties, "server", || server.settle(&before))?;
     let status = if ended { client.wait(Duration::from_secs(1))? } else { None };
     if !status.is_some_and(|s| s.success()) {
@@ -299,7 +299,7 @@ fn one(
     let bytes = copy.len() as f64;
     let mut measures = vec![
         ("elapsed_ns", seconds * 1e9 / bytes),
-        ("machine_ns", used.busy * 1e9 / bytes),
+        ("machine_ns", used.machine_cost() * 1e9 / bytes),
         ("client_ns", (used.party("client") + client_seconds) * 1e9 / bytes),
         ("server_ns", used.party("server") * 1e9 / bytes),
         ("gateways_ns", used.party("gateways") * 1e9 / bytes),

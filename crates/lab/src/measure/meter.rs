@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::cost::{self, Account};
 use super::counters::{self, CpuTicks, ProcessTicks};
 use super::soaker::{Busy, Soak, Soaked};
 use crate::clock;
@@ -17,7 +18,7 @@ pub struct Meter {
     began: Instant,
     cpu: CpuTicks,
     /// Of each box, with the name under which it is accounted.
-    parties: Vec<(String, u64)>,
+    parties: Vec<(String, Account)>,
     others: HashMap<(u32, u64), u64>,
     inside: Vec<u32>,
     soaked: Option<(Arc<Soak>, Soaked)>,
@@ -33,8 +34,8 @@ pub struct Used {
     /// Of this: in software interrupts, seconds.
     pub softirq: f64,
     /// Processor time of the processes of each party, seconds, those that ended and were waited for
-    /// included.
-    pub parties: Vec<(String, f64)>,
+    /// included; [`cost::TOO_SHORT`] where it has too few clock ticks and nothing else counts it.
+    parties: Vec<(String, f64)>,
     /// Share of the machine that processes outside of the experiment took.
     pub other_share: f64,
     /// Share of the machine that its host took away.
@@ -56,7 +57,7 @@ impl Meter {
         inside.extend(own);
         inside.push(std::process::id());
         Ok(Self {
-            parties: parties.iter().map(|(name, netns)| ((*name).to_string(), ticks(netns))).collect(),
+            parties: parties.iter().map(|(name, netns)| ((*name).to_string(), account(netns))).collect(),
             others: counters::processes_outside(&inside),
             inside,
             soaked: soak.map(|soak| (soak.clone(), soak.now())),
@@ -94,15 +95,13 @@ impl Meter {
             .sum();
         let rate = rustix::param::clock_ticks_per_second() as f64;
         let capacity = (super::cpus() as f64 * seconds).max(1e-9);
-        let mut after: Vec<u64> = parties.iter().map(|(_, netns)| ticks(netns)).collect();
+        let mut after: Vec<Account> = parties.iter().map(|(_, netns)| account(netns)).collect();
         settle()?;
-        for (ticks_of_party, (_, netns)) in
-            after.iter_mut().zip(parties).filter(|(_, (name, _))| *name == late)
-        {
-            *ticks_of_party = ticks(netns);
+        for (of_party, (_, netns)) in after.iter_mut().zip(parties).filter(|(_, (name, _))| *name == late) {
+            *of_party = account(netns);
         }
-        let used = |((name, before), after): (&(String, u64), &u64)| {
-            (name.clone(), after.saturating_sub(*before) as f64 / rate)
+        let used = |((name, before), after): (&(String, Account), &Account)| {
+            (name.clone(), after.seconds_since(*before))
         };
         let busy = cpu.busy_seconds(capacity, rate);
         let [other_share, stolen_share] =
@@ -121,8 +120,13 @@ impl Meter {
 }
 
 impl Used {
-    /// Of one party, seconds.
-    pub fn party(&self, name: &str) -> f64 {
+    /// Non-idle processor time of the machine as it may be used for a cost, seconds.
+    pub(crate) fn machine_cost(&self) -> f64 {
+        cost::seconds(self.busy)
+    }
+
+    /// Processor time of one party as it may be used for a cost, seconds.
+    pub(crate) fn party(&self, name: &str) -> f64 {
         self.parties.iter().filter(|(n, _)| n == name).map(|(_, s)| s).sum()
     }
 
@@ -137,24 +141,16 @@ impl Used {
     }
 }
 
-/// Ticks of the processes of a box, with those of their children that have ended.
-fn ticks(netns: &Netns) -> u64 {
-    netns.pids().into_iter().filter_map(ticks_of).sum()
+/// Processor time of the processes of a box, with that of their children that have ended.
+fn account(netns: &Netns) -> Account {
+    netns.pids().into_iter().filter_map(account_of).fold(Account::default(), Account::and)
 }
 
-/// Ticks of one process with those of its children that have ended; also of one that has ended and
-/// is not waited for.
-pub(crate) fn ticks_of(pid: u32) -> Option<u64> {
-    ticks_with_children(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// User and system time of a process and of its children that were waited for, from /proc/PID/stat.
-fn ticks_with_children(stat: &str) -> Option<u64> {
-    let own = ProcessTicks::parse(stat)?.ticks;
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_whitespace().collect();
-    // Fields 16 and 17, counted from field 3.
-    let child = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(own + child(16)? + child(17)?)
+/// Processor time of one process with that of its children that have ended; also of one that has
+/// ended and is not waited for.
+pub(crate) fn account_of(pid: u32) -> Option<Account> {
+    let stat = ProcessTicks::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(Account { ticks: stat.ticks + stat.reaped, reaped: stat.reaped, ns: counters::process_ns(pid) })
 }
 
 /// Ticks of all processors since the machine was started.
@@ -168,10 +164,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_that_ended_are_part_of_their_parent() {
-        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 200 0 0 10 20 300 400 20 0 1 0 5000 1 1 1 1 1";
-        assert_eq!(ticks_with_children(stat), Some(730));
-        assert_eq!(ticks_with_children("7 (x"), None);
+    fn work_of_a_process_is_counted_by_ticks_and_by_schedstat_and_that_of_its_children_by_ticks() {
+        let before = account_of(std::process::id()).expect("this process");
+        let end = clock::now() + std::time::Duration::from_millis(150);
+        let mut n = 0u64;
+        while clock::now() < end {
+            n = std::hint::black_box(n + 1);
+        }
+        let after = account_of(std::process::id()).expect("this process");
+        assert!(after.ns > before.ns && after.ticks >= before.ticks, "{before:?}, {after:?}");
+        let work = "n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done";
+        let mut child = std::process::Command::new("sh").args(["-c", work]).spawn().expect("a shell");
+        assert!(child.wait().expect("an end").success());
+        let last = account_of(std::process::id()).expect("this process");
+        assert!(last.reaped > after.reaped && last.ticks - last.reaped >= after.ticks - after.reaped);
+        assert_eq!(account_of(u32::MAX), None);
     }
 
     #[test]

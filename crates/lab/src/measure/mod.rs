@@ -9,6 +9,7 @@
 //! | `mlr/` | highest rates at several allowed losses, by one search |
 //! | `window` | one measuring window over a line with traffic |
 //! | `meter` | CPU time of machine and processes, between two moments |
+//! | `cost` | whether processor time is enough for a cost |
 //! | `counters` | counters of the kernel |
 //! | `places` | places where packets were dropped |
 //! | `outer` | packets that crossed the outer link |
@@ -17,6 +18,7 @@
 //! | `quota` | holds processes to a part of a core |
 //! | `watch` | what else the machine did during a run: programs, host, heat |
 
+pub(crate) mod cost;
 pub mod counters;
 mod meter;
 pub mod mlr;
@@ -30,7 +32,7 @@ mod watch;
 mod window;
 
 pub use meter::{Meter, Used};
-pub(crate) use meter::{machine_ticks, ticks_of};
+pub(crate) use meter::{account_of, machine_ticks};
 pub(crate) use watch::{Seen, Watch};
 pub use window::{Gateway, Sample, TunnelDevice, Window, WindowPlan, measure};
 pub(crate) use window::{cpus, headers, share};

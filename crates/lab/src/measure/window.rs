@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cost;
 use super::counters::{self, CpuTicks, LinkCounters, parse_links};
 use super::soaker::{Busy, Soak};
 use crate::clock;
@@ -122,6 +123,20 @@ pub struct Window {
     pub tunnel: Option<TunnelDevice>,
     /// The moments in between.
     pub samples: Vec<Sample>,
+}
+
+impl Window {
+    /// Busy time of the whole machine per byte as a cost, nanoseconds.
+    pub(crate) fn machine_cost(&self) -> f64 {
+        let busy = self.machine_ns_per_byte * self.payload_bytes as f64 / 1e9;
+        if cost::seconds(busy) == cost::TOO_SHORT { cost::TOO_SHORT } else { self.machine_ns_per_byte }
+    }
+
+    /// Share of the machine's busy time that was software interrupts, where there were ticks enough
+    /// to tell.
+    pub(crate) fn softirq(&self) -> f64 {
+        cost::share(self.cpu.softirq, &self.cpu)
+    }
 }
 
 /// Counter files of the line, opened once: reading them does not need to enter the namespaces

@@ -291,6 +291,7 @@ mod tests {
             repeat: 0,
             began: 0.0,
             measures: measures.map(|(k, v)| (k.to_string(), v)).into(),
+            absent: [].into(),
             files: vec![],
         }
     }

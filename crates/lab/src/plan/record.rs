@@ -258,7 +258,7 @@ impl Record {
 fn single(factors: Factors, measures: &[(&str, f64)]) -> Sample {
     let finite = measures.iter().filter(|(_, v)| v.is_finite());
     let measures = finite.map(|(name, value)| ((*name).to_string(), *value)).collect();
-    Sample { factors, repeat: 0, began: 0.0, measures, files: vec![] }
+    Sample { factors, repeat: 0, began: 0.0, measures, absent: [].into(), files: vec![] }
 }
 
 /// One direction of a load: its repeats, and what the model says.

@@ -72,6 +72,7 @@ mod tests {
             factors: factors([("dut", dut), ("size", size), ("mode", mode)]),
             measures: BTreeMap::<String, Quantity>::new(),
             withheld: None,
+            absent: [].into(),
         };
         let all = [figure("x", "64", "wire"), figure("y", "64", "wire"), figure("x", "64", "offload")];
         let all: Vec<&Figure> = all.iter().collect();

@@ -23,6 +23,7 @@ mod view;
 mod withheld;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -190,9 +191,28 @@ pub struct Sample {
     /// Values that were counted or timed, by the name of the measure. A value that could not be
     /// measured is absent.
     pub measures: BTreeMap<String, f64>,
+    /// Measures that are absent for a reason that people have to know, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<String, Absent>,
     /// Raw files of the sample, relative to the run's folder.
     #[schemars(inner(regex(pattern = RAW)))]
     pub files: Vec<String>,
+}
+
+/// A reason why there is no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub enum Absent {
+    /// A cost that would rest on fewer than ten clock ticks of processor time.
+    #[serde(rename = "too short")]
+    TooShort,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort => f.write_str("too short"),
+        }
+    }
 }
 
 /// All repeats of one measurement together.
@@ -208,6 +228,9 @@ pub struct Figure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub withheld: Option<String>,
+    /// Measures that are absent from all repeats for a reason that people have to know, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<String, Absent>,
 }
 
 /// A measure over all repeats.
@@ -264,12 +287,14 @@ pub struct Historical {
 pub fn figures(samples: &[Sample], baseline: Option<&Baseline>) -> Vec<Figure> {
     let mut order: Vec<&Factors> = Vec::new();
     let mut values: BTreeMap<&Factors, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+    let mut absent: BTreeMap<&Factors, BTreeMap<String, Absent>> = BTreeMap::new();
     for sample in samples {
         let own = values.entry(&sample.factors).or_insert_with(|| {
             order.push(&sample.factors);
             BTreeMap::new()
         });
         sample.measures.iter().for_each(|(name, value)| own.entry(name).or_default().push(*value));
+        absent.entry(&sample.factors).or_default().extend(sample.absent.clone());
     }
     let summary = |factors: &Factors, name: &str| Summary::of(values.get(factors)?.get(name)?);
     let figure = |factors: &&Factors| {
@@ -290,7 +315,10 @@ pub fn figures(samples: &[Sample], baseline: Option<&Baseline>) -> Vec<Figure> {
             };
             Some(((*name).to_string(), quantity))
         });
-        Figure { factors: (*factors).clone(), measures: measures.collect(), withheld }
+        let measures: BTreeMap<String, Quantity> = measures.collect();
+        let mut absent = absent.get(*factors).cloned().unwrap_or_default();
+        absent.retain(|name, _| !measures.contains_key(name));
+        Figure { factors: (*factors).clone(), measures, withheld, absent }
     };
     order.iter().map(figure).collect()
 }
@@ -324,6 +352,18 @@ impl Record {
 }
 
 impl Figure {
+    /// The reason why one of a measure's numbers is absent, if people have to know it: no value of
+    /// this figure, or of the one that it is compared with in `record`.
+    pub fn absent(&self, record: &Record, measure: &str, which: Which) -> Option<Absent> {
+        let base = record.baseline.as_ref().filter(|_| which != Which::Median).and_then(|baseline| {
+            let mut base = self.factors.clone();
+            base.insert(baseline.factor.clone(), baseline.value.clone());
+            record.figure(&base)
+        });
+        let known = [Some(self), base.filter(|_| self.measures.contains_key(measure))];
+        known.into_iter().flatten().find_map(|figure| figure.absent.get(measure).copied())
+    }
+
     /// One of a measure's numbers.
     pub fn number(&self, measure: &str, which: Which) -> Option<f64> {
         let quantity = self.measures.get(measure)?;
@@ -355,6 +395,7 @@ mod tests {
             repeat,
             began: 0.0,
             measures: BTreeMap::from([("gbps".to_string(), gbps)]),
+            absent: [].into(),
             files: vec![],
         }
     }
@@ -387,5 +428,37 @@ mod tests {
         let all = figures(&[one, sample("x", "64", 1, 2.0)], None);
         assert_eq!(all[0].measures["gbps"].summary.n, 1);
         assert_eq!(figures(&[], None), []);
+    }
+
+    #[test]
+    fn what_was_too_short_in_all_repeats_is_absent_with_the_reason() {
+        let short = |dut: &str, repeat| {
+            let mut short = sample(dut, "64", repeat, 1.0);
+            short.measures.clear();
+            short.absent.insert("gbps".into(), Absent::TooShort);
+            short
+        };
+        let baseline = Baseline { factor: "dut".into(), value: "plain".into() };
+        let mut record = crate::report::sample::record();
+        record.samples = vec![
+            short("plain", 0),
+            short("plain", 1),
+            short("x", 0),
+            sample("x", "64", 1, 2.0),
+            sample("y", "64", 0, 3.0),
+        ];
+        record.figures = figures(&record.samples, Some(&baseline));
+        record.baseline = Some(baseline);
+        let [plain, x, y] = record.figures.as_slice() else { panic!("three figures") };
+        let why = |figure: &Figure, which| figure.absent(&record, "gbps", which);
+        assert_eq!(
+            (plain.number("gbps", Which::Median), why(plain, Which::Median)),
+            (None, Some(Absent::TooShort))
+        );
+        // One repeat was long enough: that one counts.
+        assert_eq!((x.number("gbps", Which::Median), x.absent.len()), (Some(2.0), 0));
+        // Nothing to compare with, for the same reason.
+        assert_eq!((y.number("gbps", Which::Added), why(y, Which::Added)), (None, Some(Absent::TooShort)));
+        assert_eq!((why(y, Which::Median), y.absent(&record, "loss", Which::Ratio)), (None, None));
     }
 }

@@ -38,6 +38,7 @@ mod tests {
             began: 0.0,
             measures: [("kpps", kpps)].iter().chain(more).map(|(k, v)| ((*k).to_string(), *v)).collect(),
             files: vec![],
+            absent: [].into(),
         };
         let baseline = Baseline { factor: "dut".into(), value: "plain".into() };
         let of = |second: &[(&str, f64)]| {

@@ -102,6 +102,7 @@ mod tests {
                 .filter(|(_, v)| v.is_finite())
                 .map(|(name, v)| (name.to_string(), v))
                 .collect(),
+            absent: [].into(),
             files: vec![],
         };
         record.samples = ["64", "1518"].into_iter().zip(busy).map(sample).collect();

@@ -308,6 +308,7 @@ mod tests {
             repeat: 0,
             began: 0.0,
             measures: measures.iter().map(|(k, v)| (owned(k), *v)).collect(),
+            absent: [].into(),
             files: Vec::new(),
         };
         let samples: Vec<Sample> = samples.iter().map(sample).collect();

@@ -78,6 +78,7 @@ mod tests {
             repeat: 0,
             began: 0.0,
             measures: measures.iter().map(|(name, value)| ((*name).to_string(), *value)).collect(),
+            absent: [].into(),
             files: vec![],
         };
         record.measures.push(Measure {

@@ -25,14 +25,16 @@ impl Cell {
         Self { text: text.into(), spread: None }
     }
 
-    fn of(figure: Option<&Figure>, measure: &str, which: Which) -> Self {
+    fn of(record: &Record, figure: Option<&Figure>, measure: &str, which: Which) -> Self {
         let value = figure.and_then(|f| f.number(measure, which));
         let summary = figure.and_then(|f| f.measures.get(measure)).map(|q| &q.summary);
         // A reason stands in the place of what is not compared.
         let withheld = figure.and_then(|f| f.withheld.as_deref()).filter(|_| which != Which::Median);
-        let absent = || withheld.map_or_else(|| "-".into(), |reason| format!("withheld: {reason}"));
+        let absent = || figure.and_then(|f| f.absent(record, measure, which)).map(|why| why.to_string());
+        let none =
+            || withheld.map(|reason| format!("withheld: {reason}")).or_else(absent).unwrap_or("-".into());
         Self {
-            text: value.map_or_else(absent, number),
+            text: value.map_or_else(none, number),
             spread: summary.filter(|_| which == Which::Median).and_then(extremes),
         }
     }
@@ -69,15 +71,18 @@ impl Grid {
                     let at = |value: &&str| {
                         own.iter().copied().find(|f| f.factors.get(factor).is_some_and(|v| v == value))
                     };
-                    let cells = values.iter().map(|v| Cell::of(at(v), measure, *which));
+                    let cells = values.iter().map(|v| Cell::of(record, at(v), measure, *which));
                     grid.rows.push(key.iter().map(|k| Cell::name(k)).chain(cells).collect());
                 }
             }
             Columns::Measures(measures) => {
                 grid.heading.extend(measures.iter().map(|(name, which)| heading(record, name, *which)));
                 for (key, own) in &keys {
-                    let with = |name: &str| own.iter().copied().find(|f| f.measures.contains_key(name));
-                    let cells = measures.iter().map(|(name, which)| Cell::of(with(name), name, *which));
+                    let has =
+                        |f: &Figure, name: &str| f.measures.contains_key(name) || f.absent.contains_key(name);
+                    let with = |name: &str| own.iter().copied().find(|f| has(f, name));
+                    let cells =
+                        measures.iter().map(|(name, which)| Cell::of(record, with(name), name, *which));
                     grid.rows.push(key.iter().map(|k| Cell::name(k)).chain(cells).collect());
                 }
             }

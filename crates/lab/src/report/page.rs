@@ -312,6 +312,14 @@ impl Page {
                 let _ = writeln!(row, "<td>{}</td><td>{}</td></tr>", optional(q.ratio), optional(q.added));
                 self.add(&row);
             }
+            for (name, why) in &figure.absent {
+                let unit = record.measure(name).map_or("", |m| m.unit.as_str());
+                let [of, name, unit] = [&of, name, unit].map(escape);
+                self.add(&format!(
+                    "<tr><td class=\"name\">{of}</td><td class=\"name\">{name} ({unit})</td><td>0</td><td>{why}</td>{}</tr>\n",
+                    "<td>-</td>".repeat(6)
+                ));
+            }
         }
         self.add("</table></div>\n</details>\n");
     }

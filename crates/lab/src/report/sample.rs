@@ -13,6 +13,7 @@ fn sample(dut: &str, repeat: u32, gbps: f64, ns: f64) -> Sample {
         repeat,
         began: f64::from(repeat) * 10.0,
         measures: measures.map(|(name, value)| (name.to_string(), value)).into(),
+        absent: [].into(),
         files: vec![format!("raw/{repeat}-{dut}.iperf3.json")],
     }
 }

@@ -14,7 +14,8 @@ const COLUMNS: [&str; 11] = [
 ];
 
 /// Every figure, a row for each measure of it: its factors, and what is known of its spread. What
-/// does not apply is empty.
+/// does not apply is empty; a measure that is absent for a reason has that in the place of its
+/// median.
 pub(super) fn csv(record: &Record) -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in record.figures.iter().flat_map(|f| f.factors.keys()) {
@@ -35,6 +36,12 @@ pub(super) fn csv(record: &Record) -> String {
             let head = [name.clone(), unit.into(), s.n.to_string()];
             let why = figure.withheld.clone().unwrap_or_default();
             out.push_str(&row(factors.iter().cloned().chain(head).chain(numbers).chain(more).chain([why])));
+        }
+        for (name, why) in &figure.absent {
+            let unit = record.measure(name).map_or("", |m| m.unit.as_str());
+            let cells = [name.clone(), unit.into(), "0".into(), why.to_string()];
+            let rest = std::iter::repeat_n(String::new(), COLUMNS.len() - cells.len());
+            out.push_str(&row(factors.iter().cloned().chain(cells).chain(rest)));
         }
     }
     out
@@ -119,6 +126,7 @@ fn text(plain: &str) -> String {
 mod tests {
     use super::super::sample;
     use super::*;
+    use crate::record::{Absent, Columns, Factors, Plot, Table, Which, figures};
 
     #[test]
     fn every_figure_is_a_row_and_text_stays_in_its_cell() {
@@ -135,6 +143,60 @@ mod tests {
         assert!(lines[1].contains(",\"a, \"\"b\"\"\nc\",gbps,Gb/s,3,"), "{csv}");
         let tunnel = lines.iter().find(|l| l.starts_with("ironswan,") && l.contains("gbps")).expect("a row");
         assert!(tunnel.ends_with("gbps,Gb/s,3,6,1,1,5,7,0.6,-4,"), "{tunnel}");
+    }
+
+    #[test]
+    fn a_cost_that_is_too_short_reads_so_and_its_plot_leaves_it_out() {
+        let mut record = sample::record();
+        for sample in record.samples.iter_mut().filter(|s| s.factors["dut"] == "plain") {
+            sample.measures.remove("machine_ns_per_byte");
+            sample.absent.insert("machine_ns_per_byte".into(), Absent::TooShort);
+        }
+        record.figures = figures(&record.samples, record.baseline.as_ref());
+        let costs = [Which::Median, Which::Added].map(|which| ("machine_ns_per_byte".to_string(), which));
+        record.views = vec![
+            View::Table(Table {
+                title: "Costs".into(),
+                only: Factors::new(),
+                rows: vec!["dut".into()],
+                columns: Columns::Measures(costs.to_vec()),
+            }),
+            View::Plot(Plot {
+                name: "costs".into(),
+                title: "Costs".into(),
+                only: Factors::new(),
+                x: "dut".into(),
+                x_label: "system".into(),
+                y: "machine_ns_per_byte".into(),
+                which: Which::Median,
+                series: vec!["dut".into()],
+                log_x: false,
+                log_y: false,
+            }),
+        ];
+        assert_eq!(record.faults(), [""; 0]);
+        let csv = csv(&record);
+        let plain =
+            csv.lines().find(|l| l.starts_with("plain,") && l.contains("ns_per_byte")).expect("a row");
+        assert!(plain.ends_with(",machine_ns_per_byte,ns/byte,0,too short,,,,,,"), "{plain}");
+        assert!(csv.contains(",machine_ns_per_byte,ns/byte,3,2,0,0,2,2,,"), "{csv}");
+        let markdown = markdown(&record);
+        assert!(markdown.contains("| plain | too short | too short |"), "{markdown}");
+        // What it would be added to is not known either.
+        assert!(markdown.contains("| ironswan | 2.00 | too short |"), "{markdown}");
+        assert!(crate::report::record_text(&record, 100).contains("too short"));
+        let drawn: Vec<String> =
+            crate::report::rendered(&record).expect("drawn").into_iter().map(|(_, text)| text).collect();
+        let svg = drawn.iter().find(|text| text.contains("<svg")).expect("a plot");
+        assert!(svg.contains("ironswan") && !svg.contains("plain"), "{svg}");
+        // The record reads back, and obeys its schema.
+        let json = serde_json::to_value(&record).expect("JSON");
+        assert_eq!(
+            json.pointer("/samples/0/absent/machine_ns_per_byte"),
+            Some(&serde_json::json!("too short"))
+        );
+        assert_eq!(crate::schema::breaches(&json), [""; 0]);
+        assert_eq!(serde_json::from_value::<Record>(json).expect("a record"), record);
     }
 
     #[test]

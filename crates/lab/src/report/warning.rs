@@ -306,6 +306,25 @@ pub enum Warning {
     Smoke,
     /// A model made in less time than a good one takes.
     Quick,
+    /// Costs that would rest on fewer than ten clock ticks were left out.
+    TooShort {
+        /// Figures that lack a cost for it.
+        figures: usize,
+        /// Of how many.
+        of: usize,
+        /// The first of them.
+        first: String,
+    },
+    /// Loads of a calibration took the machine so few clock ticks that what a packet cost is
+    /// rounded.
+    FewTicks {
+        /// Loads.
+        figures: usize,
+        /// Of how many.
+        of: usize,
+        /// The first of them.
+        first: String,
+    },
     /// The window is too short for a figure.
     ShortWindow {
         /// Length of the window.
@@ -355,6 +374,8 @@ impl Warning {
             Self::LeftOut { .. } => "left-out",
             Self::Smoke => "smoke",
             Self::Quick => "quick",
+            Self::TooShort { .. } => "too-short",
+            Self::FewTicks { .. } => "few-ticks",
             Self::ShortWindow { .. } => "short-window",
         }
     }
@@ -533,6 +554,14 @@ impl Warning {
             Self::LeftOut { what } => format!("left out: {what}"),
             Self::Smoke => "made with --smoke to show that everything works: its figures mean nothing".into(),
             Self::Quick => "made with --quick, one short repeat of each load and fewer tunnels: calibrate without it for figures".into(),
+            Self::TooShort { figures, of, first } => format!(
+                "in {figures} of {of} figures a cost would rest on fewer than ten clock ticks and is left out (too short), first in \
+                 {first}: make the measurement longer"
+            ),
+            Self::FewTicks { figures, of, first } => format!(
+                "{figures} of {of} loads took the machine fewer than ten clock ticks, first {first}: what a packet costs there is \
+                 rounded; make the loads longer"
+            ),
             Self::ShortWindow { seconds } => {
                 format!("windows of {seconds:.1} s are for trying the laboratory out, not for figures")
             }

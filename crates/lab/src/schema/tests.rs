@@ -61,9 +61,11 @@ fn schemas_leave_open_only_what_goes_by_names() {
         let expected: &[&str] = match name {
             LAB_SCHEMA => &[
                 ".$defs.Derived.properties.factors",
+                ".$defs.Figure.properties.absent",
                 ".$defs.Figure.properties.factors",
                 ".$defs.Figure.properties.measures",
                 ".$defs.Plot.properties.only",
+                ".$defs.Sample.properties.absent",
                 ".$defs.Sample.properties.factors",
                 ".$defs.Sample.properties.measures",
                 ".$defs.Table.properties.only",

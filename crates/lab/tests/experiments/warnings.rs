@@ -114,7 +114,7 @@ fn peers_that_refuse_a_gateway_and_tunnels_that_do_not_come_up_are_said() {
 }
 
 /// Of each kind of warning a test that provokes it: the file and the test.
-const PROVOKED: [(&str, &str, &str); 39] = [
+const PROVOKED: [(&str, &str, &str); 41] = [
     ("accounting", "src/report/accounting.rs", "a_difference_that_nothing_explains_is_said_where_it_is"),
     ("backlog-drops", "src/experiment/line/doubts.rs", CALM),
     ("calibration", "src/report/accounting.rs", "a_calibration_beside_other_work_is_a_doubt"),
@@ -127,6 +127,7 @@ const PROVOKED: [(&str, &str, &str); 39] = [
     ("debug-build", GENERAL, CALM),
     ("few-packets", "src/experiment/rfc2544.rs", "a_small_loss_of_few_packets_is_a_doubt"),
     ("few-repeats", GENERAL, CALM),
+    ("few-ticks", "src/experiment/plan/systems.rs", "loads_of_few_clock_ticks_are_a_doubt"),
     ("fragments", "src/experiment/bench.rs", CROSSES),
     ("frequency-scaling", GENERAL, CALM),
     ("impossible", TRIALS, "what_cannot_be_is_said_and_what_ticks_or_a_gateway_alone_explain_is_not"),
@@ -162,8 +163,9 @@ const PROVOKED: [(&str, &str, &str); 39] = [
     ("smoke", GENERAL, CALM),
     ("stolen-time", GENERAL, CALM),
     ("tester-limited", SEARCHED, SEARCH),
-    ("throttled", GENERAL, CALM),
     ("unconfirmed", SEARCHED, LATER),
+    ("too-short", GENERAL, CALM),
+    ("throttled", GENERAL, CALM),
     (
         "unexplained-loss",
         "src/experiment/flood/doubts.rs",

@@ -234,6 +234,7 @@ mod tests {
                 .filter(|m| m.1.is_finite())
                 .map(|(k, v)| (k.to_string(), v))
                 .collect(),
+            absent: [].into(),
             files: vec![],
         };
         record.samples = taken.into_iter().map(sample).collect();

@@ -112,6 +112,7 @@ mod tests {
                         repeat: 0,
                         began: 0.0,
                         measures: [(measure.to_string(), value)].into(),
+                        absent: [].into(),
                         files: vec![],
                     })
             })

@@ -54,15 +54,16 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Values that were counted or timed, by the name of the measure. A value that could not be
-    /// measured is not a number.
+    /// measured is not a number; a cost whose time was too short is
+    /// [`TOO_SHORT`](crate::measure::cost::TOO_SHORT).
     fn measures(&self) -> Vec<(&'static str, f64)> {
         let w = &self.window;
         let largest = w.gateways.iter().filter_map(|g| g.resident_kib).max();
         let own = [
             ("gbps", w.gbps),
-            ("machine_ns_per_byte", w.machine_ns_per_byte),
+            ("machine_ns_per_byte", w.machine_cost()),
             ("gateways_ns_per_byte", w.gateways_ns_per_byte),
-            ("softirq_share", w.softirq_share),
+            ("softirq_share", w.softirq()),
             ("bytes_per_buffer", w.bytes_per_buffer),
             ("setup_seconds", self.setup_seconds),
             ("resident_kib", largest.map_or(f64::NAN, |kib| kib as f64)),

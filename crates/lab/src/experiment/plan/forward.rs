@@ -16,6 +16,7 @@ use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::{self, Offer, Receiver};
+use crate::measure::cost;
 use crate::plan::mix::Mix;
 use crate::plan::model::Forwarding;
 use crate::process;
@@ -74,19 +75,37 @@ impl Way {
     }
 
     /// Busy time of the machine for a packet that arrives, nanoseconds: of the first load of which
-    /// anything does.
-    fn busy(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<f64, LabError> {
+    /// anything does and that is long enough for a cost, or as long as a load may be. One that is
+    /// too short is made again for twice as long.
+    fn busy(&mut self, mix: &Mix, pps: f64, lengths: (Duration, Duration)) -> Result<f64, LabError> {
+        let (mut duration, longest) = lengths;
         for _ in 0..TRIES {
             interrupt::check()?;
-            if let Some(busy) = self.load(mix, pps, duration)? {
-                return Ok(busy);
+            match self.load(mix, pps, duration)? {
+                Some((busy, _)) if cost::seconds(busy) == cost::TOO_SHORT && duration < longest => {
+                    duration = longest.min(duration * 2);
+                }
+                Some((busy, received)) => return Ok(busy * 1e9 / received),
+                None => {}
             }
         }
         Err(LabError::Measurement("plain forwarding carries nothing".into()))
     }
 
-    /// The same of one load; nothing when none of its packets arrives.
-    fn load(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<Option<f64>, LabError> {
+    /// Looks up neighbours on the way, by a load of which anything arrives.
+    fn warm_up(&mut self, pps: f64) -> Result<(), LabError> {
+        for _ in 0..TRIES {
+            interrupt::check()?;
+            if self.load(&Mix::frames(64), pps.min(1_000.0), Duration::from_millis(100))?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(LabError::Measurement("plain forwarding carries nothing".into()))
+    }
+
+    /// Busy time of the machine, seconds, and packets that arrived, in one load; nothing when none
+    /// of its packets arrives.
+    fn load(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<Option<(f64, f64)>, LabError> {
         self.sent += 1;
         let (epoch, inside) = (clock::now(), [std::process::id()]);
         let shape = shape(mix, self.network.number() << 16 | self.sent);
@@ -96,30 +115,30 @@ impl Way {
         load::generate(self.network.node(0), "right", self.route, shape, offer, epoch, None)?;
         let (busy, _) = before.until(&Machine::now(&inside)?);
         let received = receiver.finish().received.unique;
-        Ok((received > 0).then(|| busy / received as f64))
+        Ok((received > 0).then_some((busy / 1e9, received as f64)))
     }
 }
 
 /// Measures it with packets of each of these sizes, in turns with and without boxes between,
-/// `repeats` times.
+/// `repeats` times. A load has the first of two lengths, and no more than the second.
 pub(super) fn measure(
     owner: &Owner,
     frames: &[u32],
     pps: f64,
-    duration: Duration,
+    lengths: (Duration, Duration),
     repeats: u32,
 ) -> Result<Forwarding, LabError> {
     let mut ways = [Way::build(owner, 0)?, Way::build(owner, BOXES)?];
     // Neighbours are looked up before it counts.
     for way in &mut ways {
-        way.busy(&Mix::frames(64), pps.min(1_000.0), Duration::from_millis(100))?;
+        way.warm_up(pps)?;
     }
     let mut all = Vec::new();
     for _ in 0..repeats {
         for frame in frames {
             let mut busy = [0.0; 2];
             for (way, busy) in ways.iter_mut().zip(&mut busy) {
-                *busy = way.busy(&Mix::frames(*frame), pps, duration)?;
+                *busy = way.busy(&Mix::frames(*frame), pps, lengths)?;
             }
             all.push(busy);
         }

@@ -215,6 +215,12 @@ impl CalibrateOptions {
         if self.smoke { &FRAMES[..1] } else { &[64, LARGEST] }
     }
 
+    /// Lengths of a load without a tunnel: the usual one, and the longest, which makes enough clock
+    /// ticks for a cost. A run that shows that everything works has no time for that.
+    pub(super) fn plain_load(&self) -> (Duration, Duration) {
+        (self.load(), if self.smoke { self.load() } else { self.load() * 8 })
+    }
+
     /// Packets a second without a tunnel.
     pub(super) fn plain_rate(&self) -> f64 {
         if self.smoke { SMOKE_RATE } else { PLAIN_RATE }

@@ -125,7 +125,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     watch.look();
     progress.step();
     progress.says("plain forwarding");
-    let forwarding = forward::measure(&owner, o.plain(), o.plain_rate(), o.load(), o.plain_repeats())?;
+    let forwarding = forward::measure(&owner, o.plain(), o.plain_rate(), o.plain_load(), o.plain_repeats())?;
     watch.look();
     progress.step();
     progress.says("starting gateways");

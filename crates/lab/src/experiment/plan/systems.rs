@@ -19,7 +19,7 @@ use crate::experiment::rig::Rig;
 use crate::interrupt;
 use crate::load::Iperf3;
 use crate::machine::{self, Fingerprint};
-use crate::measure::Watch;
+use crate::measure::{Watch, cost};
 use crate::plan::model::{
     ALONE, Cell, Forwarding, Handshake, MODEL_SCHEMA, ManySas, Model, Path, Seen, Side, System, TunnelCost,
     Way,
@@ -128,6 +128,7 @@ pub(super) fn calibrate(o: &CalibrateOptions, name: &str) -> Result<Model, LabEr
     let mut warnings: Vec<Warning> = haste(o).into_iter().collect();
     warnings.extend(general_doubts::machine(&machine, &watch.finish()));
     warnings.extend(lost(&cells));
+    warnings.extend(short(&cells));
     Ok(Model {
         schema: MODEL_SCHEMA.into(),
         program: crate::record::Program::own(),
@@ -174,7 +175,7 @@ pub(super) fn measure(
     let (duts, suite) = chosen(name, o)?;
     let version = duts.first().and_then(|dut| dut.version()).unwrap_or_else(|| "unknown".into());
     progress.says("plain forwarding");
-    let forwarding = forward::measure(owner, o.plain(), o.plain_rate(), o.load(), o.plain_repeats())?;
+    let forwarding = forward::measure(owner, o.plain(), o.plain_rate(), o.plain_load(), o.plain_repeats())?;
     let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
     let plains = dut::by_name("plain", &[Encap::Udp], &o.gateway())?;
     let start = |dut: &dyn Dut| Rig::start(owner, dut, Mode::Wire, MTU, &placement);
@@ -217,6 +218,17 @@ pub(super) fn measure(
     Ok(Measured { system: System { name: name.into(), version }, suite, forwarding, cells, paths })
 }
 
+/// Warns of loads that took the machine too few clock ticks: what they cost is known by them alone.
+fn short(cells: &[Cell]) -> Option<Warning> {
+    let short = |cell: &&Cell| {
+        let busy = |seen: &Seen| seen.machine_ns * seen.packets / 1e9;
+        cell.seen.iter().any(|seen| cost::seconds(busy(seen)) == cost::TOO_SHORT)
+    };
+    let first = cells.iter().find(short)?;
+    let (figures, of) = (cells.iter().filter(short).count(), cells.len());
+    Some(Warning::FewTicks { figures, of, first: first.mix.name.clone() })
+}
+
 /// One load on the line of the system.
 fn once(rig: &mut Rig, load: &Load, o: &CalibrateOptions) -> Result<Seen, LabError> {
     match load {
@@ -248,6 +260,21 @@ fn beyond(own: &Seen, plain: &Seen) -> Seen {
 mod tests {
     use super::*;
     use crate::plan::sample;
+
+    #[test]
+    fn loads_of_few_clock_ticks_are_a_doubt() {
+        let cell = sample::model().cells.remove(0);
+        let mut cells = vec![cell.clone(), cell];
+        // Ten thousand packets of 30 us are 30 ticks, and of 5 us are 5.
+        let of = |machine_ns| vec![Seen { packets: 10_000.0, machine_ns, ..sample::EMPTY }];
+        cells.iter_mut().for_each(|cell| cell.seen = of(30_000.0));
+        assert_eq!(short(&cells), None);
+        cells[1].seen = of(5_000.0);
+        let warning = short(&cells).expect("a doubt");
+        assert_eq!(warning.kind(), "few-ticks");
+        let of = cells.len();
+        assert!(warning.text().starts_with(&format!("1 of {of} loads")), "{}", warning.text());
+    }
 
     #[test]
     fn a_packet_costs_each_gateway_half_of_what_the_machine_took_beyond_plain_forwarding() {

@@ -236,6 +236,7 @@ mod tests {
             repeat: 0,
             began: 0.0,
             measures: [("inner_gbps".to_string(), inner), ("outer_gbps".to_string(), 2.0 * inner)].into(),
+            absent: [].into(),
             files: vec![],
         };
         record.samples = vec![

@@ -175,6 +175,7 @@ mod tests {
                 repeat: 0,
                 began: 0.0,
                 measures: [("gbps".to_string(), *value)].into(),
+                absent: [].into(),
                 files: vec![],
             })
             .collect();
