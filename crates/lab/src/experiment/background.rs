@@ -154,7 +154,7 @@ impl<'a> Method for Work<'a> {
 
     fn prepare(&self, c: &mut Campaign) -> Result<(Plan, Owner), LabError> {
         let window = self.window;
-        c.introduce(self.systems, self.repeats, window);
+        c.introduce(self.systems, self.repeats, Some(window));
         for (app, r) in self.missing.iter().flat_map(|a| a.lacks().into_iter().map(move |r| (a, r))) {
             c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
         }

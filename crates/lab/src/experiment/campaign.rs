@@ -138,6 +138,8 @@ pub(crate) struct Campaign {
     /// within measurements, where those are known apart from the rest of the run.
     disturbed: Option<(f64, f64)>,
     soak: Option<Arc<Soak>>,
+    /// Length of the shortest trials that figures rest on, where an experiment has any.
+    shortest: Option<Duration>,
     started: String,
     began: Instant,
     samples: Vec<Sample>,
@@ -171,6 +173,7 @@ impl Campaign {
             watch: None,
             disturbed: None,
             soak: None,
+            shortest: None,
             machine: Fingerprint::take(),
             started: Utc::from_epoch(clock::since_epoch()).rfc3339(),
             began: clock::now(),
@@ -263,6 +266,11 @@ impl Campaign {
         self.disturbed = Some((others, stolen));
     }
 
+    /// Says how long trials are that figures rest on.
+    pub(crate) fn trials_last(&mut self, length: Duration) {
+        self.shortest = Some(self.shortest.map_or(length, |shortest| shortest.min(length)));
+    }
+
     /// Commands that were run.
     pub(crate) fn ran(&mut self, commands: impl IntoIterator<Item = String>) {
         self.commands.extend(commands);
@@ -323,6 +331,7 @@ impl Campaign {
             (conclusion.derived, conclusion.views, conclusion.history);
         confirmed::show(&mut record);
         accounting::show(&mut record);
+        general_doubts::short_trials(self.shortest).into_iter().for_each(|d| self.doubt(d));
         accounting::doubts(&record).into_iter().for_each(|d| self.doubt(d));
         // The record's format has no infinite values and no NaN, and a figure of that kind says
         // nothing.

@@ -132,7 +132,7 @@ impl<'a> Method for Work<'a> {
     type Bench = Owner;
 
     fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
-        c.introduce(self.systems, self.repeats, self.window);
+        c.introduce(self.systems, self.repeats, Some(self.window));
         for content in CONTENTS {
             let what = format!("{:.2} bits a byte, from seed {SEED}", content.entropy());
             c.settings.insert(format!("{} data", content.name()), what);

@@ -23,6 +23,7 @@ use ironswan_crypto::engines::{EngineId, Engines};
 use ironswan_wire::proposal::EspSuite;
 
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::general_doubts;
 use super::line::once;
 use super::runner::{self, Method, Schedule};
 use crate::error::LabError;
@@ -131,7 +132,7 @@ impl Method for Plan {
         if load > 0.5 * cpus {
             c.doubt(Warning::OtherLoad { share: (load / cpus).min(1.0) });
         }
-        if self.repeats < 3 {
+        if self.repeats < general_doubts::FEWEST_REPEATS {
             c.doubt(Warning::FewRepeats { repeats: self.repeats });
         }
         Ok(())

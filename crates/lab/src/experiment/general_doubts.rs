@@ -11,6 +11,16 @@ use crate::measure::Seen;
 use crate::record::{Better, Columns, Figure, Record, View, factors_text};
 use crate::report::{NOISE, Warning};
 
+/// Fewest repeats of figures that are published, and the shortest of their trials.
+pub(super) const FEWEST_REPEATS: u32 = 5;
+const SHORTEST_TRIAL: Duration = Duration::from_secs(10);
+
+/// The doubt that trials are shorter than those of published figures.
+pub(super) fn short_trials(shortest: Option<Duration>) -> Option<Warning> {
+    let short = shortest.filter(|length| *length < SHORTEST_TRIAL)?;
+    Some(Warning::ShortTrials { seconds: short.as_secs_f64() })
+}
+
 /// Everything that holds for all experiments; `record` has its figures and views, `systems` are
 /// those that were measured beside those that its samples name, each in boxes on this machine.
 pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen: &Seen) -> Vec<Warning> {
@@ -27,7 +37,7 @@ pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen:
         list.push(Warning::SharedCores { cpus: record.machine.cpus });
     }
     let repeats = record.samples.iter().map(|s| s.repeat + 1).max().unwrap_or(0);
-    if (1..3).contains(&repeats) {
+    if (1..FEWEST_REPEATS).contains(&repeats) {
         list.push(Warning::FewRepeats { repeats });
     }
     let against_plain =
@@ -129,13 +139,13 @@ mod tests {
     use crate::record::{Absent, Baseline, Factors, Sample, Table, Which, factors, figures};
     use crate::report::sample;
 
-    /// Nothing to doubt: three repeats, near each other, of a large quiet machine.
+    /// Nothing to doubt: five repeats, near each other, of a large quiet machine.
     fn calm() -> (Record, Common, Seen) {
         let mut record = sample::record();
         (record.machine.cpus, record.machine.governor) = (64, None);
         record.machine.clocksource = Some("tsc".into());
-        let values = [1.0, 1.05, 1.1];
-        record.samples = (0..3)
+        let values = [1.0, 1.05, 1.1, 1.0, 1.1];
+        record.samples = (0..5)
             .map(|repeat| Sample {
                 factors: factors([("dut", "plain"), ("load", "some")]),
                 repeat,
@@ -173,7 +183,7 @@ mod tests {
                 r.samples.push(Sample { absent, ..short });
             }),
             ("smoke", |_, c, _| c.smoke = true),
-            ("few-repeats", |r, _, _| r.samples.truncate(2)),
+            ("few-repeats", |r, _, _| r.samples.truncate(4)),
             ("shared-cores", |r, _, _| r.machine.cpus = 2),
             ("noisy-repeats", |r, _, _| {
                 r.samples[0].measures.insert("gbps".into(), 5.0);
@@ -196,6 +206,16 @@ mod tests {
         for (kind, change) in cases {
             assert_eq!(kinds(change), [kind]);
         }
+    }
+
+    #[test]
+    fn trials_shorter_than_those_of_published_figures_are_a_doubt() {
+        let kind = |shortest: Option<u64>| {
+            short_trials(shortest.map(Duration::from_millis)).map(|warning| (warning.kind(), warning.text()))
+        };
+        assert_eq!((kind(None), kind(Some(10_000))), (None, None));
+        let (kind, text) = kind(Some(9_990)).expect("a doubt");
+        assert!(kind == "short-trials" && text.starts_with("trials of 9.99 s: "), "{kind}, {text}");
     }
 
     #[test]

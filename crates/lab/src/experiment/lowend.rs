@@ -143,6 +143,7 @@ impl Method for Work {
         ];
         self.ready.introduce(c, settings);
         self.care.describe(c);
+        c.trials_last(self.window.min(self.fixed));
         let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
         let mut bench = Bench::new(c.claim_for_tcp()?);
         for dut in &self.ready.duts {

@@ -120,6 +120,7 @@ impl<'a> Method for Work<'a> {
     type Bench = Owner;
 
     fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
+        c.trials_last(self.duration);
         c.settings.insert("duration of a load, s".into(), self.duration.as_secs_f64().to_string());
         c.settings.insert("repeats".into(), self.repeats.to_string());
         c.settings.insert("ESP proposal".into(), self.esp.clone());

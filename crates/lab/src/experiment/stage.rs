@@ -47,8 +47,8 @@ pub(super) fn systems(
 
 impl Campaign {
     /// Notes what is measured and raises the doubts that are known before anything is, beside those
-    /// that all have.
-    pub(super) fn introduce(&mut self, systems: &Systems, repeats: u32, window: Duration) {
+    /// that all have. `window` is how long each measurement lasts, where that is given.
+    pub(super) fn introduce(&mut self, systems: &Systems, repeats: u32, window: Option<Duration>) {
         self.settings.insert("repeats".into(), repeats.to_string());
         for dut in &systems.duts {
             self.systems.push(dut.name());
@@ -57,9 +57,10 @@ impl Campaign {
             }
         }
         systems.warnings.iter().for_each(|w| self.doubt(w.clone()));
-        if window < Duration::from_secs(1) {
+        if let Some(window) = window.filter(|window| *window < Duration::from_secs(1)) {
             self.doubt(Warning::ShortWindow { seconds: window.as_secs_f64() });
         }
+        window.into_iter().for_each(|window| self.trials_last(window));
         if !systems.duts.iter().any(|d| d.name() == "plain") {
             self.doubt(Warning::NoPlain);
         }

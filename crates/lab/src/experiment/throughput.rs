@@ -212,6 +212,7 @@ impl Care {
         ] {
             c.settings.insert(name.into(), value);
         }
+        c.trials_last(Duration::from_secs_f64(self.last));
     }
 
     pub(super) fn goals(&self) -> Vec<Goal> {

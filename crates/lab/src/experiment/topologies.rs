@@ -149,7 +149,7 @@ impl<'a> Method for Work<'a> {
 
     fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
         let plan = self.plan;
-        c.introduce(self.systems, plan.repeats, plan.window);
+        c.introduce(self.systems, plan.repeats, Some(plan.window));
         c.settings.insert("suites".into(), self.suites.clone());
         c.settings.insert("window".into(), format!("{} s", plan.window.as_secs_f64()));
         c.settings.insert("connections per sender".into(), plan.load.connections.to_string());

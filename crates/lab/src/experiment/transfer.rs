@@ -182,7 +182,7 @@ impl<'a> Method for Work<'a> {
     type Bench = Files;
 
     fn prepare(&self, c: &mut Campaign) -> Result<Files, LabError> {
-        c.introduce(self.systems, self.repeats, Duration::from_secs(1));
+        c.introduce(self.systems, self.repeats, None);
         for (app, r) in self.lacks.iter().cloned() {
             c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
         }

@@ -1,7 +1,7 @@
 //! Doubts about a run. Each is named, so that programs can find it, and says what it means for the
 //! figures.
 
-use super::number::percent as exact_percent;
+use super::number::{number, percent as exact_percent};
 use crate::measure::mlr::Contradiction;
 use crate::record::WarningRecord;
 
@@ -11,7 +11,7 @@ pub(crate) const NOISE: f64 = 0.2;
 /// A doubt, with what makes it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
-    /// Fewer than three repeats: the spread says little.
+    /// Fewer repeats than published figures have: the spread says little.
     FewRepeats {
         /// How many.
         repeats: u32,
@@ -325,6 +325,11 @@ pub enum Warning {
         /// The first of them.
         first: String,
     },
+    /// Trials are shorter than those of published figures.
+    ShortTrials {
+        /// Length of the shortest that figures rest on, seconds.
+        seconds: f64,
+    },
     /// The window is too short for a figure.
     ShortWindow {
         /// Length of the window.
@@ -376,6 +381,7 @@ impl Warning {
             Self::Quick => "quick",
             Self::TooShort { .. } => "too-short",
             Self::FewTicks { .. } => "few-ticks",
+            Self::ShortTrials { .. } => "short-trials",
             Self::ShortWindow { .. } => "short-window",
         }
     }
@@ -386,7 +392,7 @@ impl Warning {
         match self {
             Self::FewRepeats { repeats } => {
                 let s = if *repeats == 1 { "" } else { "s" };
-                format!("only {repeats} repeat{s}: the spread says little")
+                format!("only {repeats} repeat{s}: the spread says little, and figures that are published have five or more")
             }
             Self::OtherLoad { share } => format!(
                 "other programs took up to {} of this machine while it measured; the cost per byte contains them",
@@ -562,6 +568,9 @@ impl Warning {
                 "{figures} of {of} loads took the machine fewer than ten clock ticks, first {first}: what a packet costs there is \
                  rounded; make the loads longer"
             ),
+            Self::ShortTrials { seconds } => {
+                format!("trials of {} s: those of figures that are published last 10 s or more", number(*seconds))
+            }
             Self::ShortWindow { seconds } => {
                 format!("windows of {seconds:.1} s are for trying the laboratory out, not for figures")
             }

@@ -159,6 +159,7 @@ const PROVOKED: [(&str, &str, &str); 41] = [
         "a_relay_that_never_waits_or_loses_what_it_should_not_is_said",
     ),
     ("shared-cores", GENERAL, CALM),
+    ("short-trials", GENERAL, "trials_shorter_than_those_of_published_figures_are_a_doubt"),
     ("short-window", "src/experiment/line/doubts.rs", CALM),
     ("smoke", GENERAL, CALM),
     ("stolen-time", GENERAL, CALM),

@@ -1,5 +1,7 @@
 //! Makes the doubts of a flood that no other experiment has, from its trials. Pure.
 
+use std::time::Duration;
+
 use super::FloodOptions;
 use super::trial::{Purpose, Series, Trial};
 use crate::experiment::campaign::Campaign;
@@ -9,6 +11,8 @@ use crate::report::Warning;
 pub(super) fn raise(o: &FloodOptions, trials: &[Trial], campaign: &mut Campaign) {
     doubts(o, trials).into_iter().for_each(|doubt| campaign.doubt(doubt));
     let most = |share: &dyn Fn(&Trial) -> f64| trials.iter().map(share).fold(0.0, f64::max);
+    let decide = trials.iter().filter(|t| t.purpose == Purpose::Decide);
+    decide.for_each(|t| campaign.trials_last(Duration::from_secs_f64(t.sent.seconds.max(0.0))));
     campaign.disturbed_by(most(&|t| t.cost.other_load_share), most(&|t| t.cost.stolen_share));
 }
 

@@ -12,6 +12,7 @@ use crate::topology::Mode;
 /// Raises everything about the run that a reader should doubt, beside what holds for any run.
 pub(super) fn raise(o: &LineOptions, trials: &[Trial], campaign: &mut Campaign) {
     doubts(o, trials).into_iter().for_each(|doubt| campaign.doubt(doubt));
+    campaign.trials_last(o.duration);
     let most = |share: &dyn Fn(&Trial) -> f64| trials.iter().map(share).fold(0.0, f64::max);
     campaign.disturbed_by(
         most(&|t| t.window.other_load_share),

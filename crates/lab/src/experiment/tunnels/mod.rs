@@ -225,6 +225,7 @@ impl Method for Work<'_> {
     fn prepare(&self, c: &mut Campaign) -> Result<Measured, LabError> {
         let o = self.common;
         self.doubts.iter().for_each(|d| c.doubt(d.clone()));
+        c.trials_last(self.plan.window);
         for (name, value) in [
             ("suite", format!("{}, {}", o.dut_options.ike(), o.dut_options.esp())),
             ("packets", format!("{} B of UDP payload", traffic::PAYLOAD)),
