@@ -212,23 +212,30 @@ fn a_machine_is_calibrated_asked_and_verified() {
 fn another_system_is_calibrated_and_asked_or_refused_with_what_it_lacks() {
     let file = std::env::temp_dir().join(format!("ironswan-test-plan-system-{}.json", std::process::id()));
     let model = file.to_str().expect("a name");
-    let done = plan(&["--calibrate", "--dut", "strongswan", "--smoke", "--json", "--model", model]);
+    let done = plan(&["--calibrate", "--dut", "strongswan-libipsec", "--smoke", "--json", "--model", model]);
     let made = document(&done);
     assert_eq!(
         (&made["system"]["name"], made["paths"].as_array().map(Vec::len)),
-        (&"strongswan".into(), Some(2))
+        (&"strongswan-libipsec".into(), Some(2))
     );
     let asked = plan(&["--link", "1M", "--why", "--machine", model]);
     let text = String::from_utf8_lossy(&asked.stdout).into_owned();
     // On a busy machine it cannot tell.
-    assert!(text.lines().next().is_some_and(|l| l.contains(" with strongswan: ")), "{text} {asked:?}");
-    assert!(text.contains("rekeying: not measured of strongswan"), "{text}");
+    assert!(
+        text.lines().next().is_some_and(|l| l.contains(" with strongswan-libipsec: ")),
+        "{text} {asked:?}"
+    );
+    assert!(text.contains("rekeying: not measured of strongswan-libipsec"), "{text}");
     for (arguments, part) in [
         (&["--verify", "--model", model][..], "ask it with --link"),
         (&["--link", "1M", "--encap", "no", "--model", model], "--encap yes"),
-        (&["--link", "1M", "--suite", "3des-sha1", "--model", model], "--dut strongswan --suite 3des-sha1"),
+        (
+            &["--link", "1M", "--suite", "3des-sha1", "--model", model],
+            "--dut strongswan-libipsec --suite 3des-sha1",
+        ),
         (&["--calibrate", "--dut", "plain"], "a part of every calibration"),
         (&["--calibrate", "--dut", "nosuchswan"], "kernel-wireguard"),
+        (&["--calibrate", "--dut", "strongswan"], "write strongswan-libipsec"),
     ] {
         let out = plan(arguments);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -353,7 +353,7 @@ mod tests {
             ("ironswan-lab plan --verify --seed 1", "--draw"),
             ("ironswan-lab plan --verify --draw 0", "0"),
             ("ironswan-lab plan --link 1G --dut strongswan-kernel", "for --calibrate"),
-            ("ironswan-lab plan --calibrate --dut strongswan --soaker", "leave it or --dut out"),
+            ("ironswan-lab plan --calibrate --dut strongswan-libipsec --soaker", "leave it or --dut out"),
             ("ironswan-lab plan --link 1G --anyway", "for --calibrate"),
             ("ironswan-lab plan --calibrate --twice soon", "--twice: "),
             ("ironswan-lab plan --calibrate --twice 2d", "30m is usual"),

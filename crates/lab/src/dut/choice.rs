@@ -5,14 +5,20 @@ use super::system::Dut;
 use super::{ironswan, libreswan, openvpn, plain, strongswan, wireguard, wireguard_go};
 use crate::error::{LabError, Remedy};
 
+/// strongSwan with its own ESP in user space, kernel-libipsec. Not the stack that everybody runs:
+/// that is [`XFRM`].
+pub const LIBIPSEC: &str = "strongswan-libipsec";
+/// strongSwan with the kernel's ESP.
+pub const XFRM: &str = "strongswan-kernel";
+
 /// The names of all systems, with one line about each.
 pub const NAMES: [(&str, &str); 9] = [
     ("plain", "forwarding without a tunnel, by the kernel"),
     ("ironswan", "two `ironswan run` gateways, IKEv2, ESP in user space"),
     ("wireguard-go", "the reference WireGuard in user space"),
     ("wireguard-go-tailscale", "Tailscale's fork of it"),
-    ("strongswan", "strongSwan with ESP in user space (kernel-libipsec; UDP encapsulation only)"),
-    ("strongswan-kernel", "strongSwan with the ESP of the kernel (XFRM)"),
+    (LIBIPSEC, "strongSwan's libipsec: its ESP in user space (UDP encapsulation only)"),
+    (XFRM, "strongSwan with the ESP of the kernel (XFRM)"),
     ("libreswan", "Libreswan with the ESP of the kernel (XFRM)"),
     ("kernel-wireguard", "WireGuard in the kernel"),
     ("openvpn", "OpenVPN in user space, UDP, TLS between the two, AES-128-GCM"),
@@ -40,13 +46,13 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
         "wireguard-go-tailscale" => {
             vec![Box::new(wireguard_go::WireGuardGo::tailscale(options.wireguard_go_tailscale()))]
         }
-        "strongswan" => suites()
+        LIBIPSEC => suites()
             .map(|(i, suite)| {
-                let name = suited("strongswan", i, suite);
+                let name = suited(LIBIPSEC, i, suite);
                 Box::new(strongswan::StrongSwan::new(name, suite.clone())) as Box<dyn Dut>
             })
             .collect(),
-        "strongswan-kernel" => suites()
+        XFRM => suites()
             .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
             .map(|(i, suite, encap)| {
                 let raw = encap == Encap::Raw;
@@ -63,6 +69,12 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
             .collect(),
         "kernel-wireguard" => vec![Box::new(wireguard::WireGuard)],
         "openvpn" => vec![Box::new(openvpn::OpenVpn)],
+        "strongswan" => {
+            return Err(LabError::Usage(format!(
+                "write {LIBIPSEC} for strongSwan's own ESP in user space, or {XFRM} for strongSwan with the kernel's, as it is \
+                 usually run"
+            )));
+        }
         _ => {
             let known: Vec<&str> = NAMES.iter().map(|(n, _)| *n).collect();
             return Err(LabError::Usage(format!(

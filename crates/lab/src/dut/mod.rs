@@ -33,7 +33,7 @@ pub(crate) mod vici;
 mod wireguard;
 mod wireguard_go;
 
-pub use choice::{NAMES, There, by_name, there};
+pub use choice::{LIBIPSEC, NAMES, There, XFRM, by_name, there};
 pub use engine::{EngineCounts, StageTimes};
 pub use options::{DataSetting, DutOptions, Encap, Suite};
 pub(crate) use pair::Pair;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::campaign::Common;
-use crate::dut::DutOptions;
+use crate::dut::{DutOptions, LIBIPSEC, XFRM};
 use crate::machine::Fingerprint;
 use crate::measure::Seen;
 use crate::record::{Better, Columns, Figure, Record, View, factors_text};
@@ -44,6 +44,10 @@ pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen:
         record.baseline.as_ref().is_some_and(|b| (b.factor.as_str(), b.value.as_str()) == ("dut", "plain"));
     if against_plain && !all.is_empty() && !all.contains(&"plain") {
         list.push(Warning::NoPlain);
+    }
+    let measured = |system: &str| all.iter().any(|dut| dut.starts_with(system));
+    if measured(LIBIPSEC) && !measured(XFRM) {
+        list.push(Warning::LibipsecAlone { measured: LIBIPSEC, usual: XFRM });
     }
     let short = |figure: &&Figure| !figure.absent.is_empty();
     let (figures, of) = (record.figures.iter().filter(short).count(), record.figures.len());
@@ -233,6 +237,9 @@ mod tests {
         record.baseline = Some(Baseline { factor: "dut".into(), value: "plain".into() });
         assert_eq!(kinds(&record, &["ironswan"]), ["debug-build", "shared-cores", "no-plain"]);
         assert_eq!(kinds(&record, &["plain"]), ["shared-cores"]);
+        // What few people run says nothing about strongSwan, beside which it stands.
+        assert_eq!(kinds(&record, &["plain", LIBIPSEC]), ["shared-cores", "libipsec-alone"]);
+        assert_eq!(kinds(&record, &["plain", LIBIPSEC, "strongswan-kernel-raw"]), ["shared-cores"]);
     }
 
     #[test]

@@ -222,6 +222,13 @@ pub enum Warning {
     },
     /// Nothing to subtract: plain forwarding was not among the systems.
     NoPlain,
+    /// strongSwan's own ESP was measured, and strongSwan with the kernel's was not.
+    LibipsecAlone {
+        /// Name of the former.
+        measured: &'static str,
+        /// Name of the latter.
+        usual: &'static str,
+    },
     /// Repeats of some figures differ much.
     NoisyFigures {
         /// How many figures.
@@ -367,6 +374,7 @@ impl Warning {
             Self::Fragments { .. } => "fragments",
             Self::WrongPackets { .. } => "wrong-packets",
             Self::NoPlain => "no-plain",
+            Self::LibipsecAlone { .. } => "libipsec-alone",
             Self::NoisyFigures { .. } => "noisy-repeats",
             Self::Throttled { .. } => "throttled",
             Self::FrequencyScaling { .. } => "frequency-scaling",
@@ -522,6 +530,11 @@ impl Warning {
                 )
             }
             Self::NoPlain => "plain forwarding was not measured: there is no ratio and no added cost".into(),
+            Self::LibipsecAlone { measured, usual } => format!(
+                "{measured} is strongSwan with its own ESP in user space; as it is usually run, with the kernel's ESP ({usual}), it was \
+                 not measured here: `ironswan lab doctor` says what this machine lacks for it, and `ironswan lab emulated` measures \
+                 it in a guest"
+            ),
             Self::NoisyFigures { noisy, of, worst, range } => format!(
                 "the repeats of {noisy} of {of} figures differ by more than {} of their median, most of all {worst}: by {}; read \
                  these medians as hints",

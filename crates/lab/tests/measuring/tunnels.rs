@@ -115,7 +115,7 @@ fn a_soaker_is_at_work_beside_set_up_traffic_and_peers_that_are_gone() {
 
 #[test]
 fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
-    let common = common("tunnels-strongswan", &["strongswan"]);
+    let common = common("tunnels-strongswan", &["strongswan-libipsec"]);
     let numbers = vec![3, 30];
     let report = match tunnels(TunnelsOptions {
         common,
@@ -132,7 +132,7 @@ fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
     let bad = |kind: &str| ["not-all-up", "killed"].contains(&kind);
     assert!(!record.warnings.iter().any(|w| bad(&w.kind)), "{:?}", record.warnings);
     let of = |what: &str, n: &str, measure: &str| {
-        let of = factors([("what", what), ("dut", "strongswan"), ("tunnels", n)]);
+        let of = factors([("what", what), ("dut", "strongswan-libipsec"), ("tunnels", n)]);
         record.figure(&of).and_then(|f| f.number(measure, Which::Median))
     };
     for n in ["3", "30"] {
@@ -152,7 +152,7 @@ fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
 #[test]
 fn certificates_are_made_for_both_systems_and_their_signatures_are_measured_alone() {
     let Some(program) = program() else { return };
-    let mut common = common("tunnels-certificates", &["ironswan", "strongswan"]);
+    let mut common = common("tunnels-certificates", &["ironswan", "strongswan-libipsec"]);
     common.dut_options.ironswan = Some(program);
     let auths = vec![TunnelAuth::Psk, TunnelAuth::Ecdsa];
     let options =
@@ -165,7 +165,7 @@ fn certificates_are_made_for_both_systems_and_their_signatures_are_measured_alon
     };
     let record = &report.record;
     assert!(!record.warnings.iter().any(|w| w.kind == "not-all-up"), "{:?}", record.warnings);
-    for dut in ["ironswan", "strongswan", "ironswan-ecdsa", "strongswan-ecdsa"] {
+    for dut in ["ironswan", "strongswan-libipsec", "ironswan-ecdsa", "strongswan-libipsec-ecdsa"] {
         let up = factors([("what", "bring-up"), ("dut", dut), ("tunnels", "10")]);
         let cpu = record.figure(&up).and_then(|f| f.number("cpu_us", Which::Median));
         assert!(cpu > Some(10.0), "{dut}: {cpu:?}");

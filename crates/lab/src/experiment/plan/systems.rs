@@ -328,15 +328,20 @@ mod tests {
             ("plain", &[], "a part of every calibration"),
             ("opensvan", &[], "strongswan-kernel"),
             ("kernel-wireguard", &["aes128gcm16"], "a suite of its own"),
-            ("strongswan", &["aes128gcm16", "3des-sha1"], "one suite at a time"),
-            ("strongswan", &["rot13"], "not a suite"),
+            ("strongswan-libipsec", &["aes128gcm16", "3des-sha1"], "one suite at a time"),
+            ("strongswan-libipsec", &["rot13"], "not a suite"),
         ] {
             let why = of(name, suites);
             assert!(why.contains(part), "{name}: {why}");
         }
-        for name in
-            ["strongswan-kernel", "libreswan", "strongswan", "kernel-wireguard", "wireguard-go", "openvpn"]
-        {
+        for name in [
+            "strongswan-kernel",
+            "libreswan",
+            "strongswan-libipsec",
+            "kernel-wireguard",
+            "wireguard-go",
+            "openvpn",
+        ] {
             assert_eq!(of(name, &[]), "", "{name}");
         }
         let paths = |name| chosen(name, &CalibrateOptions::default()).expect(name).0.len();

@@ -168,14 +168,14 @@ fn of_signatures(record: &Record) -> Vec<Derived> {
     for auth in record.values("auth", &only("signatures")) {
         let alone = record.figure(&factors([("what", "signatures"), ("auth", auth)]));
         let alone = alone.and_then(|figure| figure.number("signatures_us", Which::Median));
-        for system in ["ironswan", "strongswan"] {
-            let dut = format!("{system}-{auth}");
-            let Some(most) = numbers(record, "bring-up", &dut).last().map(u32::to_string) else { continue };
+        for dut in record.values("dut", &only("bring-up")) {
+            let Some(system) = dut.strip_suffix(auth).and_then(|dut| dut.strip_suffix('-')) else { continue };
+            let Some(most) = numbers(record, "bring-up", dut).last().map(u32::to_string) else { continue };
             let us = |dut: &str| median(record, "bring-up", dut, &most, "cpu_us");
-            if let (Some(with), Some(without), Some(alone)) = (us(&dut), us(system), alone) {
+            if let (Some(with), Some(without), Some(alone)) = (us(dut), us(system), alone) {
                 all.push(Derived {
                     name: "of_signatures".into(),
-                    factors: factors([("dut", &*dut), ("tunnels", &*most)]),
+                    factors: factors([("dut", dut), ("tunnels", &*most)]),
                     value: (with - without) / alone,
                     unit: "1".into(),
                     how: "us/tunnel less that with pre-shared keys, over the time of the signatures alone"

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::config::{Config, INNER, batch};
 use super::growth::Moment;
 use crate::clock;
-use crate::dut::{ironswan, strongswan, vici};
+use crate::dut::{LIBIPSEC, ironswan, strongswan, vici};
 use crate::error::{LabError, LogTail};
 use crate::interrupt;
 use crate::measure::counters::{process_ns, resident_kib};
@@ -37,7 +37,7 @@ impl System {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::IronSwan(_) => "ironswan",
-            Self::StrongSwan => "strongswan",
+            Self::StrongSwan => LIBIPSEC,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::report::Warning;
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
 pub struct TunnelsOptions {
-    /// Options that all experiments have. Systems: `ironswan`, `strongswan`.
+    /// Options that all experiments have. Systems: `ironswan`, `strongswan-libipsec`.
     pub common: Common,
     /// Numbers of tunnels between two gateways; the experiment's own choice when empty.
     pub tunnels: Vec<u32>,
@@ -77,8 +77,8 @@ impl Plan {
         let mut systems = Vec::new();
         let names: Vec<&str> = match o.common.duts.as_slice() {
             [] => o.common.by_care(
-                vec!["ironswan", "strongswan"],
-                vec!["ironswan", "strongswan"],
+                vec!["ironswan", dut::LIBIPSEC],
+                vec!["ironswan", dut::LIBIPSEC],
                 vec!["ironswan"],
             ),
             given => given.iter().map(String::as_str).collect(),
@@ -87,7 +87,7 @@ impl Plan {
             let found = dut::by_name(name, &[Encap::Udp], &o.common.dut_options)?;
             let lacks = found.first().map(|d| d.lacks()).unwrap_or_default();
             match (name, lacks.first()) {
-                ("strongswan", Some(lack)) if o.common.duts.is_empty() => {
+                (dut::LIBIPSEC, Some(lack)) if o.common.duts.is_empty() => {
                     doubts.push(Warning::NotInstalled {
                         dut: name.into(),
                         lack: lack.lack.clone(),
@@ -99,10 +99,11 @@ impl Plan {
                     let program = o.common.dut_options.gateway().unwrap_or_default();
                     systems.push(System::IronSwan(program.to_string_lossy().into_owned()));
                 }
-                ("strongswan", None) => systems.push(System::StrongSwan),
+                (dut::LIBIPSEC, None) => systems.push(System::StrongSwan),
                 _ => {
                     return Err(LabError::Usage(format!(
-                        "`{name}` has no IKE; the systems of this experiment are ironswan and strongswan"
+                        "`{name}` has no IKE; the systems of this experiment are ironswan and {}",
+                        dut::LIBIPSEC
                     )));
                 }
             }
