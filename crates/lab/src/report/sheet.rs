@@ -178,7 +178,7 @@ mod tests {
         let csv = csv(&record);
         let plain =
             csv.lines().find(|l| l.starts_with("plain,") && l.contains("ns_per_byte")).expect("a row");
-        assert!(plain.ends_with(",machine_ns_per_byte,ns/byte,0,too short,,,,,,"), "{plain}");
+        assert!(plain.ends_with(",machine_ns_per_byte,ns/byte,0,too short,,,,,,,"), "{plain}");
         assert!(csv.contains(",machine_ns_per_byte,ns/byte,3,2,0,0,2,2,,"), "{csv}");
         let markdown = markdown(&record);
         assert!(markdown.contains("| plain | too short | too short |"), "{markdown}");

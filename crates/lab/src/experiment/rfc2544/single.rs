@@ -168,19 +168,19 @@ pub(super) fn own_limits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dut::{DutOptions, Encap, Suite, by_name};
+    use crate::dut::{DutOptions, Encap, LIBIPSEC, Suite, by_name};
 
     #[test]
     fn the_tester_measures_what_speaks_its_ike_and_its_esp_and_says_why_not_the_others() {
         let suites = Suite::list("aes128gcm16,rot13,aes128gcm16/aes256-sha256-ecp256").expect("suites");
         let options = DutOptions { suites, ..DutOptions::default() };
         let duts = || -> Vec<_> {
-            let all = ["plain", "ironswan", "openvpn", "libreswan", "strongswan"];
+            let all = ["plain", "ironswan", "openvpn", "libreswan", LIBIPSEC];
             all.iter().flat_map(|n| by_name(n, &[Encap::Udp], &options).expect("systems")).collect()
         };
         let (able, left_out) = Setup::Single.able(duts());
         let names: Vec<String> = able.iter().map(|d| d.name()).collect();
-        assert_eq!(names, ["plain", "ironswan", "strongswan"]);
+        assert_eq!(names, ["plain", "ironswan", LIBIPSEC]);
         let said: Vec<String> = left_out.iter().map(Warning::text).collect();
         assert_eq!(
             (said.len(), said.iter().filter(|t| t.contains("the tester has no rot13")).count()),
