@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use ironswan_lab::Common;
-use ironswan_lab::record::{Factors, Record, Which};
+use ironswan_lab::record::{Factors, Record, Sample, Which};
 use ironswan_lab::report;
 use ironswan_lab::topology::Owner;
 use ironswan_testkit::outdated::newer_source;
@@ -159,6 +159,13 @@ pub fn common_with_program(name: &str) -> Common {
     common.dut_options.ironswan = program();
     common.duts.extend(common.dut_options.ironswan.iter().map(|_| "ironswan".to_string()));
     common
+}
+
+/// A cost of a sample; 0 where there were too few clock ticks for one, which the sample then says.
+pub fn cost(sample: &Sample, name: &str) -> f64 {
+    let too_short = sample.absent.contains_key(name);
+    assert_ne!(sample.measures.contains_key(name), too_short, "{name}: {sample:?}");
+    sample.measures.get(name).copied().unwrap_or(0.0)
 }
 
 /// What holds for every record of such a run with packets.

@@ -81,8 +81,7 @@ fn a_run_says_what_it_was_measured_with() {
     };
     let report = line(options).expect("a run");
     let text = report.text(1000);
-    let said = "TCP congestion control: reno; inner MTU, bytes: 1400";
-    assert!(text.contains(said), "{text}");
+    assert!(text.contains("TCP congestion control: reno; "), "{text}");
     let run = Stored::read(&report.folder).expect("a run");
     let record = run.record();
     assert_eq!(record.settings.get("TCP congestion control").map(String::as_str), Some("reno"));

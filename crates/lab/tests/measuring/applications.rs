@@ -2,7 +2,7 @@
 //! obey what must hold of them, and nothing is left behind. Needs root, nft and ethtool; tunnels
 //! are measured when the program `ironswan` is built.
 
-use crate::common::{self, common_with_program, left};
+use crate::common::{self, common_with_program, cost, left};
 use ironswan_lab::load::apps::App;
 use ironswan_lab::record::{Record, Which, factors};
 use ironswan_lab::{
@@ -30,9 +30,7 @@ fn compression_gains_on_text_over_a_slow_link_and_nothing_on_random_data() {
     let r = finished(report, 2 * 2 * if tunnels { 3 } else { 1 });
     for s in &r.samples {
         let m = &s.measures;
-        // What goes within a clock tick, of which there are a hundred a second, may cost none.
-        let timed = m["machine_ns"] > 0.0 || m["bytes"] / (m["kb_s"] * 1e3) < 0.01;
-        assert!(m["kb_s"] > 0.0 && timed && m["bytes"] >= 16384.0, "{s:?}");
+        assert!(m["kb_s"] > 0.0 && cost(s, "machine_ns") >= 0.0 && m["bytes"] >= 16384.0, "{s:?}");
         if s.factors["link"] == "2 Mbit/s" {
             // Never faster than the link, but for what is compressed.
             let most = 250.0 * if s.factors["system"].ends_with("ipcomp") { 4.0 } else { 1.0 };
@@ -109,7 +107,7 @@ fn every_file_arrives_by_every_method_that_is_installed() {
         let most = m["elapsed_ns"] * ironswan_lab::machine::Fingerprint::take().cpus as f64
             + 50_000_000.0 / 2e6 * 5.0;
         for party in ["client_ns", "server_ns", "gateways_ns"] {
-            assert!((0.0..=most).contains(&m[party]), "{party}: {s:?}");
+            assert!((0.0..=most).contains(&cost(s, party)), "{party}: {s:?}");
         }
     }
     for (n, app) in App::ALL.into_iter().enumerate() {
