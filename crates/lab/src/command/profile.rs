@@ -9,6 +9,10 @@ use super::experiment::Experiment;
 pub(crate) struct Profile {
     #[command(flatten)]
     common: Common,
+    /// What is inside the system calls of the gateways, and what the machine does beside them, by
+    /// samples of the processors; of any systems (--dut)
+    #[arg(long)]
+    inside: bool,
 }
 
 impl Experiment for Profile {
@@ -20,12 +24,12 @@ impl Experiment for Profile {
     }
 
     fn options(self) -> Result<ProfileOptions, String> {
-        if !self.common.dut.is_empty() {
+        if !self.common.dut.is_empty() && !self.inside {
             return Err(
-                "--dut: only ironswan measures its stages; choose with --encap and --suite".to_owned()
+                "--dut: only ironswan measures its stages; choose with --encap and --suite, or add --inside for other systems".into()
             );
         }
-        Ok(ProfileOptions { common: self.common.options()? })
+        Ok(ProfileOptions { common: self.common.options()?, inside: self.inside })
     }
 
     fn make(options: ProfileOptions) -> Result<Report, LabError> {

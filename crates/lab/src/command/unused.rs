@@ -13,7 +13,7 @@ const NO_TCP: &str = "it carries no TCP";
 const NO_GATEWAY: &str = "it measures crypto engines alone, without a gateway";
 
 /// Experiments, and the options for which each has no use, with the reason.
-const UNUSED: [(&str, &[(&str, &str)]); 9] = [
+const UNUSED: [(&str, &[(&str, &str)]); 8] = [
     ("background", &[("soaker", "it has a soaker of its own")]),
     (
         "driver",
@@ -39,7 +39,6 @@ const UNUSED: [(&str, &[(&str, &str)]); 9] = [
         &[("congestion", NO_TCP), ("duration", "its short trials have --probe, the deciding ones --packets")],
     ),
     ("fragments", &[("congestion", NO_TCP)]),
-    ("profile", &[("dut", "only ironswan says what its stages take")]),
     ("rfc2544", &[("congestion", NO_TCP)]),
     ("transfer", &[("duration", "a measurement is as long as a file of --size takes")]),
     ("tunnels", &[("congestion", NO_TCP), ("encap", "all its tunnels are in UDP")]),

@@ -1,7 +1,18 @@
 //! Experiment E10, `lab profile`: where the time of a packet goes inside IronSwan, stage by stage,
 //! on both gateways and in both directions, under TCP and under small and large UDP packets. KLIPS
 //! was profiled in its time on the encrypt side only; the decrypt side was invisible. The times are
-//! the engine's own: of batches that it picks out and measures.
+//! the engine's own: of batches that it picks out and measures. What is inside its system calls, and
+//! where the time of other systems goes, samples of the processors say ([`ProfileOptions::inside`]).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `inside` | the experiment by samples of the processors |
+//! | `work` | what a sample was doing |
+
+mod inside;
+mod work;
 
 use std::time::Duration;
 
@@ -25,6 +36,8 @@ use crate::topology::{Line, Mode, Owner};
 pub struct ProfileOptions {
     /// Options that all experiments have; the duration is that of each load.
     pub common: Common,
+    /// Samples of the processors in the place of the engine's own stages, of any systems.
+    pub inside: bool,
 }
 
 const ABOUT: About = About {
@@ -75,6 +88,9 @@ impl Load {
 
 /// Makes the experiment.
 pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
+    if options.inside {
+        return inside::inside(&options.common);
+    }
     let common = &options.common;
     let seconds = Duration::from_secs_f64;
     let duration = common.duration.unwrap_or(common.by_care(seconds(3.0), seconds(1.5), seconds(0.4)));

@@ -16,6 +16,7 @@
 //! | `soaker` | a thread that takes the CPU time left over |
 //! | `sieve` | a program whose run time shows what is left |
 //! | `quota` | holds processes to a part of a core |
+//! | `stacks` | samples of what the processors do, by perf |
 //! | `watch` | what else the machine did during a run: programs, host, heat |
 
 pub(crate) mod cost;
@@ -28,6 +29,7 @@ pub mod quota;
 pub mod search;
 pub mod sieve;
 pub mod soaker;
+pub(crate) mod stacks;
 mod watch;
 mod window;
 

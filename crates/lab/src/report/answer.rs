@@ -261,7 +261,44 @@ fn tunnels(record: &Record) -> Option<String> {
     Some(text + ".")
 }
 
+/// What the gateways' processes take for a large packet, and in which calls.
+fn inside(record: &Record) -> Option<String> {
+    let part = factors([("part", "gateways, all")]);
+    let dut = ours(record, "dut", &part)?;
+    let load = *record.values("load", &factors([("part", "gateways, all"), ("dut", dut)])).last()?;
+    let all = |within: &str| {
+        let of =
+            [("part", "gateways, all"), ("work", "all"), ("dut", dut), ("load", load), ("within", within)];
+        figure(record, of)
+    };
+    let share = |within: &str| Some(percent(median(all(within)?, "share")?));
+    let only = factors([("part", "gateways"), ("dut", dut), ("load", load)]);
+    let time = |f: &Figure, within: [&str; 2]| {
+        let of = f.factors.get("within").filter(|of| within.contains(&of.as_str()));
+        of.and_then(|_| median(f, "ns_per_packet"))
+    };
+    let area = |work: &&str| -> f64 {
+        let of =
+            record.figures_with(&only).filter(|f| f.factors.get("work").map(String::as_str) == Some(*work));
+        of.filter_map(|f| time(f, ["receive", "send"])).sum()
+    };
+    let areas = record.values("work", &only);
+    let most = areas.iter().max_by(|a, b| area(a).total_cmp(&area(b)))?;
+    Some(format!(
+        "A packet takes the processes of {dut} {} ns: {} of it in calls that receive, {} in calls that send, {} in their own code; \
+         most of what is inside these calls is {most} ({} ns): {load}.",
+        number(median(all("all")?, "ns_per_packet")?),
+        share("receive")?,
+        share("send")?,
+        share("own code")?,
+        number(area(most))
+    ))
+}
+
 fn profile(record: &Record) -> Option<String> {
+    if !record.values("within", &Factors::new()).is_empty() {
+        return inside(record);
+    }
     let load = *record.values("load", &Factors::new()).last()?;
     let largest = |side: &str| {
         let only = factors([("load", load), ("side", side)]);

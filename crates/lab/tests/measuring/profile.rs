@@ -14,7 +14,7 @@ fn a_profile_tells_every_stage_of_both_sides_and_leaves_nothing_behind() {
     let Some(program) = program() else { return };
     let mut common = common("profile", &[]);
     common.dut_options.ironswan = Some(program);
-    let report = profile(ProfileOptions { common }).expect("a run");
+    let report = profile(ProfileOptions { common, ..ProfileOptions::default() }).expect("a run");
     let record = &report.record;
     assert_eq!(breaches(&serde_json::to_value(record).expect("JSON")), [""; 0]);
     assert_eq!(record.faults(), [""; 0]);
@@ -50,7 +50,7 @@ fn a_soaker_is_at_work_beside_every_load_and_in_no_table_of_stages() {
     let Some(program) = program() else { return };
     let mut common = Common { soaker: true, ..common("profile-soaker", &[]) };
     common.dut_options.ironswan = Some(program);
-    let report = profile(ProfileOptions { common }).expect("a run");
+    let report = profile(ProfileOptions { common, ..ProfileOptions::default() }).expect("a run");
     let record = &report.record;
     assert_eq!(record.faults(), [""; 0]);
     let any = Factors::new();
@@ -67,6 +67,54 @@ fn a_soaker_is_at_work_beside_every_load_and_in_no_table_of_stages() {
 #[test]
 fn a_load_of_no_length_is_refused() {
     let common = Common { duration: Some(Duration::from_millis(1)), ..Common::default() };
-    let e = profile(ProfileOptions { common }).expect_err("nonsense");
+    let e = profile(ProfileOptions { common, ..ProfileOptions::default() }).expect_err("nonsense");
     assert!(matches!(e, LabError::Usage(_)), "{e}");
+}
+
+#[test]
+fn samples_say_what_is_inside_the_calls_of_a_gateway_or_why_there_are_none() {
+    let Some(program) = program() else { return };
+    let mut common = common("profile-inside", &["plain", "ironswan"]);
+    common.dut_options.ironswan = Some(program);
+    let report = match profile(ProfileOptions { common, inside: true }) {
+        Ok(report) => report,
+        // A container may keep perf from the processors; a test that stopped there would be of the
+        // container.
+        Err(e @ LabError::Measurement(_)) => {
+            eprintln!("{e}");
+            return assert!(e.to_string().contains("kernel.perf_event_paranoid"), "{e}");
+        }
+        Err(e) => panic!("{e}"),
+    };
+    let record = &report.record;
+    assert_eq!(breaches(&serde_json::to_value(record).expect("JSON")), [""; 0]);
+    assert_eq!(record.faults(), [""; 0]);
+    let number = |of: &[(&str, &str)], measure: &str| {
+        let mut all = factors([("load", "TCP, 1 stream")]);
+        all.extend(of.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())));
+        record.figure(&all).and_then(|f| f.number(measure, Which::Median))
+    };
+    let gateway = |work: &str, within: &str| {
+        let part = if work == "all" { "gateways, all" } else { "gateways" };
+        let of = [("dut", "ironswan"), ("part", part), ("work", work), ("within", within)];
+        number(&of, "ns_per_packet").unwrap_or(0.0)
+    };
+    for within in ["receive", "send", "own code"] {
+        assert!(gateway("all", within) > 0.0, "{within}");
+    }
+    assert!(gateway("TUN device", "all") + gateway("copies between kernel and program", "all") > 0.0);
+    let parts: f64 = ["receive", "send", "wait", "entry, other calls", "interrupts", "own code"]
+        .iter()
+        .map(|within| gateway("all", within))
+        .sum();
+    assert!((parts / gateway("all", "all") - 1.0).abs() < 1e-6, "{parts}");
+    // Plain forwarding has no process.
+    let of = factors([("dut", "plain"), ("part", "gateways")]);
+    assert_eq!(record.figures_with(&of).count(), 0);
+    let machine = [("dut", "plain"), ("part", "machine, all"), ("work", "all"), ("who", "hosts")];
+    assert!(number(&machine, "ns_per_packet").is_some_and(|ns| ns > 0.0));
+    let text = report.text(1000);
+    assert!(text.contains("A packet takes the processes of ironswan"), "{text}");
+    assert_eq!(left(&record.commands), [""; 0]);
+    common::recomputed(&report.folder);
 }
