@@ -250,8 +250,8 @@ fn one_percent_lost_by_the_relay_is_what_generator_and_receiver_report() {
     // room for, is no loss of the relay.
     let seen = sent.sent - sent.refused - there.overrun;
     let missing = seen - arrived - counted.socket_drops;
-    // ARP crosses too, and may be lost.
-    assert!(missing.abs_diff(there.shaper.lost) <= 2, "{missing} missing, {there:?}");
+    // ARP and neighbour discovery cross too, and may be lost or never be seen by the relay.
+    assert!(missing.abs_diff(there.shaper.lost) <= 10, "{missing} missing, {there:?}");
     let share = missing as f64 / seen as f64;
     // 1.00 +- 0.05 percent of all of them; of fewer, on a busy machine, four standard deviations.
     let off = (4.0 * (0.01 * 0.99 / seen as f64).sqrt()).max(0.0005);
