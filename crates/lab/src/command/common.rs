@@ -29,7 +29,8 @@ pub(crate) fn seconds(least: f64, most: f64) -> impl Fn(&str) -> Result<Duration
 #[derive(clap::Args, Debug)]
 pub(crate) struct Common {
     /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale,
-    /// strongswan-libipsec, strongswan-kernel, libreswan, kernel-wireguard, openvpn, or all for those installed
+    /// strongswan-libipsec, strongswan-kernel, libreswan, kernel-wireguard, openvpn, or all for
+    /// those installed
     #[arg(long, value_delimiter = ',')]
     pub(crate) dut: Vec<String>,
     /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list

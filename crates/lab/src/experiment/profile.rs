@@ -1,8 +1,9 @@
 //! Experiment E10, `lab profile`: where the time of a packet goes inside IronSwan, stage by stage,
 //! on both gateways and in both directions, under TCP and under small and large UDP packets. KLIPS
 //! was profiled in its time on the encrypt side only; the decrypt side was invisible. The times are
-//! the engine's own: of batches that it picks out and measures. What is inside its system calls, and
-//! where the time of other systems goes, samples of the processors say ([`ProfileOptions::inside`]).
+//! the engine's own: of batches that it picks out and measures. Samples of the processors say what
+//! is inside its system calls, and where the time of other systems goes
+//! ([`ProfileOptions::inside`]).
 //!
 //! # Files
 //!

@@ -161,23 +161,32 @@ pub(crate) fn machine_ticks() -> Result<CpuTicks, LabError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]
     fn work_of_a_process_is_counted_by_ticks_and_by_schedstat_and_that_of_its_children_by_ticks() {
-        let before = account_of(std::process::id()).expect("this process");
-        let end = clock::now() + std::time::Duration::from_millis(150);
-        let mut n = 0u64;
-        while clock::now() < end {
-            n = std::hint::black_box(n + 1);
-        }
-        let after = account_of(std::process::id()).expect("this process");
-        assert!(after.ns > before.ns && after.ticks >= before.ticks, "{before:?}, {after:?}");
+        // Its own work first, then that of a child; and it stays until its input ends.
         let work = "n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done";
-        let mut child = std::process::Command::new("sh").args(["-c", work]).spawn().expect("a shell");
-        assert!(child.wait().expect("an end").success());
-        let last = account_of(std::process::id()).expect("this process");
-        assert!(last.reaped > after.reaped && last.ticks - last.reaped >= after.ticks - after.reaped);
+        let script = format!("echo; read x; {work}; echo; read x; ({work}); echo; read x");
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let (mut to, mut from) = (shell.stdin.take().expect("input"), shell.stdout.take().expect("output"));
+        let [before, after, last] = [0, 1, 2].map(|_| {
+            from.read_exact(&mut [0]).expect("the end of its work");
+            let account = account_of(shell.id()).expect("the shell");
+            to.write_all(b"\n").expect("a reader");
+            account
+        });
+        assert!(after.ns > before.ns && after.ticks > before.ticks, "{before:?}, {after:?}");
+        assert_eq!((before.reaped, after.reaped), (0, 0));
+        assert!(last.reaped > 0 && last.ticks - last.reaped >= after.ticks, "{after:?}, {last:?}");
+        assert!(shell.wait().expect("an end").success());
         assert_eq!(account_of(u32::MAX), None);
     }
 

@@ -1,5 +1,6 @@
-//! What the processors do, by samples: `perf` looks at each of them many times a second, by a clock,
-//! and writes down which process runs there and, in the kernel, which functions called one another.
+//! What the processors do, by samples: `perf` looks at each of them many times a second, by a
+//! clock, and writes down which process runs there and, in the kernel, which functions called one
+//! another.
 //! It needs no counters of the processor, so it works in a virtual machine.
 
 use std::fs;
@@ -14,7 +15,7 @@ use crate::process::{self, Journal, Process, end_all};
 /// `perf` has begun when its file has been there for this long.
 const BEGUN: Duration = Duration::from_millis(300);
 /// The longest that `perf` may take to begin, to end, and to read its file.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PERF_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One look at one processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Sampler {
         ];
         let perf = Process::start(journal, "perf", &argv, &dir.join("perf.log"))?;
         let mut sampler = Self { perf, data };
-        let end = clock::now() + PATIENCE;
+        let end = clock::now() + PERF_TIMEOUT;
         while !sampler.data.exists() && clock::now() < end {
             sampler.alive()?;
             interrupt::pause(Duration::from_millis(10))?;
@@ -94,13 +95,13 @@ impl Sampler {
     /// Ends it and gives all samples.
     pub(crate) fn stop(mut self, journal: &Journal) -> Result<Vec<Stack>, LabError> {
         self.alive()?;
-        let killed = end_all(std::slice::from_mut(&mut self.perf), PATIENCE);
+        let killed = end_all(std::slice::from_mut(&mut self.perf), PERF_TIMEOUT);
         if !killed.is_empty() {
             return Err(self.failed("it had to be killed"));
         }
         let file = self.data.display().to_string();
         let argv = ["perf", "script", "-i", &file, "-F", "comm,pid,tid,ip,sym"];
-        let stacks = parse(&process::run(journal, &argv, PATIENCE)?);
+        let stacks = parse(&process::run(journal, &argv, PERF_TIMEOUT)?);
         if stacks.is_empty() {
             return Err(self.failed("its file has no sample"));
         }

@@ -1,5 +1,5 @@
-//! What is inside the system calls in which gateways receive and send, and what the machine does for
-//! a packet beside them, by samples of all processors. Of every system.
+//! What is inside the system calls in which gateways receive and send, and what the machine does
+//! for a packet beside them, by samples of all processors. Of every system.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
