@@ -69,7 +69,6 @@ HARMLESS = [
     *both('childless-ikev2-supported', UP),
     *both('ignore-v2n-signature-hash-algorithms', UP),
     *both('omit-v2n-signature-hash-algorithms', UP),
-    *both('proposal-parser', UP),
     *both('send-key-size-check', UP),
     *both('send-no-idr', UP),
     *both('jacob-two-two', UP, then=REKEYINGS),
@@ -87,11 +86,17 @@ HARMLESS = [
     *both('emitting', UP),
     *[c for x in EXCHANGES for c in both(f'add-unknown-v2-payload-to:{x}', UP, then=REKEYINGS)],
     *[c for x in EXCHANGES for c in both(f'add-unknown-v2-payload-to-sk:{x}', UP, then=REKEYINGS)],
-    *[c for what in ('allow-none', 'drop-none', 'omit') for part in ('integ', 'dh') for c in both(f'v2-proposal-{part}:{what}', UP)],
+    *[c for what in ('allow-none', 'drop-none') for part in ('integ', 'dh') for c in both(f'v2-proposal-{part}:{what}', UP)],
+    # A cipher that has its own integrity needs no other.
+    *both('v2-proposal-integ:omit', UP),
 ]
 # Proposals and key exchanges that nobody may accept: an error for a request of the peer, and no SA from its response.
 REFUSED, EMPTY = 'no acceptable|NO_PROPOSAL_CHOSEN|was never offered', 'emitting variable-size key-length attribute with no key'
 PROPOSALS = [
+    *both('v2-proposal-dh:omit', DOWN, REFUSED),
+    # pluto's own checks of what it was given fail; it ends when it comes to IKE_AUTH.
+    Case('proposal-parser', US, DOWN, 'peer not responding'),
+    Case('proposal-parser', PEER, OURS),
     *[c for how in ('omit', 'duplicate', '0', '127', '65535') for c in both(f'ike-key-length-attribute:{how}', DOWN, REFUSED)],
     *[c for how in ('omit', 'duplicate', '0', '127', '65535') for c in both(f'child-key-length-attribute:{how}', CHILDLESS, REFUSED)],
     # pluto cannot write this, and says so.
