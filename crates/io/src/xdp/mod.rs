@@ -1,4 +1,4 @@
-//! `AF_XDP` for receiving: a program in front of the kernel's network stack picks out what is ESP
+//! `AF_XDP`, for the gateway to receive: a program in front of the kernel's network stack picks out what is ESP
 //! for us, and puts it into memory that is shared with this process. Everything else, IKE and
 //! fragments too, goes on to the kernel.
 //!
@@ -10,8 +10,9 @@
 //!
 //! Program, maps and sockets are descriptors of this process. When it ends, however it ends, the
 //! program is detached and the kernel's path is there as before, with the sockets of whoever comes
-//! next. Nothing is ever sent from here, so nothing can leave in clear; what comes in is ESP, which
-//! is authenticated by the engine like all other.
+//! next. The gateway sends nothing from here, so nothing can leave in clear; what comes in is ESP,
+//! which is authenticated by the engine like all other. Only the laboratory's load generator sends
+//! ([`XdpSender`]).
 //!
 //! The kernel's firewall rules on outer packets (`nft` input and prerouting), reverse path
 //! filtering, connection tracking, and counting under `/proc/net` do not see these packets. `frame`
@@ -23,11 +24,13 @@
 //! | `ring` | memory shared with the kernel |
 //! | `socket` | one socket for one queue |
 //! | `frame` | checks of what arrived |
+//! | `sender` | a socket that sends, for the laboratory |
 //! | [`serve`] | the steps that need CAP_BPF, for the helper |
 
 mod frame;
 mod program;
 mod ring;
+mod sender;
 pub mod serve;
 mod socket;
 
@@ -38,6 +41,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use program::{MAX_ADDRESSES, Maps, Program};
+pub use sender::{Handed, XdpSender};
 use socket::{HEADROOM, QueueBinding};
 pub use socket::{SLOT, XdpSocket, XdpStats};
 

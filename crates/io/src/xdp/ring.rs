@@ -1,15 +1,16 @@
-//! The memory that an `AF_XDP` socket shares with the kernel: frames (the UMEM), the ring that
-//! gives them to the kernel to be filled, and the ring on which they come back
+//! The memory that an `AF_XDP` socket shares with the kernel: frames (the UMEM), the rings that
+//! give them to the kernel to be filled or sent, and the rings on which they come back
 //! (Documentation/networking/af_xdp.rst).
 //!
 //! ```text
 //!        fill ring: addresses of free frames          receive ring: address and length
 //! we ──────────────────────────────────────▶ kernel ──────────────────────────────────▶ we
+//!        send ring: address and length                completion ring: addresses
 //! ```
 //!
 //! Each ring is an array with two counters that only grow (and wrap): the producer's and the
 //! consumer's. The kernel is a reader or writer on the other side at any time, so counters are
-//! atomic, and frames are copied out by raw pointers and never borrowed as slices of one whole.
+//! atomic, and frames are copied by raw pointers and never borrowed as slices of one whole.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -59,13 +60,24 @@ impl Mapping {
         self.len
     }
 
+    /// The place of `len` bytes at `at`; `None` when they are not all inside.
+    fn inside(&self, at: u64, len: usize) -> Option<usize> {
+        usize::try_from(at).ok().filter(|at| at.checked_add(len).is_some_and(|end| end <= self.len))
+    }
+
+    /// Copies `from` to the bytes at `at`. False when they are not all inside.
+    pub(super) fn copy_from(&mut self, at: u64, from: &[u8]) -> bool {
+        let Some(at) = self.inside(at, from.len()) else { return false };
+        // SAFETY: the destination is inside the mapping, as was just checked; the source is a live
+        // slice elsewhere. The kernel does not look there meanwhile: the frame is not in the send
+        // ring yet, and it is not before it came back by the completion ring.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().add(at), from.len()) };
+        true
+    }
+
     /// Copies the bytes at `at` to `to`. False when they are not all inside.
     pub(super) fn copy_to(&self, at: u64, to: &mut [u8]) -> bool {
-        let Some(at) =
-            usize::try_from(at).ok().filter(|at| at.checked_add(to.len()).is_some_and(|end| end <= self.len))
-        else {
-            return false;
-        };
+        let Some(at) = self.inside(at, to.len()) else { return false };
         // SAFETY: the source is inside the mapping, as was just checked; the destination is a live
         // slice elsewhere. The kernel does not write there meanwhile: the frame came out of the
         // receive ring and is not yet in the fill ring.
@@ -159,6 +171,11 @@ impl<T: Copy> Ring<T> {
     /// Shows the kernel what was pushed.
     pub(super) fn publish(&self) {
         self.counter(self.producer).store(self.next, Ordering::Release);
+    }
+
+    /// How many published entries the kernel has not read.
+    pub(super) fn unread(&self) -> u32 {
+        self.next.wrapping_sub(self.counter(self.consumer).load(Ordering::Acquire))
     }
 
     /// How many entries the kernel has written that we have not read. More than the ring holds

@@ -19,8 +19,8 @@ pub const SLOT: usize = 4096 - HEADROOM as usize + 64;
 pub(super) const HEADROOM: u16 = 256;
 
 /// How often, and how long apart, a queue that is taken is tried.
-const BUSY_TRIES: u32 = 20;
-const BUSY_PAUSE: Duration = Duration::from_millis(25);
+const BUSY_TRIES: u32 = 500;
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Counters of one socket, since it was opened. What arrived is received or dropped, and dropped in
 /// one place.
@@ -95,7 +95,7 @@ pub(super) struct QueueBinding {
 }
 
 /// Binds, with patience: the kernel takes a socket that was closed off its queue some time after.
-fn bind(fd: BorrowedFd<'_>, address: &libc::sockaddr_xdp) -> io::Result<()> {
+pub(super) fn bind(fd: BorrowedFd<'_>, address: &libc::sockaddr_xdp) -> io::Result<()> {
     let size = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
     let mut tries = BUSY_TRIES;
     loop {
@@ -128,18 +128,8 @@ impl XdpSocket {
     pub(super) fn open(place: QueueBinding) -> io::Result<Self> {
         let fd = Self::unbound()?;
         let memory = Mapping::anonymous(FRAMES as usize * place.frame as usize)?;
-        let umem = libc::xdp_umem_reg {
-            addr: memory.address(),
-            len: memory.len() as u64,
-            chunk_size: place.frame,
-            headroom: 0,
-            flags: 0,
-            tx_metadata_len: 0,
-        };
-        set(fd.as_fd(), libc::XDP_UMEM_REG, &umem)?;
-        set(fd.as_fd(), libc::XDP_UMEM_FILL_RING, &FRAMES)?;
-        // Nothing is sent, but the kernel wants one.
-        set(fd.as_fd(), libc::XDP_UMEM_COMPLETION_RING, &1u32)?;
+        // Nothing is sent, but the kernel wants a completion ring.
+        share(fd.as_fd(), &memory, place.frame, [FRAMES, 1])?;
         set(fd.as_fd(), libc::XDP_RX_RING, &FRAMES)?;
         let offsets: libc::xdp_mmap_offsets = get(fd.as_fd(), libc::XDP_MMAP_OFFSETS)?;
         let fill_offset = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
@@ -252,8 +242,29 @@ impl AsFd for XdpSocket {
     }
 }
 
+/// Gives the kernel `memory`, in frames of so many bytes, with a fill and a completion ring of so
+/// many entries.
+pub(super) fn share(
+    fd: BorrowedFd<'_>,
+    memory: &Mapping,
+    frame: u32,
+    [fill, completion]: [u32; 2],
+) -> io::Result<()> {
+    let umem = libc::xdp_umem_reg {
+        addr: memory.address(),
+        len: memory.len() as u64,
+        chunk_size: frame,
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    set(fd, libc::XDP_UMEM_REG, &umem)?;
+    set(fd, libc::XDP_UMEM_FILL_RING, &fill)?;
+    set(fd, libc::XDP_UMEM_COMPLETION_RING, &completion)
+}
+
 /// `setsockopt` of a plain C structure.
-fn set<T>(fd: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
+pub(super) fn set<T>(fd: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
     let size = size_of::<T>() as libc::socklen_t;
     // SAFETY: the pointer is to a live T and the length is its size; the kernel reads it.
     let r = unsafe {
@@ -263,12 +274,12 @@ fn set<T>(fd: BorrowedFd<'_>, name: i32, value: &T) -> io::Result<()> {
 }
 
 /// Structures of integers that the kernel fills in.
-trait Plain {}
+pub(super) trait Plain {}
 impl Plain for libc::xdp_mmap_offsets {}
 impl Plain for libc::xdp_statistics {}
 
 /// `getsockopt` of one; an error when the kernel gives less.
-fn get<T: Plain>(fd: BorrowedFd<'_>, name: i32) -> io::Result<T> {
+pub(super) fn get<T: Plain>(fd: BorrowedFd<'_>, name: i32) -> io::Result<T> {
     // SAFETY: a structure of integers, for which all zeroes is valid.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as libc::socklen_t;
