@@ -77,5 +77,6 @@ pub use experiment::{
 };
 pub use experiment::{EmulatedOptions, emulated, inside};
 pub use experiment::{FragmentsOptions, fragments};
+pub use experiment::TrafficOptions;
 pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use experiment::{TunnelAuth, TunnelsOptions, tunnels};

@@ -20,6 +20,7 @@
 //! | `profile` | options of `lab profile` |
 //! | `rfc2544` | options of `lab rfc2544` |
 //! | `topologies` | options of `lab topologies` |
+//! | `traffic` | options of traffic that experiments with packets share |
 //! | `transfer` | options of `lab transfer` |
 //! | `tunnels` | options of `lab tunnels` |
 //! | `plan` | options of `plan` |
@@ -38,6 +39,7 @@ mod plan;
 mod profile;
 mod rfc2544;
 mod topologies;
+mod traffic;
 mod transfer;
 mod tunnels;
 mod unused;
@@ -255,7 +257,7 @@ mod tests {
     }
 
     /// Options of experiments that are words, or lists of them.
-    const WORDS: [&str; 19] = [
+    const WORDS: [&str; 20] = [
         "dut",
         "encap",
         "suite",
@@ -275,6 +277,7 @@ mod tests {
         "check",
         "link",
         "mix",
+        "generator",
     ];
     /// Options in which 0 has a meaning: no limit, or none.
     const ZERO: [(&str, &str); 5] = [

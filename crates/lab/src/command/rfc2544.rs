@@ -1,12 +1,11 @@
 //! `lab rfc2544`: options to the laboratory's own.
 
-use std::path::PathBuf;
-
 use crate::load::Direction;
 use crate::{FrameSize, LabError, Report, Rfc2544Options, Rfc2544Setup};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
+use super::traffic::Traffic;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rfc2544 {
@@ -33,19 +32,8 @@ pub(crate) struct Rfc2544 {
     /// By how much a throughput may be off, percent [default: 2]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(0.1, 49.9))]
     width: Option<f64>,
-    /// Traffic of your own: sizes, gaps and flows of the packets in a capture (pcap or pcapng;
-    /// Ethernet, raw IP or Linux cooked)
-    #[arg(long, value_name = "FILE")]
-    mix: Option<PathBuf>,
-    /// IPv6 inside instead of IPv4
-    #[arg(long)]
-    ipv6: bool,
-    /// So many packets at once, the bursts evenly spaced [default: every packet evenly spaced]
-    #[arg(long, value_name = "PACKETS", allow_negative_numbers = true, value_parser = within(1_u32, 10_000))]
-    burst: Option<u32>,
-    /// Threads that send, and as many that receive, each way [default: 1]
-    #[arg(long, allow_negative_numbers = true, value_parser = within(1_u32, 64))]
-    threads: Option<u32>,
+    #[command(flatten)]
+    traffic: Traffic,
     /// As RFC 2544 has it: one trial of 60 s (or --duration) decides, nothing is forgiven
     #[arg(long)]
     strict: bool,
@@ -68,10 +56,7 @@ impl Experiment for Rfc2544 {
             losses: self.loss.into_iter().map(|percent| percent / 100.0).collect(),
             width: self.width.map(|percent| percent / 100.0),
             strict: self.strict,
-            mix: self.mix,
-            ipv6: self.ipv6,
-            burst: self.burst,
-            threads: self.threads,
+            traffic: self.traffic.options(),
             common: self.common.options()?,
         })
     }

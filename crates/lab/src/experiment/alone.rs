@@ -16,9 +16,9 @@ use super::placement::Placement;
 use super::rig::{self, PORT, Way};
 use super::searched::Searched;
 use super::throughput::{Carrier, percent};
+use super::traffic::Manner;
 use crate::clock;
 use crate::error::LabError;
-use crate::load::capture::Pace;
 use crate::load::frame::{Family, Route, Shape};
 use crate::load::{self, Direction, Offer, Receiver};
 use crate::measure;
@@ -45,10 +45,8 @@ pub(super) struct Alone {
     back: Route,
     trials: u32,
     most_trials: u32,
-    /// How packets of a trial follow one another.
-    pub(super) pace: Pace,
-    /// Threads that send, and as many that receive, each way.
-    pub(super) threads: u32,
+    /// How packets of a trial are sent and received.
+    pub(super) manner: Manner,
 }
 
 /// Most trials of the search of the tester alone: as many as of a system's in a long run, few in a
@@ -75,8 +73,8 @@ impl Alone {
         let ethernet = |node| rig::ethernet(pair.journal(), node, DIRECT_DEVICE);
         let there = load::route(ethernet(pair.b())?, address::B, PORT)?;
         let back = load::route(ethernet(pair.a())?, address::A, PORT)?;
-        let (placement, pace) = (placement.clone(), Pace::Even);
-        let mut alone = Self { pair, placement, there, back, trials: 0, most_trials, pace, threads: 1 };
+        let (placement, manner) = (placement.clone(), Manner::default());
+        let mut alone = Self { pair, placement, there, back, trials: 0, most_trials, manner };
         let shape = Shape { payload: 64, mix: None, flows: 1, family: Family::V4, tag: 0 };
         let passed = alone.pass(shape, WARM_UP, Direction::Both)?;
         if passed.ways.iter().any(|(_, counted)| counted.arrived() == 0) {
@@ -106,8 +104,8 @@ impl Alone {
                 _ => (a, b, self.there),
             };
             let cpus = self.placement.receiver();
-            let receiver = Receiver::start_many(to, (PORT, self.threads), shape, epoch, cpus)?;
-            let frames = rig::lanes(shape, route, self.threads);
+            let receiver = Receiver::start_many(to, (PORT, self.manner.threads), shape, epoch, cpus)?;
+            let frames = rig::lanes(shape, route, self.manner.threads);
             Ok(Way { from, interface: DIRECT_DEVICE, frames, receiver })
         };
         directions.iter().zip(first..).map(way).collect()
@@ -129,7 +127,7 @@ impl Carrier for Alone {
         let epoch = clock::now();
         let mut ways = self.ways(shape, &directions, epoch, first)?;
         let (before, start) = (rig::cpu()?, clock::now());
-        let sent = rig::send(&mut ways, (offer, self.pace), epoch, self.placement.generator())?;
+        let sent = rig::send(&mut ways, (offer, self.manner), epoch, self.placement.generator())?;
         let (cpu, seconds) = (rig::cpu()?.since(&before), (clock::now() - start).as_secs_f64());
         let counted = ways.into_iter().map(|way| way.receiver.finish());
         let ways = sent.into_iter().zip(counted).collect();

@@ -5,6 +5,7 @@ use super::alone::Alone;
 use super::campaign::{Campaign, Common};
 use super::line::{choose_duts, once};
 use super::rig::Rig;
+use super::traffic::Manner;
 use crate::dut::Dut;
 use crate::error::LabError;
 use crate::machine;
@@ -69,6 +70,12 @@ impl Bench {
         self.watches.push(rig.watch()?);
         self.rigs.push(rig);
         Ok(())
+    }
+
+    /// From now on packets of trials are sent and received so, those of the tester alone too.
+    pub(super) fn send_so(&mut self, manner: Manner) {
+        self.alone.iter_mut().for_each(|alone| alone.manner = manner);
+        self.rigs.iter_mut().for_each(|rig| rig.manner = manner);
     }
 
     /// The last system that was added, with the counters of its outer link.

@@ -9,12 +9,14 @@ use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::passed::Passed;
 use super::placement::{Placement, Spread};
-use super::rig::Rig;
+use super::rig::{Bed, Rig};
 use super::runner::{self, Method, Schedule};
 use super::searched::{self, Load as Offered};
 use super::throughput::{self, Care, Carrier, FrameSize, percent};
+use super::traffic::{Traffic, TrafficOptions, Wanted};
 use super::trials;
 use crate::error::LabError;
+use crate::load::frame::Shape;
 use crate::load::{Direction, Iperf3};
 use crate::measure::soaker::Busy;
 use crate::record::{
@@ -31,6 +33,8 @@ pub struct CompareOptions {
     pub common: Common,
     /// Frame sizes of the loads with packets.
     pub sizes: Vec<FrameSize>,
+    /// Captures, IPv6, bursts, threads and sockets.
+    pub traffic: TrafficOptions,
 }
 
 const ABOUT: About = About {
@@ -85,25 +89,24 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
         [] => vec!["all".into()],
         names => names.to_vec(),
     };
-    let lacks = Iperf3::lacks();
+    let usual: &[&str] = common.by_care(&["64", "512", "1418"], &["64", "1418"], &["512"]);
+    let wanted = Wanted { sizes: &options.sizes, usual, flows: None };
+    let mut traffic = Traffic::of(&options.traffic, wanted, |_| INNER_MTU)?;
+    let mut lacks = Iperf3::lacks();
+    lacks.extend(traffic.lacks());
     if !lacks.is_empty() {
         return Err(LabError::Unfit(lacks));
     }
     let ready = ready(&names, common)?;
-    let sizes = if options.sizes.is_empty() {
-        let names: &[&str] = common.by_care(&["64", "512", "1418"], &["64", "1418"], &["512"]);
-        names.iter().map(|s| s.parse()).collect::<Result<Vec<FrameSize>, _>>().map_err(LabError::Usage)?
-    } else {
-        options.sizes.clone()
-    };
-    if let Some(size) = sizes.iter().find(|size| size.shape(INNER_MTU, 64).is_none()) {
-        return Err(LabError::Usage(format!("frames of {size} bytes do not fit")));
-    }
     let repeats = common.repeats.unwrap_or(common.by_care(3, 1, 1));
-    let Budget { sizes: some, window, care } = Budget::new(common, sizes.len(), ready.duts.len(), repeats);
+    let sizes = traffic.sizes.len();
+    let Budget { sizes: some, window, care } = Budget::new(common, sizes, ready.duts.len(), repeats);
     // Of sizes that were asked for none is left out.
-    let sizes = if options.sizes.is_empty() { sizes[sizes.len() - some..].to_vec() } else { sizes };
-    let cells: Vec<Load> = [Load::Tcp].into_iter().chain(sizes.into_iter().map(Load::Frames)).collect();
+    if options.sizes.is_empty() {
+        traffic.sizes.drain(..sizes - some);
+    }
+    let frames = traffic.sizes.iter().map(|(size, shape)| Load::Frames(*size, *shape));
+    let cells: Vec<Load> = [Load::Tcp].into_iter().chain(frames).collect();
     let schedule = Schedule {
         about: ABOUT,
         common,
@@ -114,14 +117,14 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
     };
     let compared = ready.duts.len() > 1 && ready.duts.iter().any(|dut| dut.name() == PLAIN);
     let alone = alone::most_trials(common, compared);
-    runner::run(schedule, &Work { names, ready, window, care, alone })
+    runner::run(schedule, &Work { names, ready, window, care, traffic, alone })
 }
 
 /// A load, which all systems are under in turn.
 #[derive(Clone, Copy)]
 enum Load {
     Tcp,
-    Frames(FrameSize),
+    Frames(FrameSize, Shape),
 }
 
 /// The experiment under way.
@@ -132,6 +135,7 @@ struct Work {
     /// Length of a TCP window.
     window: Duration,
     care: Care,
+    traffic: Traffic,
     /// Most trials of the tester's own search; none where it is not measured.
     alone: u32,
 }
@@ -144,19 +148,20 @@ impl Method for Work {
         let width = self.care.width * 100.0;
         let settings = [
             ("TCP", format!("one connection, {} s", self.window.as_secs_f64())),
-            ("packets", format!("64 flows, a loss of at most {}, to within {width} %", percent(LOSS))),
+            ("packets", format!("a loss of at most {}, to within {width} %", percent(LOSS))),
             ("frames", format!("with FCS; the inner packet is 18 bytes smaller, at most {INNER_MTU} bytes")),
             ("mode", Mode::Wire.to_string()),
             ("systems asked for", self.names.join(", ")),
         ];
-        self.ready.introduce(c, settings);
+        self.ready.introduce(c, settings.into_iter().chain(self.traffic.settings()));
         self.care.describe(c);
         c.trials_last(self.window);
         let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
         let mut bench = Bench::new(c.claim_for_tcp()?);
         for dut in &self.ready.duts {
             c.says(&format!("starting {}", dut.name()))?;
-            match Rig::start(&bench.owner, dut.as_ref(), Mode::Wire, INNER_MTU, &placement) {
+            let bed = Bed { mode: Mode::Wire, inner_mtu: INNER_MTU, family: self.traffic.family };
+            match Rig::start_on(&bench.owner, dut.as_ref(), bed, &placement) {
                 Ok(rig) => bench.add(c, rig)?,
                 // One system among all that does not start spoils the others' comparison no more
                 // than one not installed.
@@ -178,7 +183,7 @@ impl Method for Work {
     fn trial(&self, c: &mut Campaign, bench: &mut Bench, load: &Load, repeat: u32) -> Result<(), LabError> {
         match load {
             Load::Tcp => bench.rigs.iter_mut().try_for_each(|rig| self.tcp(c, rig, repeat)),
-            Load::Frames(size) => self.frames(c, bench, *size, repeat),
+            Load::Frames(size, shape) => self.frames(c, bench, (*size, *shape), repeat),
         }
     }
 
@@ -212,12 +217,10 @@ impl Work {
         &self,
         c: &mut Campaign,
         bench: &mut Bench,
-        size: FrameSize,
+        (size, shape): (FrameSize, Shape),
         repeat: u32,
     ) -> Result<(), LabError> {
-        let shape = size
-            .shape(INNER_MTU, 64)
-            .ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))?;
+        bench.send_so(self.traffic.manner(size));
         let began = c.elapsed();
         let cell = format!("{size} B");
         let mut all: Vec<&mut dyn Carrier> = Vec::new();
@@ -351,7 +354,7 @@ fn conclude(record: &Record) -> Conclusion {
             title: "Carried by each system".into(),
             only: Factors::new(),
             x: "load".into(),
-            x_label: "load: TCP, or frames of so many bytes".into(),
+            x_label: "load: TCP, frames of so many bytes, or a mix".into(),
             y: "gbps".into(),
             which: Median,
             series: vec!["dut".into()],

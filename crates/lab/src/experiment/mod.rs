@@ -31,6 +31,7 @@
 //! | `tester` | the tester of one gateway alone |
 //! | `own_traffic` | what the generator sends of a capture |
 //! | `alone` | what the tester carries without a gateway |
+//! | `traffic` | captures, IPv6, bursts, threads and sockets of packets |
 //! | `throughput` | parts that experiments with packets share |
 //! | `searched` | searches the throughput of systems, and confirms it by later trials |
 //! | `trials` | every trial with packets, as a CSV |
@@ -75,6 +76,7 @@ mod stage;
 mod tester;
 mod throughput;
 mod topologies;
+mod traffic;
 mod transfer;
 mod trials;
 #[cfg(test)]
@@ -101,5 +103,6 @@ pub use rfc2544::{Rfc2544Options, Setup as Rfc2544Setup, rfc2544};
 pub use shown::{Form, compare_runs_command, report_command, schema_command};
 pub use throughput::FrameSize;
 pub use topologies::{TOPOLOGIES, TopologiesOptions, topologies};
+pub use traffic::TrafficOptions;
 pub use transfer::{TransferOptions, transfer};
 pub use tunnels::{TunnelAuth, TunnelsOptions, tunnels};

@@ -18,23 +18,21 @@ mod limit;
 mod single;
 mod work;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::alone::{self, Alone};
 use super::bench::{Bench, Ready, ready};
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
-use super::own_traffic::OwnTraffic;
 use super::placement::{Placement, Spread};
 use super::rig::{Bed, Rig};
 use super::runner::{self, Method, Schedule};
 use super::searched::{self, Load, Searched};
 use super::throughput::{self, Care, Carrier, FrameSize, percent};
+use super::traffic::{Traffic, TrafficOptions};
 use super::trials;
-use crate::error::{LabError, Remedy};
+use crate::error::LabError;
 use crate::load::Direction;
-use crate::load::capture::Pace;
-use crate::load::frame::{Family, Shape};
+use crate::load::frame::Shape;
 use crate::measure::mlr::Found;
 use crate::record::{Better, Factors, Record, TESTER_KPPS, TESTER_LIMITED, factors};
 use crate::report::{RunFolder, Warning};
@@ -59,14 +57,8 @@ pub struct Rfc2544Options {
     pub losses: Vec<f64>,
     /// Share by which a throughput may be off.
     pub width: Option<f64>,
-    /// A capture whose sizes, gaps and flows are sent.
-    pub mix: Option<PathBuf>,
-    /// IPv6 instead of IPv4 inside.
-    pub ipv6: bool,
-    /// Packets that are sent at once; evenly spaced when absent.
-    pub burst: Option<u32>,
-    /// Threads that send, and as many that receive, each way; one when absent.
-    pub threads: Option<u32>,
+    /// Captures, IPv6, bursts, threads and sockets.
+    pub traffic: TrafficOptions,
     /// As RFC 2544 has it: no bad trial is forgiven, and one trial (of 60 s unless `duration` says
     /// otherwise) decides.
     pub strict: bool,
@@ -165,21 +157,15 @@ struct Work {
     /// How often latency and curve are measured at most: again where they lowered a throughput.
     passes: u32,
     repeats: u32,
-    inner_mtu: u32,
-    family: Family,
-    /// How packets follow one another; those of a capture do as in it.
-    pace: Pace,
-    own: Option<OwnTraffic>,
-    /// Threads that send, and as many that receive, each way.
-    threads: u32,
+    traffic: Traffic,
 }
 
 /// Makes the experiment.
 pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
     let mut work = Work::new(&options)?;
-    if work.family == Family::V6 && !Path::new("/proc/sys/net/ipv6").exists() {
-        let action = "start it without ipv6.disable=1, or measure without --ipv6";
-        return Err(LabError::Unfit(vec![Remedy::new("this kernel has no IPv6", action)]));
+    let lacks = work.traffic.lacks();
+    if !lacks.is_empty() {
+        return Err(LabError::Unfit(lacks));
     }
     let setup = options.setup;
     let names = match (options.common.duts.as_slice(), setup) {
@@ -227,22 +213,20 @@ impl Method for Systems {
         ready.introduce(c, work.settings());
         let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
         let mut bench = Bench::new(Owner::claim()?);
+        let inner_mtu = work.traffic.inner_mtu;
         for dut in &ready.duts {
             c.says(&format!("starting {}", dut.name()))?;
             let rig = match work.setup {
                 Setup::Line => {
-                    let bed = Bed { mode: Mode::Wire, inner_mtu: work.inner_mtu, family: work.family };
+                    let bed = Bed { mode: Mode::Wire, inner_mtu, family: work.traffic.family };
                     Rig::start_on(&bench.owner, dut.as_ref(), bed, &placement)?
                 }
-                Setup::Single => Rig::start_single(&bench.owner, dut.as_ref(), work.inner_mtu, &placement)?,
+                Setup::Single => Rig::start_single(&bench.owner, dut.as_ref(), inner_mtu, &placement)?,
             };
             bench.add(c, rig)?;
         }
-        bench.rigs.iter_mut().for_each(|rig| rig.threads = work.threads);
         c.says(&format!("starting {}", alone::NAME))?;
-        let mut alone = Alone::start(&bench.owner, Mode::Wire, work.inner_mtu, &placement, work.alone)?;
-        alone.threads = work.threads;
-        bench.alone = Some(alone);
+        bench.alone = Some(Alone::start(&bench.owner, Mode::Wire, inner_mtu, &placement, work.alone)?);
         if work.setup == Setup::Single {
             for (size, shape) in work.sizes() {
                 single::own_limits(c, &ready.duts, size, shape, OWN_LIMIT)?;
@@ -285,12 +269,7 @@ impl Work {
         let named = setup.direction(direction);
         let cell = format!("{size} B, {named}");
         let began = c.elapsed();
-        let pace = match (size, &self.own) {
-            (FrameSize::Captured(_), Some(own)) => own.pace,
-            _ => self.pace,
-        };
-        bench.alone.iter_mut().for_each(|alone| alone.pace = pace);
-        bench.rigs.iter_mut().for_each(|rig| rig.pace = pace);
+        bench.send_so(self.traffic.manner(size));
         let mut all: Vec<&mut dyn Carrier> = Vec::new();
         all.extend(bench.alone.as_mut().map(|alone| alone as &mut dyn Carrier));
         all.extend(bench.rigs.iter_mut().map(|rig| rig as &mut dyn Carrier));

@@ -12,13 +12,16 @@ use super::passed::{Cost, Passed, Time};
 use super::placement::Placement;
 use super::tester::{self, Behaved, Tester};
 use super::throughput::Carrier;
+use super::traffic::Manner;
 use crate::clock;
 use crate::dut::{Dut, EngineCounts, Running};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::capture::Pace;
 use crate::load::frame::{Burst, Family, Frames, Lane, Route, Shape};
-use crate::load::{self, BATCH, Counted, Direction, Iperf3, Offer, Receiver, Sent, TcpLoad, TcpReport};
+use crate::load::{
+    self, BATCH, Counted, Direction, Iperf3, Offer, Outlet, Receiver, Sent, TcpLoad, TcpReport,
+};
 use crate::measure::counters::{self, CpuTicks};
 use crate::measure::outer::{Crossed, OuterWatch};
 use crate::measure::places::{Account, Ends, Snapshot};
@@ -53,6 +56,8 @@ pub(super) struct Rig {
     running: Option<Box<dyn Running>>,
     pub(super) placement: Placement,
     pub(super) mode: Mode,
+    /// Version of IP of the packets of trials.
+    family: Family,
     pub(super) route: Route,
     pub(super) trials: u32,
     /// Route of the packets from b to a; `route` is that of packets from a to b.
@@ -66,10 +71,8 @@ pub(super) struct Rig {
     tester: Option<Tester>,
     /// State of the packets that came out of that gateway, all trials together.
     behaved: Behaved,
-    /// How packets of a trial follow one another.
-    pub(super) pace: Pace,
-    /// Threads that send, and as many that receive, each way.
-    pub(super) threads: u32,
+    /// How packets of a trial are sent and received.
+    pub(super) manner: Manner,
 }
 
 /// What a line has to carry.
@@ -199,6 +202,7 @@ impl Rig {
             running: Some(running),
             placement: placement.clone(),
             mode,
+            family,
             route,
             trials: 0,
             back,
@@ -206,10 +210,9 @@ impl Rig {
             soak: None,
             tester,
             behaved: Behaved::default(),
-            pace: Pace::Even,
-            threads: 1,
+            manner: Manner::default(),
         };
-        rig.warm_up(family)?;
+        rig.warm_up()?;
         Ok(rig)
     }
 
@@ -223,8 +226,8 @@ impl Rig {
         self.running.as_mut().ok_or_else(|| LabError::Measurement(format!("{name} has been stopped")))
     }
 
-    fn warm_up(&mut self, family: Family) -> Result<(), LabError> {
-        let shape = Shape { payload: 64, mix: None, flows: 1, family, tag: 0 };
+    fn warm_up(&mut self) -> Result<(), LabError> {
+        let shape = Shape { payload: 64, mix: None, flows: 1, family: self.family, tag: 0 };
         let offer = Offer { rate: Some(1000.0), packets: 100, at_most: WARM_UP };
         let mut directions = vec![Direction::Forward];
         directions.extend(self.tester.is_some().then_some(Direction::Reverse));
@@ -237,7 +240,8 @@ impl Rig {
                 let first = self.take_number(direction)?;
                 let mut ways = self.ways(shape, direction, epoch, first)?;
                 let cpus = self.placement.generator();
-                let sent = send(&mut ways, (offer, Pace::Even), epoch, cpus)?;
+                let evenly = Manner { pace: Pace::Even, ..self.manner };
+                let sent = send(&mut ways, (offer, evenly), epoch, cpus)?;
                 // Of what was sent, which may be less than was intended: that is not the system's
                 // fault.
                 let most = |(way, sent): (Way<'_>, &Sent)| {
@@ -287,8 +291,8 @@ impl Rig {
             // Distinguishes trials and directions, and systems by their topology's number.
             let shape = Shape { tag: self.line.number() << 16 | trial, ..shape };
             let [a, outside, b] = [Node::A, Node::G2, Node::B].map(|n| self.line.node(n));
-            let listen = |node| Receiver::start_many(node, (PORT, self.threads), shape, epoch, cpus);
-            let frames = |route| lanes(shape, route, self.threads);
+            let listen = |node| Receiver::start_many(node, (PORT, self.manner.threads), shape, epoch, cpus);
+            let frames = |route| lanes(shape, route, self.manner.threads);
             let (from, interface, frames, receiver) = match (direction, &self.tester) {
                 (Direction::Reverse, None) => (b, "eth0", frames(self.back), listen(a)?),
                 (Direction::Reverse, Some(tester)) => {
@@ -326,7 +330,7 @@ impl Rig {
         let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
         let soaked = self.soak.as_ref().map(|soak| (soak.clone(), soak.now()));
         let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
-        let sent = send(&mut ways, (offer, self.pace), epoch, self.placement.generator())?;
+        let sent = send(&mut ways, (offer, self.manner), epoch, self.placement.generator())?;
         let (mut cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
         let soaker = soaked.map(|(soak, from)| {
             let to = soak.now();
@@ -421,13 +425,15 @@ impl Rig {
             direction: Direction::Forward,
             rate_mbps: None,
             duration: warm_up + duration + Duration::from_secs(20),
+            family: self.family,
         };
         let mut traffic = Iperf3::start(&self.line, load, &self.dir)?;
         let device = self.running()?.tunnel_device();
         let (name, soak) = (&self.name, self.soak.as_deref());
         let running =
             self.running.as_mut().ok_or_else(|| LabError::Measurement(format!("{name} has been stopped")))?;
-        let plan = WindowPlan { direction: Direction::Forward, mode: self.mode, warm_up, duration, soak };
+        let (direction, mode, family) = (Direction::Forward, self.mode, self.family);
+        let plan = WindowPlan { direction, mode, family, warm_up, duration, soak };
         let window = measure::measure(&self.line, plan, device.as_deref(), || {
             running.alive()?;
             traffic.alive()
@@ -452,7 +458,8 @@ impl Rig {
 
     /// TCP from a to b for that long, by iperf3.
     pub(super) fn tcp(&mut self, streams: u32, duration: Duration) -> Result<TcpReport, LabError> {
-        let load = TcpLoad { streams, direction: Direction::Forward, rate_mbps: None, duration };
+        let (direction, family) = (Direction::Forward, self.family);
+        let load = TcpLoad { streams, direction, rate_mbps: None, duration, family };
         let (report, name) = (Iperf3::start(&self.line, load, &self.dir)?.finish(), self.name.clone());
         let running = self.running()?;
         report.map(|(_, tcp)| tcp).map_err(|e| running.failed(&name, e))
@@ -493,7 +500,7 @@ pub(super) fn lanes(shape: Shape, route: Route, threads: u32) -> Vec<Box<dyn Bur
 /// Sends `offer` in each direction at once, in each by all threads together.
 pub(super) fn send(
     ways: &mut [Way<'_>],
-    (offer, pace): (Offer, Pace),
+    (offer, Manner { pace, by, .. }): (Offer, Manner),
     epoch: Instant,
     cpus: Option<&Cpus>,
 ) -> Result<Vec<Sent>, LabError> {
@@ -503,7 +510,8 @@ pub(super) fn send(
             let (from, interface, count) = (*from, *interface, frames.len() as u32);
             let one = |(frames, lane): (&mut Box<dyn Burst>, Lane)| {
                 let offer = offer.of_lane(lane);
-                load::generate_paced(from, interface, frames.as_mut(), (offer, pace), epoch, cpus)
+                let outlet = Outlet { interface, by, queue: lane.index };
+                load::generate_paced(from, outlet, frames.as_mut(), (offer, pace), epoch, cpus)
             };
             let threads = frames.iter_mut().zip(Lane::all(count));
             threads.map(|thread| scope.spawn(move || one(thread))).collect::<Vec<_>>()

@@ -124,6 +124,18 @@ impl FrameSize {
     }
 }
 
+impl FrameSize {
+    /// The error that frames of this size are not, where inner packets have at most `inner_mtu`
+    /// bytes.
+    pub(super) fn misfit(self, family: Family, inner_mtu: u32) -> LabError {
+        let most = inner_mtu + FRAMING;
+        LabError::Usage(match self {
+            Self::Bytes(n) if n > most => format!("frames of {n} bytes do not fit: write {most} or less"),
+            size => format!("frames of {size} bytes do not fit: write {} or more", smallest(family)),
+        })
+    }
+}
+
 /// The smallest frame over a version of IP.
 pub(super) fn smallest(family: Family) -> u32 {
     FRAMING + (family.headers() + MIN_PAYLOAD) as u32

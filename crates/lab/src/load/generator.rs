@@ -3,9 +3,10 @@
 //! [`MAX_LATE`]; it is counted as unsent.
 //!
 //! Frames leave by `sendmmsg` on a packet socket past routing and queueing, which sends about one
-//! and a half times as many per core as `sendmmsg` on a UDP socket; a ring shared with the kernel
-//! sends no more, and its slots come back only when the packet has been consumed, which would
-//! couple the generator to the system under test.
+//! and a half times as many per core as `sendmmsg` on a UDP socket; or by `AF_XDP`
+//! ([`SendBy`](super::SendBy)). A packet socket's ring shared with the kernel sends no more, and
+//! its slots come back only when the packet has been consumed, which would couple the generator to
+//! the system under test.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,11 +14,11 @@ use std::num::NonZeroU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ironswan_io::packet::PacketSocket;
 use serde::{Deserialize, Serialize};
 
 use super::capture::Pace;
 use super::frame::{Burst, Frames, Lane, Route, Shape};
+use super::sender::{Outlet, SendBy, Sender, Taken};
 use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
@@ -81,8 +82,6 @@ impl Sent {
 
 /// Frames of one call, and so the slots of a [`Burst`].
 pub const BATCH: usize = 64;
-/// Bytes in flight: more than every queue on the way holds.
-const BUFFER: u32 = 64 << 20;
 /// A packet is sent at most this late. After a longer pause of the generator older packets are
 /// given up, so that the pause does not end in a burst.
 const MAX_LATE: Duration = Duration::from_millis(10);
@@ -91,7 +90,7 @@ const PRIORITY: i32 = -15;
 /// Packets are due in bunches of about this time's worth.
 const GRAIN: Duration = Duration::from_micros(100);
 
-/// Sends `offer` of packets of `shape` along `route`, as [`generate_frames`] does.
+/// Sends `offer` of packets of `shape` along `route`, as [`generate_paced`] does.
 pub fn generate(
     netns: &Netns,
     interface: &str,
@@ -116,27 +115,16 @@ pub fn generate_bursts(
     cpus: Option<&Cpus>,
 ) -> Result<Sent, LabError> {
     let frames = &mut Frames::new(shape, route, BATCH);
-    generate_paced(netns, interface, frames, (offer, Pace::Bursts(burst)), epoch, cpus)
+    let outlet = Outlet { interface, by: SendBy::Packet, queue: 0 };
+    generate_paced(netns, outlet, frames, (offer, Pace::Bursts(burst)), epoch, cpus)
 }
 
-/// Sends `offer` of `frames`, which have [`BATCH`] slots, through `interface` inside `netns` on a
-/// thread of its own, on the processors of `cpus`; returns when done. `epoch` is what the packets'
-/// time stamps count from.
-pub fn generate_frames(
-    netns: &Netns,
-    interface: &str,
-    frames: &mut dyn Burst,
-    offer: Offer,
-    epoch: Instant,
-    cpus: Option<&Cpus>,
-) -> Result<Sent, LabError> {
-    generate_paced(netns, interface, frames, (offer, Pace::Even), epoch, cpus)
-}
-
-/// The same, where packets follow one another as `pace` says.
+/// Sends `offer` of `frames`, which have [`BATCH`] slots, through `outlet` inside `netns` on a
+/// thread of its own, on the processors of `cpus`; packets follow one another as `pace` says.
+/// Returns when done. `epoch` is what the packets' time stamps count from.
 pub fn generate_paced(
     netns: &Netns,
-    interface: &str,
+    outlet: Outlet<'_>,
     frames: &mut dyn Burst,
     (offer, pace): (Offer, Pace),
     epoch: Instant,
@@ -150,11 +138,8 @@ pub fn generate_paced(
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), PRIORITY);
         // Sleeps end when they should, not up to 50 us later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let failed = |e| LabError::Measurement(format!("the generator: {e}"));
-        let socket = PacketSocket::open(interface, BATCH, BUFFER).map_err(failed)?;
-        if frames.offloads() {
-            socket.offload().map_err(failed)?;
-        }
+        let largest = frames.row(0, 1, 0).stride;
+        let socket = Sender::open(outlet, BATCH, largest, frames.offloads())?;
         let before = thread_seconds();
         let mut sent = Generator { socket, frames, offer, pace, epoch, sent: Sent::default() }.run()?;
         sent.cpu_seconds = thread_seconds() - before;
@@ -163,7 +148,7 @@ pub fn generate_paced(
 }
 
 struct Generator<'a> {
-    socket: PacketSocket,
+    socket: Sender,
     frames: &'a mut dyn Burst,
     offer: Offer,
     pace: Pace,
@@ -240,29 +225,22 @@ impl Generator<'_> {
         while at < count {
             let row = self.frames.row(first, count, at);
             let frames = self.frames.bytes().get(row.start..).unwrap_or_default();
-            let taken = match self.frames.lens().and_then(|lens| lens.get(at..count)) {
-                Some(lens) => self.socket.send_each(frames, row.stride, lens.iter().copied()),
-                None => self.socket.send(frames, row.stride, row.len, row.messages),
-            };
-            match taken {
-                Ok(taken @ 1..) => {
-                    at += taken * row.packets;
-                    self.sent.sent += (taken * row.packets) as u64;
+            let lens = self.frames.lens().and_then(|lens| lens.get(at..count));
+            match self.socket.send(frames, row, lens) {
+                Ok(Taken { packets: 0, .. }) => {
+                    return Err(LabError::Measurement("the generator has nothing to send".into()));
                 }
-                // The message was handed over, and dropped (of several packets, at least the last)
-                // on the other side of the link.
-                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
-                    at += row.packets;
-                    self.sent.sent += row.packets as u64;
-                    self.sent.refused += row.packets as u64;
+                Ok(Taken { packets, refused }) => {
+                    at += packets;
+                    self.sent.sent += packets as u64;
+                    self.sent.refused += refused as u64;
                 }
-                Ok(0) => return Err(LabError::Measurement("the generator has nothing to send".into())),
                 // Too much in flight. Numbers stay without gaps: those left over were never sent.
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                     self.sent.unsent += (count - at) as u64;
                     break;
                 }
-                Err(e) => return Err(LabError::io("sending through a packet socket")(e)),
+                Err(e) => return Err(LabError::io("sending frames")(e)),
             }
         }
         Ok(())

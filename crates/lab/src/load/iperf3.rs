@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Direction;
+use super::frame::Family;
 use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::measure::counters;
 use crate::process::{self, Process};
-use crate::topology::{Line, Node, address};
+use crate::topology::{Line, Node, address, ipv6_text};
 
 const PORT: u16 = 5201;
 
@@ -31,6 +32,8 @@ pub struct TcpLoad {
     pub rate_mbps: Option<u32>,
     /// How long.
     pub duration: Duration,
+    /// Version of IP.
+    pub family: Family,
 }
 
 /// A client and a server at work; dropping it ends both.
@@ -97,7 +100,11 @@ impl Iperf3 {
         let _ = fs::remove_file(&out);
         let out_name = out.to_string_lossy().into_owned();
         let port = PORT.to_string();
-        let mut argv = vec!["iperf3", "-c", address::B, "-p", &port, "-t", &t, "-P", &n];
+        let to = match load.family {
+            Family::V4 => address::B.to_string(),
+            Family::V6 => ipv6_text(address::B).unwrap_or_default(),
+        };
+        let mut argv = vec!["iperf3", "-c", &to, "-p", &port, "-t", &t, "-P", &n];
         argv.extend(["-J", "--logfile", &out_name, "--connect-timeout", "5000"]);
         // iperf3 wants the rate of each connection.
         let rate =

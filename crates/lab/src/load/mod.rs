@@ -5,6 +5,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `generator` | sends packets at a given rate |
+//! | `sender` | sockets by which its frames leave |
 //! | `receiver` | receives and times them |
 //! | `tally` | which packets arrived, and in which order |
 //! | `latency` | a histogram of delays |
@@ -27,6 +28,7 @@ mod iperf3;
 mod latency;
 mod mix;
 mod receiver;
+mod sender;
 mod tally;
 mod ttcp;
 
@@ -36,11 +38,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use generator::{
-    BATCH, Offer, Sent, generate, generate_bursts, generate_frames, generate_paced, parse_ethernet, route,
+    BATCH, Offer, Sent, generate, generate_bursts, generate_paced, parse_ethernet, route,
 };
 pub use iperf3::{Iperf3, TcpLoad, TcpReport};
 pub use latency::{Histogram, Latency};
 pub use receiver::{Counted, Receiver};
+pub use sender::{Outlet, SendBy};
 pub use tally::{Received, Tally};
 pub use ttcp::{Transferred, Ttcp, TtcpCounts, TtcpLoad, carry, round_trip};
 

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::Direction;
+use crate::load::frame::Family;
 use crate::topology::{Line, Mode, Node};
 
 /// Options of a measurement.
@@ -30,6 +31,8 @@ pub struct WindowPlan<'a> {
     pub direction: Direction,
     /// How packets cross the line: what its counters contain depends on it.
     pub mode: Mode,
+    /// Version of IP of the traffic.
+    pub family: Family,
     /// Left out at the beginning, from the first traffic on.
     pub warm_up: Duration,
     /// Length of the window.
@@ -205,14 +208,18 @@ fn backlog_drops() -> u64 {
 }
 
 /// Bytes that each buffer counts beside TCP payload, however many packets the buffer stands for:
-/// IPv4 and TCP with timestamps, and Ethernet. In wire mode the links receive by polling, and
+/// IP and TCP with timestamps, and Ethernet. In wire mode the links receive by polling, and
 /// Ethernet is not counted ([`LinkCounters`]).
-pub(crate) fn headers(mode: Mode) -> u64 {
+pub(crate) fn headers(mode: Mode, family: Family) -> u64 {
     let ethernet = match mode {
         Mode::Offload => 14,
         Mode::Wire => 0,
     };
-    ethernet + 20 + 32
+    let ip = match family {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    };
+    ethernet + ip + 32
 }
 
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
@@ -286,7 +293,7 @@ pub fn measure(
         .map(|(process, ticks)| ticks.saturating_sub(others.get(process).copied().unwrap_or(0)))
         .sum();
     let drops = backlog_drops().saturating_sub(drops);
-    Totals { seconds, first, last, cpu, soaker, gateways, other_ticks, drops, headers: headers(plan.mode) }
+    Totals { seconds, first, last, cpu, soaker, gateways, other_ticks, drops, headers: headers(plan.mode, plan.family) }
         .window(tunnel_device, samples)
 }
 
@@ -414,7 +421,7 @@ mod tests {
         Totals {
             seconds: 2.0,
             first: counted(1000, 10, CpuTicks::default(), 0),
-            last: counted(2_000_001_000 + 100_000 * headers(Mode::Offload), 100_010, cpu, tunnel),
+            last: counted(2_000_001_000 + 100_000 * headers(Mode::Offload, Family::V4), 100_010, cpu, tunnel),
             cpu,
             soaker: None,
             gateways: vec![Gateway {
@@ -425,7 +432,7 @@ mod tests {
             }],
             other_ticks: 0,
             drops: 0,
-            headers: headers(Mode::Offload),
+            headers: headers(Mode::Offload, Family::V4),
         }
     }
 
@@ -433,9 +440,10 @@ mod tests {
     fn a_buffer_s_headers_are_those_that_the_counters_of_its_mode_contain() {
         // Full packets of an MTU of 1400 count 1400 bytes in wire mode; an acknowledgement 52, and
         // 66 with offload.
-        assert_eq!((headers(Mode::Wire), headers(Mode::Offload)), (52, 66));
+        let both = [Family::V4, Family::V6].map(|f| [Mode::Wire, Mode::Offload].map(|mode| headers(mode, f)));
+        assert_eq!(both, [[52, 66], [72, 86]]);
         let mut wire = totals(0);
-        (wire.first, wire.headers) = (counted(0, 0, CpuTicks::default(), 0), headers(Mode::Wire));
+        (wire.first, wire.headers) = (counted(0, 0, CpuTicks::default(), 0), headers(Mode::Wire, Family::V4));
         (wire.last.bytes, wire.last.buffers) = (1400 * 1000, 1000);
         assert_eq!(wire.window(None, vec![]).expect("a window").payload_bytes, 1348 * 1000);
     }

@@ -47,7 +47,7 @@ pub use ipv6::{ipv6_of, ipv6_text};
 pub use line::{Line, LineSpec, Mode, Node, address};
 pub use mesh::Mesh;
 pub use netns::Netns;
-pub use network::{Host, LinkEnd, Network, Path, Topology};
+pub use network::{Host, LinkEnd, Network, Path, Topology, queues};
 pub use owner::{Owner, Swept, sweep};
 pub use pair::HostToHost;
 pub use sites::{End, Played, Site, Sites};

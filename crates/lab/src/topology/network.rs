@@ -227,7 +227,7 @@ impl Network {
 }
 
 /// Queues at each end of a link, so that as many cores can work on it: two at least.
-pub(super) fn queues() -> usize {
+pub fn queues() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16)
 }
 

@@ -10,5 +10,6 @@ mod plan;
 mod relay;
 mod report;
 mod rfc2544;
+mod sender;
 mod trials;
 mod warnings;

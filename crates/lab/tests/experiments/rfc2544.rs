@@ -4,7 +4,7 @@
 use crate::common::{self, common, left, program, sound};
 use ironswan_lab::dut::Encap;
 use ironswan_lab::record::{Figure, Which, factors};
-use ironswan_lab::{FrameSize, LabError, Rfc2544Options, Rfc2544Setup, rfc2544};
+use ironswan_lab::{FrameSize, LabError, Rfc2544Options, Rfc2544Setup, TrafficOptions, rfc2544};
 
 /// Whether two figures are the same but for rounding. Both may be nothing: a gateway that gets no
 /// processor for a while loses all of so short a trial.
@@ -176,8 +176,7 @@ fn a_capture_large_frames_and_ipv6_cross_whole_and_the_tester_alone_stands_besid
     let options = Rfc2544Options {
         common,
         sizes: vec![FrameSize::Bytes(9000)],
-        mix: Some(path.clone()),
-        ipv6: true,
+        traffic: TrafficOptions { mix: Some(path.clone()), ipv6: true, ..TrafficOptions::default() },
         losses: vec![0.05],
         ..Rfc2544Options::default()
     };

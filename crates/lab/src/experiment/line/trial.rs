@@ -10,6 +10,7 @@ use super::super::campaign::Campaign;
 use crate::clock;
 use crate::dut::Dut;
 use crate::error::LabError;
+use crate::load::frame::Family;
 use crate::load::{Direction, Iperf3, TcpLoad, TcpReport};
 use crate::measure::soaker::Busy;
 use crate::measure::{self, Window, WindowPlan};
@@ -113,12 +114,14 @@ impl TrialPlan<'_> {
             direction: self.load.direction,
             rate_mbps: self.load.rate_mbps,
             duration: WARM_UP + self.duration + SLACK,
+            family: Family::V4,
         };
         let mut traffic = Iperf3::start(&line, load, &dir)?;
         stage(campaign, "measuring")?;
         let plan = WindowPlan {
             direction: self.load.direction,
             mode: self.load.mode,
+            family: Family::V4,
             warm_up: WARM_UP,
             duration: self.duration,
             soak: campaign.soak().map(|soak| soak.as_ref()),

@@ -191,8 +191,13 @@ impl Rig {
     /// TCP from a to b at `mbps`, for `duration` after its start. A packet is one of the tunnel's.
     pub(super) fn stream(&mut self, mbps: u32, mtu: f64, duration: Duration) -> Result<Seen, LabError> {
         let (start, whole) = around(duration);
-        let load =
-            TcpLoad { streams: 1, direction: Direction::Forward, rate_mbps: Some(mbps), duration: whole };
+        let load = TcpLoad {
+            streams: 1,
+            direction: Direction::Forward,
+            rate_mbps: Some(mbps),
+            duration: whole,
+            family: Family::V4,
+        };
         let mut traffic = Iperf3::start(&self.line, load, &self.dir)?;
         interrupt::pause(start)?;
         traffic.alive()?;
@@ -205,7 +210,7 @@ impl Rig {
         traffic.finish()?;
         // With segmentation offload a buffer has its headers once.
         let lan = after.lan.since(&before.lan);
-        let payload = lan.rx_bytes.saturating_sub(headers(self.mode) * lan.rx_buffers) as f64;
+        let payload = lan.rx_bytes.saturating_sub(headers(self.mode, Family::V4) * lan.rx_buffers) as f64;
         let count = (payload / (mtu - 52.0)).max(1.0);
         let bytes = payload / count + 52.0;
         Ok(before.until(&after, (count, bytes), 0.0, engines.zip(asked), false))
