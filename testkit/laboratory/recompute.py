@@ -289,7 +289,8 @@ def check_flood(where, samples, trials, losses):
     """Of one system under one load of `flood`: its samples from its trials."""
     peak = max(t["forwarded_pps"] for t in trials)
     points, places = {}, {}
-    found = {s["factors"]["loss"]: s["measures"]["kpps"] for s in samples if s["factors"]["part"] == "throughput"}
+    throughput = ("throughput", "alone")
+    found = {s["factors"]["loss"]: s["measures"]["kpps"] for s in samples if s["factors"]["part"] in throughput}
     for loss in losses:
         yield from differing(f"{where}, loss {loss}", {"kpps": found.get(loss)}, {"kpps": carried(trials, loss)})
     for t in trials:
@@ -298,11 +299,11 @@ def check_flood(where, samples, trials, losses):
     for sample in samples:
         factors, measures = sample["factors"], sample["measures"]
         here = f"{where}, {named({k: v for k, v in factors.items() if k not in ('dut', 'load')})}"
-        if factors["part"] == "throughput" and factors["loss"] == "any":
+        if factors["part"] in throughput and factors["loss"] == "any":
             yield from differing(here, measures, {"kpps": peak / 1e3})
-        elif factors["part"] == "throughput" and factors["loss"] not in losses:
+        elif factors["part"] in throughput and factors["loss"] not in losses:
             yield f"{here}: a loss that was not asked for"
-        elif factors["part"] == "throughput":
+        elif factors["part"] in throughput:
             continue
         elif len(points.get(factors["offered"], [])) <= sample["repeat"]:
             yield f"{here}: there is no trial of it"
@@ -331,8 +332,28 @@ def check_flood(where, samples, trials, losses):
                     yield f"{where}, offered {offered}: the packets lost at {place['place']} have no sample"
 
 
+# A baseline that carries this share of what the tester carries alone is limited by the tester.
+NEAR = 0.9
+
+
+def check_beside(run):
+    """Of a run of `flood`: that what the tester carries alone stands beside every throughput, and what follows from it."""
+    of = {(s["factors"]["load"], s["factors"]["loss"]): s["measures"]["kpps"] for s in run["samples"] if s["factors"]["part"] == "alone"}
+    for sample in run["samples"] if of else []:
+        factors, measures = sample["factors"], sample["measures"]
+        if factors["part"] != "throughput":
+            continue
+        alone = of.get((factors["load"], factors["loss"]))
+        yield from differing(named(factors), measures, {"tester_kpps": alone})
+        limited = measures.get("tester_limited")
+        if limited not in (0, 1):
+            yield f"{named(factors)}: tester_limited is {limited}, and neither 0 nor 1"
+        if alone is not None and measures["kpps"] >= alone * NEAR and limited != 1:
+            yield f"{named(factors)}: {measures['kpps']} kpps are near the {alone} of the tester alone, and not its limit"
+
+
 def flood(run, folder):
-    """Of a run of `flood`: what its trials in raw/ say otherwise, and its ratios to wireguard-go."""
+    """Of a run of `flood`: what its trials in raw/ say otherwise, its ratios to wireguard-go, and the tester alone."""
     wrong, count, series = [], 0, {}
     for sample in run["samples"]:
         series.setdefault(tuple(sample["files"]), []).append(sample)
@@ -353,6 +374,7 @@ def flood(run, folder):
         of = {k: v for k, v in factors.items() if k != "part"}
         wrong += differing(named(of), {"of_wireguard_go": ratios.pop(key(of), None)}, {"of_wireguard_go": kpps[key(factors)] / theirs})
     wrong += [f"{named(dict(of))}: a ratio without figures" for of in ratios]
+    wrong += check_beside(run)
     return wrong, f"; and from {count} trials" if count else ""
 
 

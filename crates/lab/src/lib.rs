@@ -64,6 +64,7 @@ mod text_file;
 pub mod topology;
 
 pub use error::{LabError, LogTail, Remedy};
+pub use experiment::TrafficOptions;
 pub use experiment::{
     BackgroundOptions, CompressionOptions, TransferOptions, background, compression, transfer,
 };
@@ -77,6 +78,5 @@ pub use experiment::{
 };
 pub use experiment::{EmulatedOptions, emulated, inside};
 pub use experiment::{FragmentsOptions, fragments};
-pub use experiment::TrafficOptions;
 pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use experiment::{TunnelAuth, TunnelsOptions, tunnels};

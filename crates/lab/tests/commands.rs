@@ -33,7 +33,10 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         ("rfc2544 --mix /dev/zero", "--mix /dev/zero: it is no regular file: name a capture file"),
         ("rfc2544 --mix /x --burst 2", "--burst: packets of --mix come as they were captured"),
         ("rfc2544 --generator xdp", "`xdp` is not a generator; the generators are af_packet and af_xdp"),
-        ("rfc2544 --generator af_xdp --topology single", "--generator af_xdp: the tester of one gateway alone"),
+        (
+            "rfc2544 --generator af_xdp --topology single",
+            "--generator af_xdp: the tester of one gateway alone",
+        ),
         ("rfc2544 --generator af_xdp --threads 64", "--threads: with --generator af_xdp each has a queue"),
         ("compare --ipv6 --sizes 64", "frames of 64 bytes do not fit: write 84 or more"),
         ("compare --sizes 1419", "frames of 1419 bytes do not fit: write 1418 or less"),

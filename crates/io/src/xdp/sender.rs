@@ -62,11 +62,8 @@ impl XdpSender {
     /// # Errors
     /// Names what is missing, with the remedy.
     pub fn open(interface: &str, queue: u32, largest: usize, buffer: u32) -> Result<Self, XdpError> {
-        let refused = |source| XdpError::Refused {
-            interface: interface.to_string(),
-            step: SetupStep::Socket,
-            source,
-        };
+        let refused =
+            |source| XdpError::Refused { interface: interface.to_string(), step: SetupStep::Socket, source };
         let fd = XdpSocket::unbound().map_err(refused)?;
         let index = rustix::net::netdevice::name_to_index(&fd, interface).map_err(|e| {
             XdpError::Interface(Error::system("finding an interface for an AF_XDP socket", e.into()))

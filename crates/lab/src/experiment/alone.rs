@@ -70,6 +70,7 @@ impl Alone {
         most_trials: u32,
     ) -> Result<Self, LabError> {
         let pair = Direct::build(owner, mode, mtu)?;
+        placement.steer(&pair)?;
         let ethernet = |node| rig::ethernet(pair.journal(), node, DIRECT_DEVICE);
         let there = load::route(ethernet(pair.b())?, address::B, PORT)?;
         let back = load::route(ethernet(pair.a())?, address::A, PORT)?;
@@ -168,23 +169,36 @@ pub(super) fn carried(tester: &Searched, goal: usize) -> Option<f64> {
 /// The measures of a system's throughput for a goal that say whether it is the tester's own.
 pub(super) fn measures(tester: Option<&Searched>, s: &Searched, goal: usize) -> Vec<(&'static str, f64)> {
     let alone = tester.and_then(|t| carried(t, goal));
-    let own = carried(s, goal);
+    compared(alone, carried(s, goal), s.limited.get(goal).copied().unwrap_or(false))
+}
+
+/// The same of a throughput, and of what the tester carries alone for as little loss, packets a
+/// second; `limited` where the system's own trials say that the tester set the limit.
+pub(super) fn compared(alone: Option<f64>, own: Option<f64>, limited: bool) -> Vec<(&'static str, f64)> {
     let near = own.zip(alone).is_some_and(|(own, alone)| own >= alone * NEAR);
-    let limited = near || s.limited.get(goal).copied().unwrap_or(false);
-    let known = own.map(|_| (TESTER_LIMITED, f64::from(u8::from(limited))));
+    let known = own.map(|_| (TESTER_LIMITED, f64::from(u8::from(near || limited))));
     alone.map(|pps| (TESTER_KPPS, pps / 1e3)).into_iter().chain(known).collect()
+}
+
+/// Whether these measures say that the tester set the limit.
+pub(super) fn is_limited(measures: &[(&'static str, f64)]) -> bool {
+    measures.iter().any(|(name, value)| *name == TESTER_LIMITED && *value > 0.0)
 }
 
 /// Says for which losses a baseline is withheld from comparison, of those for which it was found.
 pub(super) fn doubt(tester: Option<&Searched>, s: &Searched, dut: &str, cell: &str) -> Option<Warning> {
-    let is_limited = |goal: &usize| {
-        measures(tester, s, *goal).iter().any(|(name, value)| *name == TESTER_LIMITED && *value > 0.0)
-    };
-    let goals: Vec<usize> = (0..s.found.len()).filter(is_limited).collect();
+    let goals: Vec<usize> =
+        (0..s.found.len()).filter(|goal| is_limited(&measures(tester, s, *goal))).collect();
     let alone = tester.and_then(|t| carried(t, *goals.first()?));
     let losses: Vec<String> = goals.iter().map(|goal| percent(s.found[*goal].goal.loss_ratio)).collect();
-    let losses = losses.join(", ");
-    (!goals.is_empty()).then(|| Warning::Withheld { dut: dut.into(), cell: cell.into(), losses, alone })
+    withheld(&losses, alone, dut, cell)
+}
+
+/// Says that a baseline is withheld for these losses, if any; for the first of them the tester
+/// carries `alone`.
+pub(super) fn withheld(losses: &[String], alone: Option<f64>, dut: &str, cell: &str) -> Option<Warning> {
+    let of = || Warning::Withheld { dut: dut.into(), cell: cell.into(), losses: losses.join(", "), alone };
+    (!losses.is_empty()).then(of)
 }
 
 #[cfg(test)]

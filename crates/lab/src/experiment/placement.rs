@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::topology::{Cpus, Line, Node};
+use crate::topology::{Cpus, Line, Node, Steered};
 
 /// How work is spread over the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,11 +102,11 @@ impl Placement {
         self.threads
     }
 
-    /// Has what the links of `line` receive handled where it belongs.
-    pub(super) fn steer(&self, line: &Line) -> Result<(), LabError> {
+    /// Has what the links of `boxes` receive handled where it belongs.
+    pub(super) fn steer(&self, boxes: &impl Steered) -> Result<(), LabError> {
         match &self.rest {
-            Some(cpus) if self.threads => line.poll_on(cpus).map(|_| ()),
-            Some(cpus) => line.receive_on(cpus),
+            Some(cpus) if self.threads => boxes.poll_on(cpus).map(|_| ()),
+            Some(cpus) => boxes.receive_on(cpus),
             None => Ok(()),
         }
     }

@@ -177,7 +177,9 @@ impl TrafficOptions {
         }
         let threads = self.threads.unwrap_or(1);
         if threads > 1 && self.mix.is_some() {
-            return together("--threads: packets of --mix have the order of the capture, which one thread keeps");
+            return together(
+                "--threads: packets of --mix have the order of the capture, which one thread keeps",
+            );
         }
         if !(1..=MOST_THREADS).contains(&threads) {
             return wrong(format!("--threads: it is a number from 1 to {MOST_THREADS}"));
@@ -244,7 +246,9 @@ mod tests {
         let traffic = Traffic::of(&options, WANTED, |_| 1400).expect("traffic");
         let said: Vec<String> = traffic.settings().into_iter().map(|(k, v)| format!("{k}: {v}")).collect();
         assert_eq!(said[..3], ["IP inside: IPv4", "flows: 64", "generator: af_xdp"]);
-        assert!(said[3].starts_with("bursts: 32 packets at once") && said[4].starts_with("threads: 2 that send"));
+        assert!(
+            said[3].starts_with("bursts: 32 packets at once") && said[4].starts_with("threads: 2 that send")
+        );
         let manner = traffic.manner(FrameSize::Imix);
         assert_eq!(manner, Manner { pace: Pace::Bursts(32), threads: 2, by: SendBy::Xdp });
     }

@@ -37,9 +37,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use generator::{
-    BATCH, Offer, Sent, generate, generate_bursts, generate_paced, parse_ethernet, route,
-};
+pub use generator::{BATCH, Offer, Sent, generate, generate_bursts, generate_paced, parse_ethernet, route};
 pub use iperf3::{Iperf3, TcpLoad, TcpReport};
 pub use latency::{Histogram, Latency};
 pub use receiver::{Counted, Receiver};

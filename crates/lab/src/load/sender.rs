@@ -70,7 +70,9 @@ fn lack(refused: &io::Error, largest: usize) -> Remedy {
             format!("run it as root with CAP_NET_RAW, {or}"),
         ),
         Some(Errno::INVAL) => Remedy::new(
-            format!("this kernel sends no frame of {largest} bytes through AF_XDP, which has room for 4096 in a frame"),
+            format!(
+                "this kernel sends no frame of {largest} bytes through AF_XDP, which has room for 4096 in a frame"
+            ),
             format!("take Linux 6.6 or later, {or}"),
         ),
         _ => Remedy::new(
@@ -126,7 +128,9 @@ impl Sender {
                 }
                 Ok(Self::Packet(socket))
             }
-            SendBy::Xdp if offloads => Err(failed("AF_XDP sends no frames that the kernel has to finish".into())),
+            SendBy::Xdp if offloads => {
+                Err(failed("AF_XDP sends no frames that the kernel has to finish".into()))
+            }
             SendBy::Xdp => {
                 let opened = XdpSender::open(outlet.interface, outlet.queue, largest, BUFFER);
                 opened.map(Self::Xdp).map_err(|e| failed(e.to_string()))
@@ -194,7 +198,10 @@ mod tests {
         ];
         for (errno, what, remedy) in cases {
             let said = of(errno);
-            assert!(said.contains(what) && said.contains(remedy) && said.contains("--generator af_xdp"), "{said}");
+            assert!(
+                said.contains(what) && said.contains(remedy) && said.contains("--generator af_xdp"),
+                "{said}"
+            );
         }
         assert!(SendBy::Packet.lacks(9000).is_empty());
     }

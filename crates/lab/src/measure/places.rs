@@ -209,6 +209,17 @@ impl Account {
         account
     }
 
+    /// Of packets over one link with no gateway, `refused` of which that link dropped at once.
+    pub fn of_link(ends: Ends, refused: u64) -> Self {
+        let (sent, received) = (ends.sent, ends.received);
+        let mut account = Self { sent, received, places: Vec::new(), unexplained: 0, softnet_dropped: 0 };
+        let missing = sent as i64 - (received + ends.corrupt) as i64;
+        let places = [("link a-b", refused), ("socket of the receiver", ends.socket_drops)];
+        account.stretch(missing, places.map(|(place, n)| (place.to_string(), n)).to_vec());
+        account.add("corrupt on arrival".into(), ends.corrupt, None);
+        account
+    }
+
     fn add(&mut self, place: String, packets: u64, buffers: Option<u64>) {
         if packets > 0 {
             self.places.push(Place { place, packets, buffers });
@@ -302,6 +313,15 @@ impl Delta<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn over_one_link_packets_are_lost_on_it_or_at_the_receiver_s_socket() {
+        let ends = Ends { sent: 100, received: 80, corrupt: 2, socket_drops: 5 };
+        let account = Account::of_link(ends, 12);
+        let places: Vec<_> = account.places.iter().map(|p| (p.place.as_str(), p.packets)).collect();
+        assert_eq!(places, [("link a-b", 12), ("socket of the receiver", 5), ("corrupt on arrival", 2)]);
+        assert!(account.unexplained == 1 && account.balances());
+    }
 
     const DEV: &str = "h\nh\n lan: 1 1 0 RXD 0 0 0 0 1 1 0 TXD 0 0 0 0\n";
 

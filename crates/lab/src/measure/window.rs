@@ -293,8 +293,18 @@ pub fn measure(
         .map(|(process, ticks)| ticks.saturating_sub(others.get(process).copied().unwrap_or(0)))
         .sum();
     let drops = backlog_drops().saturating_sub(drops);
-    Totals { seconds, first, last, cpu, soaker, gateways, other_ticks, drops, headers: headers(plan.mode, plan.family) }
-        .window(tunnel_device, samples)
+    Totals {
+        seconds,
+        first,
+        last,
+        cpu,
+        soaker,
+        gateways,
+        other_ticks,
+        drops,
+        headers: headers(plan.mode, plan.family),
+    }
+    .window(tunnel_device, samples)
 }
 
 struct Totals {

@@ -16,11 +16,12 @@ use std::fs;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::direct::{DEVICE, Direct};
 use super::line::{LINKS, Line};
 use super::netdev;
 use super::netns::Netns;
 use crate::error::{LabError, Remedy};
-use crate::process;
+use crate::process::{self, Journal};
 
 /// A set of processors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,69 +102,92 @@ impl fmt::Display for Cpus {
     }
 }
 
-impl Line {
-    /// Has everything that any link of the line receives handled by `cpus`, whoever sent it.
-    pub fn receive_on(&self, cpus: &Cpus) -> Result<(), LabError> {
-        for (node, device, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
-            self.steer(self.node(node), device, cpus)?;
-        }
-        Ok(())
+/// Boxes whose links can be told which processors handle what they receive.
+pub trait Steered {
+    /// Both ends of every link: its box and its device.
+    fn link_ends(&self) -> Vec<(&Netns, &'static str)>;
+
+    /// The commands that were run on it.
+    fn journal(&self) -> &Journal;
+
+    /// Has everything that any link receives handled by `cpus`, whoever sent it.
+    fn receive_on(&self, cpus: &Cpus) -> Result<(), LabError> {
+        self.link_ends().into_iter().try_for_each(|(node, device)| steer(self.journal(), node, device, cpus))
     }
 
-    /// Has everything that any link of the line receives polled by threads of the kernel that are
-    /// kept on `cpus`; their ids.
-    pub fn poll_on(&self, cpus: &Cpus) -> Result<Vec<u32>, LabError> {
+    /// Has everything that any link receives polled by threads of the kernel that are kept on
+    /// `cpus`; their ids.
+    fn poll_on(&self, cpus: &Cpus) -> Result<Vec<u32>, LabError> {
         let mut threads = Vec::new();
-        for (node, device, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
+        for (node, device) in self.link_ends() {
             // Without GRO a veth does not poll, and what comes from one that segments is not given
             // to GRO.
             let argv = ["ethtool", "-K", device, "gro", "on", "tso", "off"];
-            process::run(self.journal(), &self.node(node).exec(&argv), super::line::COMMAND)?;
+            process::run(self.journal(), &node.exec(&argv), super::line::COMMAND)?;
         }
-        for (node, device, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
-            let own = self.poll_by_threads(self.node(node), device)?;
+        for (node, device) in self.link_ends() {
+            let own = poll_by_threads(self.journal(), node, device)?;
             own.iter().try_for_each(|thread| cpus.hold(*thread))?;
             threads.extend(own);
         }
         Ok(threads)
     }
+}
 
-    /// The threads that poll a device from now on.
-    fn poll_by_threads(&self, netns: &Netns, device: &str) -> Result<Vec<u32>, LabError> {
-        let refused = |why: &dyn fmt::Display| {
-            let lack =
-                format!("the kernel does not have {device} polled by threads of which it tells ({why})");
-            LabError::Unfit(vec![Remedy::new(lack, "another --placement, or Linux 6.8 or later")])
-        };
-        let script = format!("echo 1 > /sys/class/net/{device}/threaded");
-        process::run(self.journal(), &netns.exec(&["sh", "-c", &script]), super::line::COMMAND).map_err(
-            |e| match e {
-                LabError::Command { why, .. } => refused(&why),
-                e => e,
-            },
-        )?;
-        let threads = netns.inside(|| netdev::polling_threads(device))?.map_err(|e| refused(&e))?;
-        if threads.is_empty() {
-            return Err(refused(&"it has none"));
-        }
-        // The ids are those of the first PID namespace; in another they may be anybody's.
-        for thread in &threads {
-            let name = fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
-            if !name.starts_with(&format!("napi/{device}-")) {
-                return Err(refused(&"they are not in this PID namespace"));
-            }
-        }
-        Ok(threads)
+impl Steered for Line {
+    fn link_ends(&self) -> Vec<(&Netns, &'static str)> {
+        LINKS.iter().flat_map(|l| [l.left, l.right]).map(|(node, dev, _)| (self.node(node), dev)).collect()
     }
 
-    fn steer(&self, netns: &Netns, device: &str, cpus: &Cpus) -> Result<(), LabError> {
-        // `ip netns exec` mounts the namespace's own /sys.
-        let script = format!(
-            "for q in /sys/class/net/{device}/queues/rx-*/rps_cpus; do echo {} > $q || exit 1; done",
-            cpus.mask()
-        );
-        process::run(self.journal(), &netns.exec(&["sh", "-c", &script]), super::line::COMMAND).map(|_| ())
+    fn journal(&self) -> &Journal {
+        Self::journal(self)
     }
+}
+
+impl Steered for Direct {
+    fn link_ends(&self) -> Vec<(&Netns, &'static str)> {
+        vec![(self.a(), DEVICE), (self.b(), DEVICE)]
+    }
+
+    fn journal(&self) -> &Journal {
+        Self::journal(self)
+    }
+}
+
+/// The threads that poll a device from now on.
+fn poll_by_threads(journal: &Journal, netns: &Netns, device: &str) -> Result<Vec<u32>, LabError> {
+    let refused = |why: &dyn fmt::Display| {
+        let lack = format!("the kernel does not have {device} polled by threads of which it tells ({why})");
+        LabError::Unfit(vec![Remedy::new(lack, "another --placement, or Linux 6.8 or later")])
+    };
+    let script = format!("echo 1 > /sys/class/net/{device}/threaded");
+    process::run(journal, &netns.exec(&["sh", "-c", &script]), super::line::COMMAND).map_err(
+        |e| match e {
+            LabError::Command { why, .. } => refused(&why),
+            e => e,
+        },
+    )?;
+    let threads = netns.inside(|| netdev::polling_threads(device))?.map_err(|e| refused(&e))?;
+    if threads.is_empty() {
+        return Err(refused(&"it has none"));
+    }
+    // The ids are those of the first PID namespace; in another they may be anybody's.
+    for thread in &threads {
+        let name = fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+        if !name.starts_with(&format!("napi/{device}-")) {
+            return Err(refused(&"they are not in this PID namespace"));
+        }
+    }
+    Ok(threads)
+}
+
+fn steer(journal: &Journal, netns: &Netns, device: &str, cpus: &Cpus) -> Result<(), LabError> {
+    // `ip netns exec` mounts the namespace's own /sys.
+    let script = format!(
+        "for q in /sys/class/net/{device}/queues/rx-*/rps_cpus; do echo {} > $q || exit 1; done",
+        cpus.mask()
+    );
+    process::run(journal, &netns.exec(&["sh", "-c", &script]), super::line::COMMAND).map(|_| ())
 }
 
 #[cfg(test)]

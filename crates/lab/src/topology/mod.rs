@@ -41,7 +41,7 @@ mod sites;
 mod star;
 
 pub use congestion::Congestion;
-pub use cpus::Cpus;
+pub use cpus::{Cpus, Steered};
 pub use direct::{DEVICE as DIRECT_DEVICE, Direct};
 pub use ipv6::{ipv6_of, ipv6_text};
 pub use line::{Line, LineSpec, Mode, Node, address};

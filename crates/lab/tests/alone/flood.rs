@@ -12,7 +12,7 @@ use crate::common::{self, left, now, owner, recompute};
 use ironswan_lab::load::frame::{self, Family, Mark, Route, Shape};
 use ironswan_lab::load::{self, Counted, Offer, Receiver, Sent};
 use ironswan_lab::record::{Factors, Which};
-use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, address};
+use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, Steered, address};
 use ironswan_lab::{FloodOptions, LabError, Report, Spread, flood};
 use serde_json::Value;
 
@@ -242,6 +242,12 @@ fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
         assert_eq!(count("/received/corrupt"), 0);
     }
     let of = |part: &'static str| record.figures.iter().filter(move |f| f.factors["part"] == part);
+    // The tester alone, under every load, stands beside what the gateways carry.
+    let alone = of("alone").filter(|f| f.number("kpps", Which::Median).is_some_and(|k| k > 0.0));
+    assert_eq!(alone.count(), 3);
+    let beside = of("throughput").filter(|f| f.factors["loss"] == "any");
+    let measures = ["tester_kpps", "tester_limited"];
+    assert!(beside.into_iter().all(|f| measures.iter().all(|m| f.number(m, Which::Median).is_some())));
     let peaks = of("throughput").filter(|f| f.factors["loss"] == "any");
     assert_eq!(peaks.filter(|f| f.number("kpps", Which::Median).is_some_and(|k| k > 0.0)).count(), 3);
     assert_eq!(of("curve").count(), 6);

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use super::trial::{Purpose, Series, Trial};
 use crate::experiment::campaign::{About, Conclusion};
 use crate::measure::soaker::Busy;
-use crate::record::{Better, Columns, Derived, Factors, Figure, Plot, Record, Table, View, Which, factors};
+use crate::record::{
+    Better, Columns, Derived, Factors, Figure, Plot, Record, TESTER_KPPS, TESTER_LIMITED, Table, View, Which,
+    factors,
+};
 use crate::report::percent;
 
 pub(super) const ABOUT: About = About {
@@ -13,10 +16,13 @@ pub(super) const ABOUT: About = About {
     number: "E6",
     question: "How many packets a second does a gateway carry, and what does it still carry when it is offered more?",
     measures: &MEASURES,
-    baseline: Some(("dut", "plain")),
+    baseline: Some(("dut", PLAIN)),
 };
 
-static MEASURES: [(&str, &str, &str, &str, Better); 7] = [
+/// The system that the others are compared with.
+pub(super) const PLAIN: &str = "plain";
+
+static MEASURES: [(&str, &str, &str, &str, Better); 9] = [
     (
         "kpps",
         "kpps",
@@ -31,18 +37,53 @@ static MEASURES: [(&str, &str, &str, &str, Better); 7] = [
     ("p50_us", "50 % us", "us", "time that half of the packets took at most", Better::Less),
     ("p99_us", "99 %", "us", "time that 99 of 100 packets took at most", Better::Less),
     ("lost", "lost", "share", "packets that were dropped at one place, of those sent", Better::Less),
+    (
+        TESTER_KPPS,
+        "tester kpps",
+        "1000 packets/s",
+        "what the tester carries alone under the same load and for the same loss, without a gateway",
+        Better::Neither,
+    ),
+    (
+        TESTER_LIMITED,
+        "by the tester",
+        "1",
+        "1 where the tester set the limit of the throughput, 0 where the system did",
+        Better::Neither,
+    ),
 ];
 
 /// The loss of the figure that is bounded by none.
 const ANY: &str = "any";
+/// The part of figures of the tester without a gateway.
+const ALONE: &str = "alone";
 /// The place of packets that no counter explains.
 const UNKNOWN: &str = "without a counter";
 
 /// One sample of a run: factors, repeat, when it began, measures.
 pub(super) type Sampled = (Factors, u32, f64, Vec<(&'static str, f64)>);
 
-/// The samples that follow from the trials of one system under one load.
-pub(super) fn samples(series: &Series<'_>, goals: &[f64]) -> Vec<Sampled> {
+/// The samples that follow from the trials of the tester alone under one load.
+fn alone(series: &Series<'_>, goals: &[f64]) -> Vec<Sampled> {
+    let of = |loss: &str| factors([("load", &series.load.to_string()), ("part", ALONE), ("loss", loss)]);
+    let sample = |loss: &str, pps: f64| (of(loss), 0, 0.0, vec![("kpps", pps / 1e3)]);
+    let found = goals.iter().filter_map(|goal| Some(sample(&percent(*goal), series.throughput(*goal)?)));
+    let mut samples: Vec<Sampled> = found.collect();
+    samples.push(sample(ANY, series.peak()));
+    samples
+}
+
+/// The samples that follow from the trials of one system under one load, beside what the tester
+/// carries alone under it; throughputs are known to within `width`.
+pub(super) fn samples(
+    series: &Series<'_>,
+    tester: Option<&Series<'_>>,
+    goals: &[f64],
+    width: f64,
+) -> Vec<Sampled> {
+    if series.is_tester() {
+        return alone(series, goals);
+    }
     let load = series.load.to_string();
     let of = |part: &str, more: &[(&str, &str)]| {
         let mut of = factors([("dut", series.dut), ("load", &load), ("part", part)]);
@@ -52,11 +93,15 @@ pub(super) fn samples(series: &Series<'_>, goals: &[f64]) -> Vec<Sampled> {
     let mut samples: Vec<Sampled> = Vec::new();
     for goal in goals {
         if let Some(pps) = series.throughput(*goal) {
-            samples.push((of("throughput", &[("loss", &percent(*goal))]), 0, 0.0, vec![("kpps", pps / 1e3)]));
+            let mut measures = vec![("kpps", pps / 1e3)];
+            measures.extend(series.beside(tester, Some(*goal), width));
+            samples.push((of("throughput", &[("loss", &percent(*goal))]), 0, 0.0, measures));
         }
     }
     let peak = series.peak();
-    samples.push((of("throughput", &[("loss", ANY)]), 0, 0.0, vec![("kpps", peak / 1e3)]));
+    let mut measures = vec![("kpps", peak / 1e3)];
+    measures.extend(series.beside(tester, None, width));
+    samples.push((of("throughput", &[("loss", ANY)]), 0, 0.0, measures));
     let mut repeats: BTreeMap<String, Vec<&Trial>> = BTreeMap::new();
     for trial in series.trials.iter().filter(|t| t.purpose == Purpose::Curve) {
         let offered = trial.multiple.unwrap_or(0.0).to_string();
@@ -156,8 +201,21 @@ fn tables(record: &Record, load: &str) -> Vec<View> {
         format!("Throughput by the loss that is allowed, {load}"),
         only("throughput"),
         &["dut"],
-        by_loss,
+        by_loss.clone(),
     )];
+    let beside = [("kpps", Which::Median), ("kpps", Which::Ratio), (TESTER_KPPS, Which::Median)];
+    views.push(table(
+        format!("Throughput beside plain forwarding, and what the tester carries alone, {load}"),
+        only("throughput"),
+        &["loss", "dut"],
+        Columns::Measures(beside.map(|(name, which)| (name.to_string(), which)).to_vec()),
+    ));
+    views.push(table(
+        format!("The tester alone, without a gateway, by the loss that is allowed, {load}"),
+        only(ALONE),
+        &["part"],
+        by_loss,
+    ));
     let curve = only("curve");
     let most =
         record.values("offered", &curve).into_iter().max_by(|a, b| as_number(a).total_cmp(&as_number(b)));
@@ -223,8 +281,9 @@ mod tests {
     /// The record of these trials, with what follows.
     fn record(trials: &[Trial]) -> Record {
         let mut record = sample::record();
-        let taken =
-            Series::of(trials).iter().flat_map(|s| samples(s, &[0.005, 0.000_01])).collect::<Vec<_>>();
+        let all = Series::of(trials);
+        let taken = |s: &Series<'_>| samples(s, Series::tester(&all, s.load), &[0.005, 0.000_01], 0.05);
+        let taken = all.iter().flat_map(taken).collect::<Vec<_>>();
         let sample = |(factors, repeat, began, measures): Sampled| Sample {
             factors,
             repeat,
@@ -242,6 +301,44 @@ mod tests {
         let c = conclude(&record);
         (record.views, record.derived) = (c.views, c.derived);
         record
+    }
+
+    #[test]
+    fn what_the_tester_carries_alone_stands_beside_every_throughput_and_withholds_ratios_to_it() {
+        let of = |alone: u64| {
+            let mut record = sample::record();
+            let tester = trial(crate::experiment::alone::NAME, None, alone + 1, alone);
+            let trials = [tester, trial("plain", None, 100_001, 100_000), trial("x", None, 50_001, 50_000)];
+            let all = Series::of(&trials);
+            let taken = all.iter().flat_map(|s| samples(s, Series::tester(&all, s.load), &[0.005], 0.05));
+            record.samples = taken
+                .map(|(factors, repeat, began, measures)| Sample {
+                    factors,
+                    repeat,
+                    began,
+                    measures: measures.into_iter().map(|(k, v)| (k.to_string(), v)).collect(),
+                    absent: [].into(),
+                    files: vec![],
+                })
+                .collect();
+            let baseline = crate::record::Baseline { factor: "dut".into(), value: "plain".into() };
+            record.figures = figures(&record.samples, Some(&baseline));
+            record.views = conclude(&record).views;
+            record
+        };
+        for (alone, withheld) in [(105_000, true), (200_000, false)] {
+            let record = of(alone);
+            let only = factors([("dut", "x"), ("part", "throughput"), ("loss", "0.5 %")]);
+            let [figure] = &record.figures_with(&only).collect::<Vec<_>>()[..] else { panic!("{only:?}") };
+            assert_eq!(figure.number(TESTER_KPPS, Which::Median), Some(alone as f64 / 1e3));
+            assert_eq!(figure.number("kpps", Which::Ratio).is_none(), withheld);
+            let reason = format!("the tester alone carries {}.0 kpps", alone / 1000);
+            assert_eq!(figure.withheld.as_deref(), withheld.then_some(reason.as_str()));
+            let alone = factors([("part", ALONE), ("loss", ANY)]);
+            assert_eq!(record.figures_with(&alone).count(), 1);
+            let text = crate::report::record_text(&record, 120);
+            assert!(text.contains("The tester alone, without a gateway"), "{text}");
+        }
     }
 
     #[test]

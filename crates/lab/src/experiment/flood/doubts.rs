@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::FloodOptions;
+use super::conclude::PLAIN;
 use super::trial::{Purpose, Series, Trial};
+use crate::experiment::alone;
 use crate::experiment::campaign::Campaign;
-use crate::report::Warning;
+use crate::report::{Warning, percent};
 
 /// Raises everything about the run that a reader should doubt, beside what holds for any run.
 pub(super) fn raise(o: &FloodOptions, trials: &[Trial], campaign: &mut Campaign) {
@@ -24,8 +26,22 @@ fn doubts(o: &FloodOptions, trials: &[Trial]) -> Vec<Warning> {
     if packets < 1_000_000 {
         list.push(Warning::FewPackets { packets });
     }
-    Series::of(trials).iter().for_each(|series| list.extend(of_series(o, series)));
+    let all = Series::of(trials);
+    for series in all.iter().filter(|series| !series.is_tester()) {
+        list.extend(of_series(o, series));
+        list.extend(withheld(o, series, Series::tester(&all, series.load)));
+    }
     list
+}
+
+/// Says for which losses plain forwarding is withheld from comparison.
+fn withheld(o: &FloodOptions, series: &Series<'_>, tester: Option<&Series<'_>>) -> Option<Warning> {
+    let is_limited = |goal: &f64| alone::is_limited(&series.beside(tester, Some(*goal), o.width));
+    let goals: Vec<f64> = o.goals.iter().copied().filter(is_limited).collect();
+    let carried = tester.and_then(|t| t.throughput(*goals.first()?));
+    let losses: Vec<String> = goals.iter().map(|goal| percent(*goal)).collect();
+    let withheld = alone::withheld(&losses, carried, series.dut, &series.load.to_string());
+    withheld.filter(|_| series.dut == PLAIN)
 }
 
 /// Doubts about one system under one load.
@@ -37,7 +53,7 @@ fn of_series(o: &FloodOptions, series: &Series<'_>) -> Vec<Warning> {
             list.push(Warning::NoThroughput { dut: dut(), cell: cell(), goal, least: None });
             continue;
         };
-        let failed = failed_above(series, goal, pps).and_then(|t| t.offered_pps);
+        let failed = series.failed_above(goal, pps).and_then(|t| t.offered_pps);
         // Some steps are the width of the upper rate. Rates are computed from one another.
         if let Some(failed) = failed.filter(|failed| failed * (1.0 - o.width) > pps * 1.000_001) {
             list.push(Warning::WideSearch { dut: dut(), cell: cell(), goal, pps, failed });
@@ -50,7 +66,7 @@ fn of_series(o: &FloodOptions, series: &Series<'_>) -> Vec<Warning> {
         .filter(|t| t.purpose == Purpose::Decide)
         .filter(|t| t.sent.unsent as f64 > t.goal.unwrap_or(0.0) * t.sent.intended as f64)
         .count();
-    if late > 0 || o.goals.iter().any(|goal| is_all_that_was_sent(series, *goal, o.width)) {
+    if late > 0 || o.goals.iter().any(|goal| series.is_limited(*goal, o.width)) {
         list.push(Warning::TesterLimited { dut: dut(), cell: cell(), trials: late });
     }
     let share = |t: &&Trial| t.account.unexplained.unsigned_abs() as f64 / t.account.sent.max(1) as f64;
@@ -59,24 +75,6 @@ fn of_series(o: &FloodOptions, series: &Series<'_>) -> Vec<Warning> {
         list.push(Warning::Unexplained { dut: dut(), cell: cell(), share });
     }
     list
-}
-
-/// The failed trial with the lowest rate above this throughput, among the trials of its search.
-fn failed_above<'a>(series: &Series<'a>, goal: f64, pps: f64) -> Option<&'a Trial> {
-    let failed = series.trials.iter().copied().filter(|t| t.goal == Some(goal) && t.loss > goal);
-    let above = failed.filter_map(|t| t.offered_pps.filter(|rate| *rate > pps).map(|rate| (rate, t)));
-    above.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, t)| t)
-}
-
-/// Whether the generator's own maximum ended the search among these trials: the result is what it
-/// sends at most, or nothing but packets that it left out made the next higher rate fail.
-fn is_all_that_was_sent(series: &Series<'_>, goal: f64, width: f64) -> bool {
-    let Some(pps) = series.throughput(goal) else { return false };
-    let flood = series.trials.iter().rfind(|t| t.purpose == Purpose::Flood);
-    let most = flood.map_or(f64::INFINITY, |t| t.sent_pps());
-    let lost = |t: &Trial| t.sent.sent.saturating_sub(t.received.unique) as f64;
-    let by_generator = |t: &Trial| lost(t) <= goal * t.sent.intended as f64;
-    pps >= most * (1.0 - width) || failed_above(series, goal, pps).is_some_and(by_generator)
 }
 
 #[cfg(test)]
@@ -140,7 +138,9 @@ mod tests {
         for (times, expected) in [(1.0, true), (1.02, true), (2.0, false)] {
             let mut trials = calm("plain");
             trials[0].sent.seconds = 1e6 / (1e5 * times);
-            assert_eq!(kinds(&options(), &trials) == ["tester-limited"], expected, "{times}");
+            // Nothing is compared with it then.
+            let limited = ["tester-limited", "withheld"];
+            assert_eq!(kinds(&options(), &trials) == limited, expected, "{times}");
         }
         // The short trial above the result failed: by what the generator left out, or by what the
         // system lost.
@@ -149,7 +149,26 @@ mod tests {
             let probe = &mut trials[2];
             (probe.sent.intended, probe.sent.sent, probe.sent.unsent) = (1000, 900, 100);
             (probe.received.unique, probe.loss) = (arrived, 1.0 - arrived as f64 / 1000.0);
-            assert_eq!(kinds(&options(), &trials) == ["tester-limited"], expected, "{arrived}");
+            let limited = ["tester-limited", "withheld"];
+            assert_eq!(kinds(&options(), &trials) == limited, expected, "{arrived}");
+        }
+    }
+
+    #[test]
+    fn a_baseline_near_what_the_tester_carries_alone_is_withheld_and_the_tester_is_not_doubted() {
+        for (times, expected) in [(1.05, true), (1.2, false)] {
+            let mut tester = calm(alone::NAME);
+            tester[1].offered_pps = Some(1e5 * times);
+            // Whatever the tester alone cannot do is no doubt of its own.
+            tester[1].account.unexplained = 7;
+            let trials = [tester, calm("plain"), calm("ironswan")].concat();
+            let list = doubts(&options(), &trials);
+            assert_eq!(list.iter().map(Warning::kind).eq(["withheld"]), expected, "{times}: {list:?}");
+            let said: Vec<String> = list.iter().map(Warning::text).collect();
+            assert!(
+                said.iter().all(|t| t.starts_with("plain, ") && t.contains("carries 105.0 kpps")),
+                "{said:?}"
+            );
         }
     }
 }

@@ -20,10 +20,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::alone::{self, Alone};
 use super::campaign::{Campaign, Common, Report, useful};
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
+use super::throughput::Carrier;
 use crate::dut::{Dut, DutOptions, Encap};
 use crate::error::LabError;
 use crate::load::Offer;
@@ -115,7 +117,7 @@ const AT_MOST_QUICK: Duration = Duration::from_secs(8);
 /// Most trials of one search.
 const TRIALS: u32 = 24;
 /// The same for `smoke`.
-const TRIALS_SMOKE: u32 = 5;
+const TRIALS_SMOKE: u32 = 4;
 /// From one trial to the next: the way has to be quiet.
 const PAUSE: Duration = Duration::from_millis(400);
 
@@ -171,32 +173,12 @@ impl Work<'_> {
             rig.soak = self.campaign.soak().cloned();
             rigs.push(rig);
         }
-        let mut begin = Vec::new();
-        for rig in &mut rigs {
-            self.says(load, &format!("{}, flood", rig.name()))?;
-            let offer = Offer { rate: None, packets: u64::MAX, at_most: o.probe };
-            let t = self.trial(rig, load, offer, |t| t.purpose = Purpose::Flood)?;
-            begin.push((t.forwarded_pps, t.sent_pps()));
-        }
-        let mut throughput = vec![None; rigs.len()];
-        for (nth, &loss) in o.goals.iter().enumerate() {
-            let goal = Goal { loss, width: o.width, packets: o.packets, trials: o.trials() };
-            let mut searches: Vec<Search> = begin
-                .iter()
-                .zip(&throughput)
-                .map(|((guess, limit), known)| Search::new(goal, known.unwrap_or(*guess), *limit))
-                .collect();
-            self.search(load, goal, &mut rigs, &mut searches)?;
-            if nth == 0 {
-                // The throughput, of which the curve takes multiples.
-                for (search, known) in searches.iter().zip(&mut throughput) {
-                    *known = if let Step::Done(pps) = search.step() { pps } else { None };
-                }
-            }
-        }
+        self.says(load, &format!("starting {}", alone::NAME))?;
+        let mut tester = Alone::start(self.owner, load.mode, o.inner_mtu, &placement, 0)?;
+        let (throughput, begin) = self.searched(load, &mut tester, &mut rigs)?;
         for _ in 0..o.repeats {
             for &multiple in &o.multiples {
-                for ((rig, known), (forwarded, _)) in rigs.iter_mut().zip(&throughput).zip(&begin) {
+                for ((rig, known), forwarded) in rigs.iter_mut().zip(&throughput).zip(&begin) {
                     self.says(load, &format!("{}, {multiple} times the throughput", rig.name()))?;
                     // Without a throughput, what came through the flood stands for it.
                     let rate = known.unwrap_or(*forwarded).max(1.0) * multiple;
@@ -209,6 +191,7 @@ impl Work<'_> {
                 }
             }
         }
+        self.campaign.ran([format!("# {load}: {}", alone::NAME)].into_iter().chain(tester.commands()));
         for rig in rigs {
             let name = rig.name().to_string();
             let (killed, commands) = rig.stop();
@@ -217,13 +200,56 @@ impl Work<'_> {
                 self.campaign.doubt(Warning::Killed { dut: name, processes: killed });
             }
         }
-        for series in Series::of(&self.trials[first..]) {
+        let all = Series::of(&self.trials[first..]);
+        for series in &all {
             let file = self.campaign.keep(&series.file(), series.lines()?.as_bytes())?;
-            for (factors, repeat, began, measures) in conclude::samples(&series, &o.goals) {
+            let tester = Series::tester(&all, load);
+            for (factors, repeat, began, measures) in conclude::samples(series, tester, &o.goals, o.width) {
                 self.campaign.sample(factors, repeat, began, &measures, vec![file.clone()]);
             }
         }
         Ok(())
+    }
+
+    /// Floods the tester alone and all systems, and searches their throughput for every loss. Of
+    /// each system: the throughput for the first loss, and what came through the flood, packets a
+    /// second.
+    fn searched(
+        &mut self,
+        load: Load,
+        tester: &mut Alone,
+        rigs: &mut [Rig],
+    ) -> Result<(Vec<Option<f64>>, Vec<f64>), LabError> {
+        let o = self.options;
+        let mut all: Vec<&mut dyn Carrier> = vec![tester];
+        all.extend(rigs.iter_mut().map(|rig| rig as &mut dyn Carrier));
+        let mut begin = Vec::new();
+        for carrier in &mut all {
+            self.says(load, &format!("{}, flood", carrier.name()))?;
+            let offer = Offer { rate: None, packets: u64::MAX, at_most: o.probe };
+            let t = self.trial(*carrier, load, offer, |t| t.purpose = Purpose::Flood)?;
+            begin.push((t.forwarded_pps, t.sent_pps()));
+        }
+        let mut throughput = vec![None; all.len()];
+        // In a short run there is no time for the tester's own search unless a ratio depends on it.
+        let unsearched = usize::from(!o.searches_tester(&self.duts));
+        for (nth, &loss) in o.goals.iter().enumerate() {
+            let goal = Goal { loss, width: o.width, packets: o.packets, trials: o.trials() };
+            let mut searches: Vec<Search> = begin
+                .iter()
+                .zip(&throughput)
+                .map(|((guess, limit), known)| Search::new(goal, known.unwrap_or(*guess), *limit))
+                .collect();
+            self.search(load, goal, &mut all[unsearched..], &mut searches[unsearched..])?;
+            if nth == 0 {
+                // The throughput, of which the curve takes multiples.
+                for (search, known) in searches.iter().zip(&mut throughput).skip(unsearched) {
+                    *known = if let Step::Done(pps) = search.step() { pps } else { None };
+                }
+            }
+        }
+        let forwarded = begin.into_iter().map(|(forwarded, _)| forwarded);
+        Ok((throughput.split_off(1), forwarded.skip(1).collect()))
     }
 
     fn says(&self, load: Load, what: &str) -> Result<(), LabError> {
@@ -234,24 +260,25 @@ impl Work<'_> {
         &mut self,
         load: Load,
         goal: Goal,
-        rigs: &mut [Rig],
+        carriers: &mut [&mut dyn Carrier],
         searches: &mut [Search],
     ) -> Result<(), LabError> {
         let mut going = true;
         while going {
             going = false;
-            for (rig, search) in rigs.iter_mut().zip(searches.iter_mut()) {
+            for (carrier, search) in carriers.iter_mut().zip(searches.iter_mut()) {
                 let (rate, packets, at_most, purpose) = match search.step() {
                     Step::Probe(rate) => (rate, u64::MAX, self.options.probe, Purpose::Probe),
                     Step::Decide(rate) => (rate, goal.packets, self.options.at_most(), Purpose::Decide),
                     Step::Done(_) => continue,
                 };
                 going = true;
-                let name = rig.name();
+                let name = carrier.name();
                 let what = format!("{name}, loss <= {}: {:.0} kpps", report::percent(goal.loss), rate / 1e3);
                 self.says(load, &what)?;
                 let offer = Offer { rate: Some(rate), packets, at_most };
-                let t = self.trial(rig, load, offer, |t| (t.purpose, t.goal) = (purpose, Some(goal.loss)))?;
+                let t =
+                    self.trial(*carrier, load, offer, |t| (t.purpose, t.goal) = (purpose, Some(goal.loss)))?;
                 search.tell(t.loss);
             }
         }
@@ -260,13 +287,13 @@ impl Work<'_> {
 
     fn trial(
         &mut self,
-        rig: &mut Rig,
+        carrier: &mut dyn Carrier,
         load: Load,
         offer: Offer,
         label: impl FnOnce(&mut Trial),
     ) -> Result<Trial, LabError> {
         let began = self.campaign.elapsed();
-        let mut trial = Trial::make(rig, load, offer)?;
+        let mut trial = Trial::make(carrier, load, offer)?;
         trial.began = began;
         label(&mut trial);
         self.trials.push(trial.clone());
@@ -331,8 +358,18 @@ impl FloodOptions {
         let decide = Duration::from_secs_f64(self.packets as f64 / 1e5).min(self.at_most());
         let search = (self.probe + PAUSE) * 9.min(self.trials() - 2) + (decide + PAUSE) * 2;
         let curve = (self.probe * 2 + PAUSE) * self.multiples.len() as u32 * self.repeats;
-        let system = Duration::from_millis(1100) + self.probe + search * self.goals.len() as u32 + curve;
-        system * duts as u32 * self.loads().len() as u32
+        let searches = search * self.goals.len() as u32;
+        let system = Duration::from_millis(1100) + self.probe + searches + curve;
+        // The tester alone has no curve.
+        let alone = Duration::from_millis(200) + self.probe + PAUSE;
+        let alone = if self.smoke { alone } else { alone + searches };
+        (system * duts as u32 + alone) * self.loads().len() as u32
+    }
+
+    /// Whether the throughput of the tester alone is searched; otherwise it is flooded only.
+    fn searches_tester(&self, duts: &[Box<dyn Dut>]) -> bool {
+        let compared = duts.len() > 1 && duts.iter().any(|dut| dut.name() == conclude::PLAIN);
+        !self.smoke && (compared || !self.quick)
     }
 
     fn at_most(&self) -> Duration {

@@ -5,13 +5,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::super::alone;
 use super::super::passed::Cost;
 use super::super::placement::Spread;
-use super::super::rig::Rig;
+use super::super::throughput::Carrier;
 use crate::error::LabError;
 use crate::load::frame::{Family, Shape};
 use crate::load::{Direction, Offer, Received, Sent};
-use crate::measure::places::Account;
+use crate::measure::places::{Account, Ends};
 use crate::topology::Mode;
 
 /// The packets of a trial, and how they cross the line.
@@ -84,7 +85,7 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Offers packets of that load from a to b.
-    pub(super) fn make(rig: &mut Rig, load: Load, offer: Offer) -> Result<Self, LabError> {
+    pub(super) fn make(carrier: &mut dyn Carrier, load: Load, offer: Offer) -> Result<Self, LabError> {
         let shape = Shape {
             payload: load.payload as usize,
             mix: None,
@@ -92,12 +93,20 @@ impl Trial {
             family: Family::V4,
             tag: 0,
         };
-        let passed = rig.pass(shape, offer, Direction::Forward)?;
-        let (Some((sent, counted)), Some(account)) = (passed.ways.first(), passed.account) else {
-            return Err(LabError::Measurement("a trial from a to b has one direction and an account".into()));
+        let passed = carrier.pass(shape, offer, Direction::Forward)?;
+        let Some((sent, counted)) = passed.ways.first() else {
+            return Err(LabError::Measurement("a trial from a to b has one direction".into()));
         };
+        let ends = Ends {
+            sent: sent.sent,
+            received: counted.received.unique,
+            corrupt: counted.received.corrupt,
+            socket_drops: counted.socket_drops,
+        };
+        // The tester alone has but one link.
+        let account = passed.account.unwrap_or_else(|| Account::of_link(ends, sent.refused));
         let ends = (*sent, counted.received);
-        Ok(Self::new(rig.name().into(), load, offer.rate, ends, account, passed.cost))
+        Ok(Self::new(carrier.name().into(), load, offer.rate, ends, account, passed.cost))
     }
 
     /// From the two ends and the counters between them.
@@ -160,6 +169,59 @@ impl<'a> Series<'a> {
         let decide =
             self.trials.iter().filter(|t| t.purpose == Purpose::Decide && t.goal.is_some_and(|g| g <= goal));
         decide.filter(|t| t.loss <= goal).filter_map(|t| t.offered_pps).max_by(f64::total_cmp)
+    }
+
+    /// The series under this load of the tester alone, of all of a run.
+    pub(super) fn tester<'b>(all: &'b [Self], load: Load) -> Option<&'b Self> {
+        all.iter().find(|series| series.is_tester() && series.load == load)
+    }
+
+    /// Whether it is of the tester alone, without a gateway.
+    pub(super) fn is_tester(&self) -> bool {
+        self.dut == alone::NAME
+    }
+
+    /// Whether a rate, packets a second, is all that the generator sends: but for `width`, what it
+    /// sent in the flood.
+    pub(super) fn is_all_that_was_sent(&self, pps: f64, width: f64) -> bool {
+        let flood = self.trials.iter().rfind(|t| t.purpose == Purpose::Flood);
+        flood.is_some_and(|t| pps >= t.sent_pps() * (1.0 - width))
+    }
+
+    /// The failed trial with the lowest rate above this throughput, among the trials of its search.
+    pub(super) fn failed_above(&self, goal: f64, pps: f64) -> Option<&'a Trial> {
+        let failed = self.trials.iter().copied().filter(|t| t.goal == Some(goal) && t.loss > goal);
+        let above = failed.filter_map(|t| t.offered_pps.filter(|rate| *rate > pps).map(|rate| (rate, t)));
+        above.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, t)| t)
+    }
+
+    /// Whether the generator's own maximum ended the search: the result is what it sends at most,
+    /// or nothing but packets that it left out made the next higher rate fail.
+    pub(super) fn is_limited(&self, goal: f64, width: f64) -> bool {
+        let Some(pps) = self.throughput(goal) else { return false };
+        let lost = |t: &Trial| t.sent.sent.saturating_sub(t.received.unique) as f64;
+        let by_generator = |t: &Trial| lost(t) <= goal * t.sent.intended as f64;
+        self.is_all_that_was_sent(pps, width) || self.failed_above(goal, pps).is_some_and(by_generator)
+    }
+
+    /// What says whether the throughput with that loss, or without one the peak, is the tester's
+    /// own: `width` is that of the search, `tester` the series of the tester alone.
+    pub(super) fn beside(
+        &self,
+        tester: Option<&Self>,
+        goal: Option<f64>,
+        width: f64,
+    ) -> Vec<(&'static str, f64)> {
+        let rate = |series: &Self| match goal {
+            Some(goal) => series.throughput(goal),
+            None => Some(series.peak()),
+        };
+        let own = rate(self);
+        let limited = match goal {
+            Some(goal) => self.is_limited(goal, width),
+            None => own.is_some_and(|pps| self.is_all_that_was_sent(pps, width)),
+        };
+        alone::compared(tester.and_then(rate), own, limited)
     }
 
     /// The highest rate at which packets arrived in any trial, packets a second.

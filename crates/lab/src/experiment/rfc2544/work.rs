@@ -99,7 +99,10 @@ impl Work {
             ("topology", self.setup.to_string()),
             ("frames", "with FCS, as in RFC 2544; the inner packet is 18 bytes smaller".to_string()),
             ("IMIX", "7 x 64, 4 x 570, 1 x 1518 bytes, those of a size in a row".into()),
-            ("inner MTU", format!("{}; the outer link's is larger: nothing is fragmented", self.traffic.inner_mtu)),
+            (
+                "inner MTU",
+                format!("{}; the outer link's is larger: nothing is fragmented", self.traffic.inner_mtu),
+            ),
             ("mode", Mode::Wire.to_string()),
             ("latency trial", format!("{} s", self.latency.as_secs_f64())),
         ];
