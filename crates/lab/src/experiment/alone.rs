@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use super::campaign::Common;
 use super::passed::{Cost, Passed, Time};
 use super::placement::Placement;
-use super::rig::{self, PORT, Way};
+use super::rig::{self, PORT};
 use super::searched::Searched;
 use super::throughput::{Carrier, percent};
 use super::traffic::Manner;
+use super::ways::{Way, lanes, send};
 use crate::clock;
 use crate::error::LabError;
 use crate::load::frame::{Family, Route, Shape};
@@ -106,8 +107,8 @@ impl Alone {
             };
             let cpus = self.placement.receiver();
             let receiver = Receiver::start_many(to, (PORT, self.manner.threads), shape, epoch, cpus)?;
-            let frames = rig::lanes(shape, route, self.manner.threads);
-            Ok(Way { from, interface: DIRECT_DEVICE, frames, receiver })
+            let frames = lanes(shape, route, self.manner.threads);
+            Way::open((from, DIRECT_DEVICE), frames, self.manner.by, receiver)
         };
         directions.iter().zip(first..).map(way).collect()
     }
@@ -128,7 +129,7 @@ impl Carrier for Alone {
         let epoch = clock::now();
         let mut ways = self.ways(shape, &directions, epoch, first)?;
         let (before, start) = (rig::cpu()?, clock::now());
-        let sent = rig::send(&mut ways, (offer, self.manner), epoch, self.placement.generator())?;
+        let sent = send(&mut ways, (offer, self.manner.pace), epoch, self.placement.generator())?;
         let (cpu, seconds) = (rig::cpu()?.since(&before), (clock::now() - start).as_secs_f64());
         let counted = ways.into_iter().map(|way| way.receiver.finish());
         let ways = sent.into_iter().zip(counted).collect();

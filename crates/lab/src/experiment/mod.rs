@@ -27,6 +27,7 @@
 //! | `budget` | how much of an experiment fits into a given time |
 //! | `bench` | systems side by side, for trials with packets |
 //! | `rig` | a line with a system on it, for trials with packets |
+//! | `ways` | sockets, frames and receivers of a trial with packets |
 //! | `stage` | a topology with a system on it, for applications |
 //! | `tester` | the tester of one gateway alone |
 //! | `own_traffic` | what the generator sends of a capture |
@@ -82,6 +83,7 @@ mod trials;
 #[cfg(test)]
 mod trials_tests;
 mod tunnels;
+mod ways;
 
 pub use background::{BackgroundOptions, background};
 pub use campaign::{Common, Report, present};

@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::passed::{Cost, Passed, Time};
@@ -13,15 +12,14 @@ use super::placement::Placement;
 use super::tester::{self, Behaved, Tester};
 use super::throughput::Carrier;
 use super::traffic::Manner;
+use super::ways::{Way, lanes, send};
 use crate::clock;
 use crate::dut::{Dut, EngineCounts, Running};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::capture::Pace;
-use crate::load::frame::{Burst, Family, Frames, Lane, Route, Shape};
-use crate::load::{
-    self, BATCH, Counted, Direction, Iperf3, Offer, Outlet, Receiver, Sent, TcpLoad, TcpReport,
-};
+use crate::load::frame::{Family, Route, Shape};
+use crate::load::{self, Counted, Direction, Iperf3, Offer, Receiver, Sent, TcpLoad, TcpReport};
 use crate::measure::counters::{self, CpuTicks};
 use crate::measure::outer::{Crossed, OuterWatch};
 use crate::measure::places::{Account, Ends, Snapshot};
@@ -29,7 +27,7 @@ use crate::measure::quota::{Quota, Stalls};
 use crate::measure::soaker::{Busy, Soak};
 use crate::measure::{self, Window, WindowPlan};
 use crate::process::{self, Journal};
-use crate::topology::{Cpus, Line, LineSpec, Mode, Netns, Node, Owner, Sites, address};
+use crate::topology::{Line, LineSpec, Mode, Netns, Node, Owner, Sites, address};
 
 /// The receiver's port.
 pub(super) const PORT: u16 = 7007;
@@ -83,15 +81,6 @@ pub(super) struct Bed {
     pub(super) inner_mtu: u32,
     /// Version of IP of the packets of trials.
     pub(super) family: Family,
-}
-
-/// One direction of a trial: the source of its packets, and the receiver at the other end.
-pub(super) struct Way<'a> {
-    pub(super) from: &'a Netns,
-    pub(super) interface: &'static str,
-    /// Of each thread that sends.
-    pub(super) frames: Vec<Box<dyn Burst>>,
-    pub(super) receiver: Receiver,
 }
 
 /// Time for which quotas had stopped the gateways of a rig, as read at one moment.
@@ -240,8 +229,7 @@ impl Rig {
                 let first = self.take_number(direction)?;
                 let mut ways = self.ways(shape, direction, epoch, first)?;
                 let cpus = self.placement.generator();
-                let evenly = Manner { pace: Pace::Even, ..self.manner };
-                let sent = send(&mut ways, (offer, evenly), epoch, cpus)?;
+                let sent = send(&mut ways, (offer, Pace::Even), epoch, cpus)?;
                 // Of what was sent, which may be less than was intended: that is not the system's
                 // fault.
                 let most = |(way, sent): (Way<'_>, &Sent)| {
@@ -305,7 +293,7 @@ impl Rig {
                     (a, "eth0", frames(self.route), tap)
                 }
             };
-            Ok(Way { from, interface, frames, receiver })
+            Way::open((from, interface), frames, self.manner.by, receiver)
         };
         directions.into_iter().zip(first..).map(way).collect()
     }
@@ -330,7 +318,7 @@ impl Rig {
         let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
         let soaked = self.soak.as_ref().map(|soak| (soak.clone(), soak.now()));
         let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
-        let sent = send(&mut ways, (offer, self.manner), epoch, self.placement.generator())?;
+        let sent = send(&mut ways, (offer, self.manner.pace), epoch, self.placement.generator())?;
         let (mut cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
         let soaker = soaked.map(|(soak, from)| {
             let to = soak.now();
@@ -489,44 +477,6 @@ impl Drop for Rig {
         self.running = None;
         let _ = fs::remove_dir_all(&self.dir);
     }
-}
-
-/// Frames of packets of `shape` along `route`, for each of so many threads.
-pub(super) fn lanes(shape: Shape, route: Route, threads: u32) -> Vec<Box<dyn Burst>> {
-    let one = |lane| Box::new(Frames::of_lane(shape, route, BATCH, lane)) as Box<dyn Burst>;
-    Lane::all(threads.max(1)).map(one).collect()
-}
-
-/// Sends `offer` in each direction at once, in each by all threads together.
-pub(super) fn send(
-    ways: &mut [Way<'_>],
-    (offer, Manner { pace, by, .. }): (Offer, Manner),
-    epoch: Instant,
-    cpus: Option<&Cpus>,
-) -> Result<Vec<Sent>, LabError> {
-    thread::scope(|scope| {
-        let way = |way| {
-            let Way { from, interface, frames, .. }: &mut Way<'_> = way;
-            let (from, interface, count) = (*from, *interface, frames.len() as u32);
-            let one = |(frames, lane): (&mut Box<dyn Burst>, Lane)| {
-                let offer = offer.of_lane(lane);
-                let outlet = Outlet { interface, by, queue: lane.index };
-                load::generate_paced(from, outlet, frames.as_mut(), (offer, pace), epoch, cpus)
-            };
-            let threads = frames.iter_mut().zip(Lane::all(count));
-            threads.map(|thread| scope.spawn(move || one(thread))).collect::<Vec<_>>()
-        };
-        let all: Vec<Vec<_>> = ways.iter_mut().map(way).collect();
-        let join = |t: thread::ScopedJoinHandle<'_, _>| match t.join() {
-            Ok(sent) => sent,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        let together = |threads: Vec<_>| {
-            let sent = threads.into_iter().map(join).collect::<Result<Vec<Sent>, LabError>>()?;
-            Ok(Sent::together(&sent))
-        };
-        all.into_iter().map(together).collect()
-    })
 }
 
 pub(super) fn cpu() -> Result<CpuTicks, LabError> {

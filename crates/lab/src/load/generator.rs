@@ -116,16 +116,16 @@ pub fn generate_bursts(
 ) -> Result<Sent, LabError> {
     let frames = &mut Frames::new(shape, route, BATCH);
     let outlet = Outlet { interface, by: SendBy::Packet, queue: 0 };
-    generate_paced(netns, outlet, frames, (offer, Pace::Bursts(burst)), epoch, cpus)
+    let sender = &mut Sender::open(netns, outlet, frames)?;
+    generate_paced(netns, (sender, frames), (offer, Pace::Bursts(burst)), epoch, cpus)
 }
 
-/// Sends `offer` of `frames`, which have [`BATCH`] slots, through `outlet` inside `netns` on a
-/// thread of its own, on the processors of `cpus`; packets follow one another as `pace` says.
-/// Returns when done. `epoch` is what the packets' time stamps count from.
+/// Sends `offer` of `frames`, which have [`BATCH`] slots, by a sender that was opened for them
+/// inside `netns`, on a thread of its own, on the processors of `cpus`; packets follow one another
+/// as `pace` says. Returns when done. `epoch` is what the packets' time stamps count from.
 pub fn generate_paced(
     netns: &Netns,
-    outlet: Outlet<'_>,
-    frames: &mut dyn Burst,
+    (sender, frames): (&mut Sender, &mut dyn Burst),
     (offer, pace): (Offer, Pace),
     epoch: Instant,
     cpus: Option<&Cpus>,
@@ -138,17 +138,15 @@ pub fn generate_paced(
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), PRIORITY);
         // Sleeps end when they should, not up to 50 us later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let largest = frames.row(0, 1, 0).stride;
-        let socket = Sender::open(outlet, BATCH, largest, frames.offloads())?;
         let before = thread_seconds();
-        let mut sent = Generator { socket, frames, offer, pace, epoch, sent: Sent::default() }.run()?;
+        let mut sent = Generator { sender, frames, offer, pace, epoch, sent: Sent::default() }.run()?;
         sent.cpu_seconds = thread_seconds() - before;
         Ok(sent)
     })?
 }
 
 struct Generator<'a> {
-    socket: Sender,
+    sender: &'a mut Sender,
     frames: &'a mut dyn Burst,
     offer: Offer,
     pace: Pace,
@@ -226,7 +224,7 @@ impl Generator<'_> {
             let row = self.frames.row(first, count, at);
             let frames = self.frames.bytes().get(row.start..).unwrap_or_default();
             let lens = self.frames.lens().and_then(|lens| lens.get(at..count));
-            match self.socket.send(frames, row, lens) {
+            match self.sender.send(frames, row, lens) {
                 Ok(Taken { packets: 0, .. }) => {
                     return Err(LabError::Measurement("the generator has nothing to send".into()));
                 }

@@ -41,7 +41,7 @@ pub use generator::{BATCH, Offer, Sent, generate, generate_bursts, generate_pace
 pub use iperf3::{Iperf3, TcpLoad, TcpReport};
 pub use latency::{Histogram, Latency};
 pub use receiver::{Counted, Receiver};
-pub use sender::{Outlet, SendBy};
+pub use sender::{Outlet, SendBy, Sender};
 pub use tally::{Received, Tally};
 pub use ttcp::{Transferred, Ttcp, TtcpCounts, TtcpLoad, carry, round_trip};
 

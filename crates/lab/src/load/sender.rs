@@ -8,8 +8,10 @@ use std::str::FromStr;
 use ironswan_io::packet::PacketSocket;
 use ironswan_io::xdp::XdpSender;
 
-use super::frame::Row;
+use super::frame::{Burst, Row};
+use super::generator::BATCH;
 use crate::error::{LabError, Remedy};
+use crate::topology::Netns;
 
 /// Bytes in flight: more than every queue on the way holds.
 const BUFFER: u32 = 64 << 20;
@@ -102,40 +104,39 @@ pub(super) struct Taken {
     pub refused: usize,
 }
 
-/// An open socket.
+/// An open socket, for frames of one kind.
 #[derive(Debug)]
-pub(super) enum Sender {
+pub struct Sender(Socket);
+
+#[derive(Debug)]
+enum Socket {
     Packet(PacketSocket),
     Xdp(XdpSender),
 }
 
 impl Sender {
-    /// Opens one in the caller's network namespace, for up to `batch` frames a call, of up to
-    /// `largest` bytes. With `offloads` the kernel finishes the frames.
-    pub(super) fn open(
-        outlet: Outlet<'_>,
-        batch: usize,
-        largest: usize,
-        offloads: bool,
-    ) -> Result<Self, LabError> {
+    /// Opens one inside `netns` for `frames`.
+    pub fn open(netns: &Netns, outlet: Outlet<'_>, frames: &dyn Burst) -> Result<Self, LabError> {
+        let (largest, offloads) = (frames.row(0, 1, 0).stride, frames.offloads());
         let failed = |why: String| LabError::Measurement(format!("the generator: {why}"));
-        match outlet.by {
+        let socket = match outlet.by {
             SendBy::Packet => {
-                let opened = PacketSocket::open(outlet.interface, batch, BUFFER);
+                let opened = netns.inside(|| PacketSocket::open(outlet.interface, BATCH, BUFFER))?;
                 let socket = opened.map_err(|e| failed(e.to_string()))?;
                 if offloads {
                     socket.offload().map_err(|e| failed(e.to_string()))?;
                 }
-                Ok(Self::Packet(socket))
+                Socket::Packet(socket)
             }
             SendBy::Xdp if offloads => {
-                Err(failed("AF_XDP sends no frames that the kernel has to finish".into()))
+                return Err(failed("AF_XDP sends no frames that the kernel has to finish".into()));
             }
             SendBy::Xdp => {
-                let opened = XdpSender::open(outlet.interface, outlet.queue, largest, BUFFER);
-                opened.map(Self::Xdp).map_err(|e| failed(e.to_string()))
+                let open = || XdpSender::open(outlet.interface, outlet.queue, largest, BUFFER);
+                Socket::Xdp(netns.inside(open)?.map_err(|e| failed(e.to_string()))?)
             }
-        }
+        };
+        Ok(Self(socket))
     }
 
     /// Sends the frames of `row`, which begin at the start of `frames`, or as many as `lens` has,
@@ -144,8 +145,8 @@ impl Sender {
     /// # Errors
     /// `WouldBlock` when too much is in flight; else why nothing can be sent.
     pub(super) fn send(&mut self, frames: &[u8], row: Row, lens: Option<&[usize]>) -> io::Result<Taken> {
-        match self {
-            Self::Packet(socket) => {
+        match &mut self.0 {
+            Socket::Packet(socket) => {
                 let taken = match lens {
                     Some(lens) => socket.send_each(frames, row.stride, lens.iter().copied()),
                     None => socket.send(frames, row.stride, row.len, row.messages),
@@ -160,7 +161,7 @@ impl Sender {
                     Err(e) => Err(e),
                 }
             }
-            Self::Xdp(socket) => {
+            Socket::Xdp(socket) => {
                 let handed = match lens {
                     Some(lens) => socket.send_each(frames, row.stride, lens.iter().copied()),
                     None => socket.send_each(frames, row.stride, std::iter::repeat_n(row.len, row.messages)),

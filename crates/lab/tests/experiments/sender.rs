@@ -12,7 +12,7 @@ use ironswan_io::packet::PacketSocket;
 use ironswan_io::xdp::XdpSender;
 use ironswan_lab::load::capture::Pace;
 use ironswan_lab::load::frame::{Burst, Family, Frames, Mix, Route, Row, Shape};
-use ironswan_lab::load::{self, BATCH, Offer, Outlet, SendBy, Sent};
+use ironswan_lab::load::{self, BATCH, Offer, Outlet, SendBy, Sender, Sent};
 use ironswan_lab::record::{Which, factors};
 use ironswan_lab::topology::{DIRECT_DEVICE, Direct, Mode, address};
 use ironswan_lab::{FrameSize, LabError, Rfc2544Options, TrafficOptions, rfc2544};
@@ -66,7 +66,8 @@ fn trial(pair: &Direct, route: Route, shape: Shape, pace: Pace, by: SendBy) -> (
     let outlet = Outlet { interface: DIRECT_DEVICE, by, queue: 0 };
     let offer = Offer { rate: Some(20_000.0), packets: PACKETS, at_most: Duration::from_secs(20) };
     let frames = &mut Still(Frames::new(shape, route, BATCH));
-    let sent = load::generate_paced(pair.a(), outlet, frames, (offer, pace), now(), None).expect("sent");
+    let sender = &mut Sender::open(pair.a(), outlet, frames).expect("a sender");
+    let sent = load::generate_paced(pair.a(), (sender, frames), (offer, pace), now(), None).expect("sent");
     let arrived = captured(&socket, sent.sent as usize);
     (sent, arrived)
 }
@@ -113,7 +114,8 @@ fn a_queue_that_somebody_has_is_a_sentence_and_one_that_was_left_is_free_again()
     let send = |queue| {
         let outlet = Outlet { interface: DIRECT_DEVICE, by: SendBy::Xdp, queue };
         let frames = &mut Frames::new(shape, route, BATCH);
-        load::generate_paced(pair.a(), outlet, frames, (offer, Pace::Even), now(), None)
+        let sender = &mut Sender::open(pair.a(), outlet, frames)?;
+        load::generate_paced(pair.a(), (sender, frames), (offer, Pace::Even), now(), None)
     };
     let open = || XdpSender::open(DIRECT_DEVICE, 0, 1514, 1 << 20).expect("a sender");
     let taken = pair.a().inside(open).expect("inside");

@@ -2,7 +2,7 @@
 
 use crate::common::{self, common, left, sound};
 use ironswan_lab::record::{Which, factors};
-use ironswan_lab::{Common, CompareOptions, compare};
+use ironswan_lab::{Common, CompareOptions, TrafficOptions, compare};
 
 #[test]
 fn systems_are_compared_under_tcp_and_packets_in_one_table() {
@@ -30,5 +30,24 @@ fn systems_are_compared_under_tcp_and_packets_in_one_table() {
     assert!(report.text(120).contains("Busy processors, by accounting and by a soaker"));
     assert!(record.versions["openvpn"].starts_with("OpenVPN 2."), "{:?}", record.versions);
     assert!(common::recomputed(&report.folder).contains(" raw trials"), "no trials were kept");
+    assert_eq!(left(&record.commands), [""; 0]);
+}
+
+#[test]
+fn ipv6_in_bursts_is_carried_by_tcp_and_by_packets() {
+    let traffic = TrafficOptions { ipv6: true, burst: Some(8), ..TrafficOptions::default() };
+    let common = common("compare-ipv6", &["plain", "openvpn"]);
+    let report = compare(CompareOptions { common, traffic, ..CompareOptions::default() }).expect("a run");
+    let record = &report.record;
+    sound(record);
+    assert_eq!((record.settings["IP inside"].as_str(), record.settings["flows"].as_str()), ("IPv6", "64"));
+    assert!(record.settings["bursts"].starts_with("8 packets at once"), "{:?}", record.settings);
+    for dut in ["plain", "openvpn"] {
+        let figure = record.figure(&factors([("load", "TCP"), ("dut", dut)])).expect("a figure");
+        assert!(figure.number("gbps", Which::Median) > Some(0.0), "{figure:?}");
+        // TCP asked for the far host's address of IPv6.
+        assert!(record.figure(&factors([("load", "512"), ("dut", dut)])).is_some());
+    }
+    assert!(record.commands.iter().any(|c| c.contains("iperf3 -c fd00:a:2::2 ")), "{:?}", record.commands);
     assert_eq!(left(&record.commands), [""; 0]);
 }

@@ -6,6 +6,7 @@ mod applications;
 mod common;
 mod compare;
 mod driver;
+mod generators;
 mod iperf3;
 mod line;
 mod profile;
