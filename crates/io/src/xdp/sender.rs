@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use super::ring::{Mapping, Ring};
 use super::socket::{XdpSocket, bind, get, set, share};
 use super::{SetupStep, XdpError};
-use crate::error::Error;
+use crate::route::Netlink;
 use crate::sockopt;
 
 /// Pieces of the shared memory, and entries of both rings: more frames than queues on the way hold.
@@ -65,10 +65,10 @@ impl XdpSender {
         let refused =
             |source| XdpError::Refused { interface: interface.to_string(), step: SetupStep::Socket, source };
         let fd = XdpSocket::unbound().map_err(refused)?;
-        let index = rustix::net::netdevice::name_to_index(&fd, interface).map_err(|e| {
-            XdpError::Interface(Error::system("finding an interface for an AF_XDP socket", e.into()))
-        })?;
-        Self::on(fd, (index, queue), largest, buffer).map_err(refused)
+        let link = Netlink::open().and_then(|mut netlink| netlink.ethernet(interface));
+        let link = link.map_err(XdpError::Interface)?;
+        let link = link.ok_or_else(|| XdpError::NotEthernet { interface: interface.to_string() })?;
+        Self::on(fd, (link.index, queue), largest, buffer).map_err(refused)
     }
 
     fn on(fd: OwnedFd, (index, queue): (u32, u32), largest: usize, buffer: u32) -> io::Result<Self> {
@@ -219,8 +219,7 @@ mod tests {
         let refused = XdpSender::open("no-such-device", 0, 1514, 1 << 20).map(|_| ());
         let said = refused.expect_err("no interface").to_string();
         // Without the privilege there is not even a socket.
-        let expected = ["finding an interface", "an AF_XDP socket cannot be opened for no-such-device"];
-        assert!(expected.iter().any(|text| said.contains(text)), "{said}");
+        assert!(said.contains("no-such-device"), "{said}");
         let errors = [1514, 4096].map(|largest| XdpSender::lacks(largest).and_then(|e| e.raw_os_error()));
         assert_eq!(errors[0], errors[1]);
         assert_ne!(errors[0], Some(libc::EINVAL));
