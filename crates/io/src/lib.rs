@@ -16,7 +16,7 @@
 //! | [`sysctl`] | settings of routing in `/proc/sys/net` |
 //! | [`napi`] | whether softirqs or kernel threads poll an interface |
 //! | [`poller`] | epoll and the eventfd that wakes it |
-//! | [`xdp`] | ESP straight from the driver (`AF_XDP`), and the program that picks it out; a sender |
+//! | [`xdp`] | ESP straight from the driver (`AF_XDP`), the program that picks it out; a sender |
 //! | [`http`] | TCP: one exchange with a server of the web |
 //! | [`listener`] | the owner of a listening Unix socket (`sock_diag`) |
 //! | [`helper`] | the process that keeps privileges for this one |

@@ -1,6 +1,6 @@
-//! `AF_XDP`, for the gateway to receive: a program in front of the kernel's network stack picks out what is ESP
-//! for us, and puts it into memory that is shared with this process. Everything else, IKE and
-//! fragments too, goes on to the kernel.
+//! `AF_XDP`, for the gateway to receive: a program in front of the kernel's network stack picks out
+//! what is ESP for us, and puts it into memory that is shared with this process. Everything else,
+//! IKE and fragments too, goes on to the kernel.
 //!
 //! ```text
 //!                     ┌─ ESP to one of our addresses ──▶ XdpSocket of the queue ──▶ engine

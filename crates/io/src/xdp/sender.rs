@@ -3,8 +3,8 @@
 //! the laboratory; the gateway sends nothing this way. The interface needs no program.
 //!
 //! ```text
-//!     send ring: address and length          completion ring: addresses of frames that are gone
-//! we ───────────────────────────────▶ kernel ──────────────────────────────────────────────────▶ we
+//!     send ring: address and length         completion ring: addresses of frames that are gone
+//! we ──────────────────────────────▶ kernel ─────────────────────────────────────────────────▶ we
 //! ```
 //! The socket asks for the kernel's copying mode, which every interface has: the kernel copies each
 //! frame within the call, so the send ring is empty afterwards, and what the interface dropped at
@@ -29,7 +29,7 @@ const ORDINARY: u32 = 2048;
 const LARGE: u32 = 4096;
 /// How long the kernel may take none of the frames of a call. It takes every frame unless it is
 /// out of memory.
-const PATIENCE: Duration = Duration::from_millis(100);
+const STUCK_AT_MOST: Duration = Duration::from_millis(100);
 
 /// What became of the frames of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,8 +56,8 @@ pub struct XdpSender {
 
 impl XdpSender {
     /// A socket on a send queue of the interface of that name in the caller's network namespace,
-    /// for frames of up to `largest` bytes and `buffer` bytes in flight. A queue has one such socket
-    /// at a time; one that was closed just now is waited for.
+    /// for frames of up to `largest` bytes and `buffer` bytes in flight. A queue has one such
+    /// socket at a time; one that was closed just now is waited for.
     ///
     /// # Errors
     /// Names what is missing, with the remedy.
@@ -202,7 +202,7 @@ impl XdpSender {
                 continue;
             }
             let now = crate::clock::now();
-            if now - *stuck.get_or_insert(now) > PATIENCE {
+            if now - *stuck.get_or_insert(now) > STUCK_AT_MOST {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             std::thread::yield_now();
