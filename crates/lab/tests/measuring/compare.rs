@@ -36,8 +36,12 @@ fn systems_are_compared_under_tcp_and_packets_in_one_table() {
 #[test]
 fn ipv6_in_bursts_is_carried_by_tcp_and_by_packets() {
     let traffic = TrafficOptions { ipv6: true, burst: Some(8), ..TrafficOptions::default() };
-    let common = common("compare-ipv6", &["plain", "openvpn"]);
-    let report = compare(CompareOptions { common, traffic, ..CompareOptions::default() }).expect("a run");
+    let options = CompareOptions {
+        common: common("compare-ipv6", &["plain", "openvpn"]),
+        traffic,
+        ..CompareOptions::default()
+    };
+    let report = compare(options).expect("a run");
     let record = &report.record;
     sound(record);
     assert_eq!((record.settings["IP inside"].as_str(), record.settings["flows"].as_str()), ("IPv6", "64"));
@@ -49,5 +53,6 @@ fn ipv6_in_bursts_is_carried_by_tcp_and_by_packets() {
         assert!(record.figure(&factors([("load", "512"), ("dut", dut)])).is_some());
     }
     assert!(record.commands.iter().any(|c| c.contains("iperf3 -c fd00:a:2::2 ")), "{:?}", record.commands);
+    assert!(common::recomputed(&report.folder).contains(" raw trials"), "no trials were kept");
     assert_eq!(left(&record.commands), [""; 0]);
 }
