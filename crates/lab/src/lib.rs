@@ -78,5 +78,5 @@ pub use experiment::{
 };
 pub use experiment::{EmulatedOptions, emulated, inside};
 pub use experiment::{FragmentsOptions, fragments};
-pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
+pub use experiment::{TOPOLOGIES, TopologiesOptions, TopologyLoad, topologies};
 pub use experiment::{TunnelAuth, TunnelsOptions, tunnels};

@@ -43,10 +43,11 @@ pub(crate) enum Command {
         --streams 1,4 --mode offload,wire --encap udp,raw"
     )]
     Line(Box<Line>),
-    /// E2: TCP by topology, algorithm and size of write, as a share of plain
+    /// E2: throughput by topology, algorithm and size of packet, as a share of plain, with and
+    /// without the processor's crypto instructions
     #[command(
         after_help = "Examples:\n  ironswan lab topologies --quick\n  ironswan lab topologies --topology line,road-warrior \
-        --suite aes128gcm16,3des-sha1 --sizes 256,512,1024"
+        --suite aes128gcm16,3des-sha1 --sizes 256,512,1024\n  ironswan lab topologies --load tcp --hardware on"
     )]
     Topologies(Box<super::topologies::Topologies>),
     /// E3: a large file by ftp, scp, sftp and https, and by ftp and http over the tunnels

@@ -257,7 +257,7 @@ mod tests {
     }
 
     /// Options of experiments that are words, or lists of them.
-    const WORDS: [&str; 20] = [
+    const WORDS: [&str; 22] = [
         "dut",
         "encap",
         "suite",
@@ -278,6 +278,8 @@ mod tests {
         "link",
         "mix",
         "generator",
+        "load",
+        "hardware",
     ];
     /// Options in which 0 has a meaning: no limit, or none.
     const ZERO: [(&str, &str); 5] = [

@@ -1,7 +1,8 @@
 //! `lab topologies`: its options.
 
+use crate::dut::Hardware;
 use crate::relay::Link;
-use crate::{LabError, Report, TopologiesOptions};
+use crate::{LabError, Report, TopologiesOptions, TopologyLoad};
 
 use super::common::{Common, within};
 use super::experiment::Experiment;
@@ -13,13 +14,21 @@ pub(crate) struct Topologies {
     /// Topologies: host-to-host, line, road-warrior [default: all]
     #[arg(long, value_delimiter = ',')]
     topology: Vec<String>,
-    /// Bytes of a write of the senders [default: 64 to 65536]
+    /// udp: messages, one packet each; tcp: like ttcp, where the kernel makes packets of the writes
+    /// [default: udp, and tcp over emulated links]
+    #[arg(long)]
+    load: Option<TopologyLoad>,
+    /// Bytes of a message (18 to 1372) or of a write of TCP [default: 64 to 1372; TCP: 64 to 65536]
     #[arg(long, value_delimiter = ',', value_name = "BYTES", allow_negative_numbers = true, value_parser = within(1_usize, 1 << 20))]
     sizes: Vec<usize>,
-    /// Connections of each sender [default: 1]
+    /// ironswan with the processor's crypto instructions (on: the engines that it chooses), without
+    /// (off: AWS-LC with these instructions masked), or both [default: both]
+    #[arg(long)]
+    hardware: Option<Hardware>,
+    /// Connections of each sender, with --load tcp [default: 1]
     #[arg(long, allow_negative_numbers = true, value_parser = within(1_u32, 64))]
     connections: Option<u32>,
-    /// The kernel may join small writes (no TCP_NODELAY)
+    /// The kernel may join small writes (no TCP_NODELAY), with --load tcp
     #[arg(long)]
     join: bool,
     /// Emulates the links between the gateways, each way alike: for instance
@@ -41,7 +50,9 @@ impl Experiment for Topologies {
         Ok(TopologiesOptions {
             common: self.common.options()?,
             topologies: self.topology,
-            writes: self.sizes,
+            load: self.load,
+            sizes: self.sizes,
+            hardware: self.hardware,
             connections: self.connections,
             join: self.join,
             link: self.link,

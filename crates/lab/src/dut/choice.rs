@@ -1,6 +1,6 @@
 //! The systems that can be measured, by name.
 
-use super::options::{DutOptions, Encap, Suite};
+use super::options::{DutOptions, Encap, Hardware, Suite};
 use super::system::Dut;
 use super::{ironswan, libreswan, openvpn, plain, strongswan, wireguard, wireguard_go};
 use crate::error::{LabError, Remedy};
@@ -29,19 +29,7 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
     let suites = || options.suites.iter().enumerate();
     Ok(match name {
         "plain" => vec![Box::new(plain::Plain)],
-        "ironswan" => suites()
-            .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
-            .flat_map(|(i, suite, encap)| {
-                let name = suited(if encap == Encap::Raw { "ironswan-raw" } else { "ironswan" }, i, suite);
-                let plain = (name.clone(), None);
-                let with = options.data.iter().map(move |d| (format!("{name} {d}"), Some(d.clone())));
-                std::iter::once(plain).chain(with).map(move |(name, data)| {
-                    let program = options.gateway();
-                    let dut = ironswan::IronSwan::new(name, program, suite.clone(), encap, data);
-                    Box::new(dut.ipcomp(options.ipcomp)) as Box<dyn Dut>
-                })
-            })
-            .collect(),
+        "ironswan" => ironswans(encaps, options),
         "wireguard-go" => vec![Box::new(wireguard_go::WireGuardGo::new(options.wireguard_go()))],
         "wireguard-go-tailscale" => {
             vec![Box::new(wireguard_go::WireGuardGo::tailscale(options.wireguard_go_tailscale()))]
@@ -112,6 +100,32 @@ pub fn there(names: &[String], encaps: &[Encap], options: &DutOptions) -> Result
     Ok(there)
 }
 
+/// Every variant of ironswan that the options ask for.
+fn ironswans(encaps: &[Encap], options: &DutOptions) -> Vec<Box<dyn Dut>> {
+    let mut all: Vec<Box<dyn Dut>> = Vec::new();
+    for (nth, suite) in options.suites.iter().enumerate() {
+        for encap in encaps {
+            let base = if *encap == Encap::Raw { "ironswan-raw" } else { "ironswan" };
+            // The one with the defaults first.
+            for data in std::iter::once(None).chain(options.data.iter().map(Some)) {
+                for software in options.hardware.variants() {
+                    let mut name = suited(base, nth, suite);
+                    if let Some(data) = data {
+                        name += &format!(" {data}");
+                    }
+                    if *software {
+                        name += Hardware::OFF;
+                    }
+                    let (program, suite) = (options.gateway(), suite.clone());
+                    let dut = ironswan::IronSwan::new(name, program, suite, *encap, data.cloned());
+                    all.push(Box::new(dut.ipcomp(options.ipcomp).software(*software)));
+                }
+            }
+        }
+    }
+    all
+}
+
 /// The name of a system with one of several suites: the first has none of its own.
 fn suited(base: &str, index: usize, suite: &Suite) -> String {
     // Short names for tables: the record has the proposals in full.
@@ -145,6 +159,20 @@ mod tests {
         for bad in ["workers", "=2", "workers=", "a b=2", "workers=2\n}"] {
             assert!(bad.parse::<DataSetting>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_system_without_crypto_instructions_stands_behind_the_one_with_them() {
+        let of = |hardware| {
+            let suites = Suite::list("aes128gcm16,3des-sha1").expect("two suites");
+            let options = DutOptions { suites, hardware, ..DutOptions::default() };
+            let duts = by_name("ironswan", &[Encap::Udp], &options).expect("systems");
+            duts.iter().map(|d| d.name()).collect::<Vec<String>>()
+        };
+        assert_eq!(of(Hardware::On), ["ironswan", "ironswan-3des-sha1"]);
+        assert_eq!(of(Hardware::Off), ["ironswan software", "ironswan-3des-sha1 software"]);
+        let both = ["ironswan", "ironswan software", "ironswan-3des-sha1", "ironswan-3des-sha1 software"];
+        assert_eq!(of(Hardware::Both), both);
     }
 
     #[test]

@@ -22,7 +22,25 @@ pub(super) struct IronSwan {
     encap: Encap,
     data: Option<DataSetting>,
     ipcomp: bool,
+    /// Without the processor's crypto instructions.
+    software: bool,
 }
+
+/// Setting of the environment by which AWS-LC does without the processor's instructions for AES,
+/// carry-less multiplication (GHASH) and SHA. Its code for vectors stays in use. `None` where there
+/// is no such setting.
+pub const SOFTWARE_ENVIRONMENT: Option<&str> = if cfg!(target_arch = "x86_64") {
+    // CPUID 1, ECX: bits 25 (AES) and 1 (PCLMULQDQ). CPUID 7, EBX: bit 29 (SHA); ECX: bits 9 (VAES)
+    // and 10 (VPCLMULQDQ).
+    Some("OPENSSL_ia32cap=~0x200000200000000:~0x60020000000")
+} else if cfg!(target_arch = "aarch64") {
+    // AES, SHA-1, SHA-256, PMULL, SHA-512, SHA-3.
+    Some("OPENSSL_armcap=~0x87c")
+} else {
+    None
+};
+/// Engine of a gateway that does without these instructions: the only one that heeds the setting.
+const SOFTWARE_ENGINE: (&str, &str) = ("engine", "aws-lc");
 
 impl IronSwan {
     pub(super) fn new(
@@ -32,7 +50,12 @@ impl IronSwan {
         encap: Encap,
         data: Option<DataSetting>,
     ) -> Self {
-        Self { name, program, suite, encap, data, ipcomp: false }
+        Self { name, program, suite, encap, data, ipcomp: false, software: false }
+    }
+
+    /// Without the processor's crypto instructions, or with them.
+    pub(super) fn software(self, software: bool) -> Self {
+        Self { software, ..self }
     }
 
     /// With IPComp, or without.
@@ -43,6 +66,15 @@ impl IronSwan {
     fn program(&self) -> Result<String, LabError> {
         let path = self.program.as_deref().ok_or_else(|| LabError::Unfit(vec![not_found()]))?;
         Ok(path.to_string_lossy().into_owned())
+    }
+
+    /// The section `data` of ironswan.conf; empty when the defaults are measured.
+    fn data_section(&self) -> String {
+        let software = self.software.then_some(SOFTWARE_ENGINE);
+        let own = self.data.as_ref().map(|d| (d.key.as_str(), d.value.as_str()));
+        let keys: String =
+            software.into_iter().chain(own).map(|(key, value)| format!("  {key} = {value}\n")).collect();
+        if keys.is_empty() { keys } else { format!("data {{\n{keys}}}\n") }
     }
 
     /// The connections of one gateway.
@@ -115,6 +147,12 @@ impl Dut for IronSwan {
             )),
             None => lacks.push(not_found()),
         }
+        if self.software && SOFTWARE_ENVIRONMENT.is_none() {
+            lacks.push(Remedy::new(
+                "crypto instructions cannot be switched off on this kind of processor",
+                "measure with the hardware on",
+            ));
+        }
         lacks
     }
 
@@ -144,13 +182,14 @@ impl Dut for IronSwan {
             write_private(&config.join("swanctl.conf"), &self.swanctl_conf(sites, index, &psk))?;
             // Nothing is kept outside of the run's folder.
             let mut settings = format!("qcd_secret = {}\n", config.join("qcd-secret").display());
-            if let Some(DataSetting { key, value }) = &self.data {
-                settings += &format!("data {{\n  {key} = {value}\n}}\n");
-            }
+            settings += &self.data_section();
             write_private(&config.join("ironswan.conf"), &settings)?;
-            let argv =
-                [&program, "run", "--config", &config.to_string_lossy(), "--vici", &uri(dir, site.name)]
-                    .map(ToString::to_string);
+            let run =
+                [&program, "run", "--config", &config.to_string_lossy(), "--vici", &uri(dir, site.name)];
+            let environment = self.software.then_some(SOFTWARE_ENVIRONMENT).flatten();
+            let without = environment.map(|setting| ["env", setting]);
+            let argv: Vec<String> =
+                without.into_iter().flatten().chain(run).map(ToString::to_string).collect();
             let log = dir.join(format!("{}.log", site.name));
             pair.add(Process::start(sites.journal, site.name, &site.netns.exec(&argv), &log)?);
         }
@@ -330,6 +369,21 @@ mod tests {
         let sites = Sites { played, ..sites };
         assert_eq!(sites.started().map(|(n, _)| n).collect::<Vec<_>>(), [0, 2]);
         assert!(dut.swanctl_conf(&sites, 0, "x").contains("rekey_time = 0") && !spoke.contains("rekey_time"));
+    }
+
+    #[test]
+    fn a_gateway_without_crypto_instructions_has_the_engine_that_heeds_the_setting() {
+        let dut = |data: Option<&str>| {
+            let data = data.map(|d| d.parse().expect("a setting"));
+            IronSwan::new("x".into(), None, Suite::default(), Encap::Udp, data)
+        };
+        assert_eq!(dut(None).data_section(), "");
+        assert_eq!(dut(Some("workers=2")).data_section(), "data {\n  workers = 2\n}\n");
+        assert_eq!(dut(None).software(true).data_section(), "data {\n  engine = aws-lc\n}\n");
+        assert_eq!(
+            dut(Some("workers=2")).software(true).data_section(),
+            "data {\n  engine = aws-lc\n  workers = 2\n}\n"
+        );
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod wireguard_go;
 
 pub use choice::{LIBIPSEC, NAMES, There, XFRM, by_name, there};
 pub use engine::{EngineCounts, StageTimes};
-pub use options::{DataSetting, DutOptions, Encap, Suite};
+pub use ironswan::SOFTWARE_ENVIRONMENT;
+pub use options::{DataSetting, DutOptions, Encap, Hardware, Suite};
 pub(crate) use pair::Pair;
 pub use system::{Dut, Running};

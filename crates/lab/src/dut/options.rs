@@ -56,6 +56,8 @@ pub struct DutOptions {
     /// Settings of the data plane, `key = value` of the section `data`: ironswan is measured with
     /// each of them beside its defaults.
     pub data: Vec<DataSetting>,
+    /// Whether ironswan is measured with the processor's crypto instructions, without, or both.
+    pub hardware: Hardware,
     /// IPComp inside of the tunnels of ironswan.
     pub ipcomp: bool,
     /// The `ironswan` program; looked for when absent ([`DutOptions::gateway`]).
@@ -73,6 +75,7 @@ impl Default for DutOptions {
         Self {
             suites,
             data: vec![],
+            hardware: Hardware::default(),
             ipcomp: false,
             ironswan: None,
             wireguard_go: None,
@@ -157,6 +160,55 @@ impl fmt::Display for DataSetting {
     }
 }
 
+/// Use of the processor's crypto instructions (AES, carry-less multiplication, SHA) by ironswan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hardware {
+    /// As the gateway chooses: the fastest engine, with every instruction that the processor has.
+    #[default]
+    On,
+    /// AWS-LC for every suite, without these instructions.
+    Off,
+    /// Two systems: one with, one without.
+    Both,
+}
+
+impl Hardware {
+    /// Ending of the name of a system that does without the instructions.
+    pub const OFF: &'static str = " software";
+
+    /// The systems to make of one: true for the system that does without the instructions.
+    pub(super) fn variants(self) -> &'static [bool] {
+        match self {
+            Self::On => &[false],
+            Self::Off => &[true],
+            Self::Both => &[false, true],
+        }
+    }
+}
+
+impl fmt::Display for Hardware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Both => "both",
+        })
+    }
+}
+
+impl FromStr for Hardware {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            "both" => Ok(Self::Both),
+            _ => Err(format!("`{s}` is not a use of the hardware; write on, off or both")),
+        }
+    }
+}
+
 /// UDP encapsulation of ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encap {
@@ -202,6 +254,17 @@ mod tests {
         for bad in ["", "/", "aes128\nsecrets", "aes 128", "aes128/"] {
             assert!(bad.parse::<Suite>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_hardware_is_on_off_or_both_and_each_name_is_read_back() {
+        for (hardware, variants) in
+            [(Hardware::On, &[false][..]), (Hardware::Off, &[true]), (Hardware::Both, &[false, true])]
+        {
+            assert_eq!(hardware.to_string().parse(), Ok(hardware));
+            assert_eq!(hardware.variants(), variants);
+        }
+        assert!("maybe".parse::<Hardware>().is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `line/` | `lab line`: TCP across four boxes |
-//! | `topologies` | `lab topologies` |
+//! | `topologies/` | `lab topologies` |
 //! | `transfer` | `lab transfer`: one large file |
 //! | `background` | `lab background`: what traffic leaves of the CPU |
 //! | `driver` | `lab driver`: crypto engines alone |
@@ -104,7 +104,7 @@ pub use profile::{ProfileOptions, profile};
 pub use rfc2544::{Rfc2544Options, Setup as Rfc2544Setup, rfc2544};
 pub use shown::{Form, compare_runs_command, report_command, schema_command};
 pub use throughput::FrameSize;
-pub use topologies::{TOPOLOGIES, TopologiesOptions, topologies};
+pub use topologies::{TOPOLOGIES, TopologiesOptions, TopologyLoad, topologies};
 pub use traffic::TrafficOptions;
 pub use transfer::{TransferOptions, transfer};
 pub use tunnels::{TunnelAuth, TunnelsOptions, tunnels};

@@ -13,6 +13,7 @@
 //! | `mix` | sizes and flows that they have in turn |
 //! | `capture/` | sizes, gaps and flows of somebody's own traffic |
 //! | `esp/` | a tester that seals and opens ESP itself |
+//! | `messages` | UDP messages, one packet each |
 //! | `ttcp` | TCP like ttcp's |
 //! | `iperf3` | TCP by iperf3 |
 //! | `apps` | real programs that carry a file |
@@ -26,6 +27,7 @@ pub mod frame;
 mod generator;
 mod iperf3;
 mod latency;
+mod messages;
 mod mix;
 mod receiver;
 mod sender;
@@ -40,6 +42,7 @@ use serde::{Deserialize, Serialize};
 pub use generator::{BATCH, Offer, Sent, generate, generate_bursts, generate_paced, parse_ethernet, route};
 pub use iperf3::{Iperf3, TcpLoad, TcpReport};
 pub use latency::{Histogram, Latency};
+pub use messages::{MessageCounts, MessageLoad, Messages};
 pub use receiver::{Counted, Receiver};
 pub use sender::{Outlet, SendBy, Sender};
 pub use tally::{Received, Tally};

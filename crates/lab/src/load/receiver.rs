@@ -92,6 +92,17 @@ struct Shared {
     unique: AtomicU64,
 }
 
+/// Follows from another thread what a receiver has counted.
+#[derive(Debug, Clone)]
+pub(super) struct Arrivals(Arc<Shared>);
+
+impl Arrivals {
+    /// Sound packets so far.
+    pub(super) fn unique(&self) -> u64 {
+        self.0.unique.load(Ordering::Relaxed)
+    }
+}
+
 /// Results of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counted {
@@ -229,6 +240,11 @@ impl Receiver {
     /// Sound packets so far.
     pub fn unique(&self) -> u64 {
         self.shared.unique.load(Ordering::Relaxed)
+    }
+
+    /// The same count for another thread.
+    pub(super) fn arrivals(&self) -> Arrivals {
+        Arrivals(self.shared.clone())
     }
 
     /// Tells the receiver that the generator has sent its last packet.

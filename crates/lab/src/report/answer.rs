@@ -82,12 +82,17 @@ fn topologies(record: &Record) -> Option<String> {
     let of = |topology: &&str| {
         let only = factors([("system", system), ("topology", topology)]);
         let ratios = record.figures_with(&only).filter_map(|f| f.number("gbps", Which::Ratio));
-        let (low, high) = extremes(ratios)?;
-        Some(format!("{} to {} on {topology}", percent(low), percent(high)))
+        // More than plain is a doubt, and no answer.
+        let (low, high) = extremes(ratios.filter(|ratio| *ratio <= 1.0))?;
+        let (low, high) = (percent(low), percent(high));
+        let range = if low == high { low } else { format!("{low} to {high}") };
+        Some(format!("{range} on {topology}"))
     };
     let list: Vec<String> = record.values("topology", &Factors::new()).iter().filter_map(of).collect();
+    let udp = record.settings.get("load").is_some_and(|load| load == "udp");
+    let load = if udp { "UDP" } else { "TCP" };
     (!list.is_empty())
-        .then(|| format!("Through {system} TCP has, by size, of what plain carries: {}.", list.join("; ")))
+        .then(|| format!("Through {system} {load} has, by size, of what plain carries: {}.", list.join("; ")))
 }
 
 fn transfer(record: &Record) -> Option<String> {
@@ -368,14 +373,16 @@ mod tests {
             "Through ironswan TCP has 60.0 % of what plain forwarding carries (6.00 of 10.0 Gb/s: offload mode, 1 stream, a to \
              b), and a byte costs the machine 1.00 ns more.",
         );
-        let of = |system, write, gbps| {
-            ([("topology", "line"), ("system", system), ("write", write)], [("gbps", gbps)])
+        let of = |system, size, gbps| {
+            ([("topology", "line"), ("system", system), ("size", size)], [("gbps", gbps)])
         };
         let cells = [
             of("plain", "64", 1.0),
             of("plain", "128", 4.0),
             of("ironswan", "64", 0.5),
             of("ironswan", "128", 1.0),
+            of("plain", "256", 4.0),
+            of("ironswan", "256", 5.0),
         ];
         let cells: Vec<(&[_], &[_])> = cells.iter().map(|(of, m)| (&of[..], &m[..])).collect();
         says(

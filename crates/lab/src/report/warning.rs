@@ -229,6 +229,19 @@ pub enum Warning {
         /// Name of the latter.
         usual: &'static str,
     },
+    /// Tunnels carried more than plain forwarding.
+    AbovePlain {
+        /// In how many cells.
+        cells: usize,
+        /// Of how many.
+        of: usize,
+        /// The cell with the largest ratio.
+        worst: String,
+        /// The ratio of that cell.
+        ratio: f64,
+        /// How that can be.
+        why: &'static str,
+    },
     /// Repeats of some figures differ much.
     NoisyFigures {
         /// How many figures.
@@ -375,6 +388,7 @@ impl Warning {
             Self::WrongPackets { .. } => "wrong-packets",
             Self::NoPlain => "no-plain",
             Self::LibipsecAlone { .. } => "libipsec-alone",
+            Self::AbovePlain { .. } => "above-plain",
             Self::NoisyFigures { .. } => "noisy-repeats",
             Self::Throttled { .. } => "throttled",
             Self::FrequencyScaling { .. } => "frequency-scaling",
@@ -534,6 +548,10 @@ impl Warning {
                 "{measured} is strongSwan with its own ESP in user space; as it is usually run, with the kernel's ESP ({usual}), it was \
                  not measured here: `ironswan lab doctor` says what this machine lacks for it, and `ironswan lab emulated` measures \
                  it in a guest"
+            ),
+            Self::AbovePlain { cells, of, worst, ratio, why } => format!(
+                "{cells} of {of} throughputs are above plain's, most of all {worst}: {ratio:.2} times; a tunnel adds work, but {why}: \
+                 compare the costs there; no conclusion is drawn from these ratios"
             ),
             Self::NoisyFigures { noisy, of, worst, range } => format!(
                 "the repeats of {noisy} of {of} figures differ by more than {} of their median, most of all {worst}: by {}; read \

@@ -114,8 +114,9 @@ fn peers_that_refuse_a_gateway_and_tunnels_that_do_not_come_up_are_said() {
 }
 
 /// Of each kind of warning a test that provokes it: the file and the test.
-const PROVOKED: [(&str, &str, &str); 43] = [
+const PROVOKED: [(&str, &str, &str); 44] = [
     ("accounting", "src/report/accounting.rs", "a_difference_that_nothing_explains_is_said_where_it_is"),
+    ("above-plain", "src/experiment/topologies/conclude.rs", "more_than_plain_is_explained_by_the_load"),
     ("backlog-drops", "src/experiment/line/doubts.rs", CALM),
     ("calibration", "src/report/accounting.rs", "a_calibration_beside_other_work_is_a_doubt"),
     ("clock-unstable", GENERAL, CALM),

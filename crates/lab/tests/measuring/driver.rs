@@ -54,6 +54,34 @@ fn openssl(bytes: u32) -> Option<f64> {
     line.rsplit(':').next()?.trim().parse::<f64>().ok().map(|rate| rate / 1e6)
 }
 
+/// Nanoseconds of a packet of 8,192 bytes by aws-lc, as a program of its own measures them with
+/// that setting in its environment.
+fn program_ns(environment: Option<&str>) -> f64 {
+    let scratch = ironswan_testkit::scratch::Scratch::new();
+    let mut command = Command::new("env");
+    command.args(environment).arg(common::commands::LAB);
+    let line = "driver --suite aes128gcm16 --engine aws-lc --sizes 8192 --dispatch 32 --operations 2000 --repeats 3 --json";
+    let done =
+        command.args(line.split(' ')).arg("--out").arg(scratch.path().join("run")).output().expect("env");
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+    let record: ironswan_lab::record::Record =
+        serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {}", common::commands::stderr(&done)));
+    record.figures_with(&factors([("direction", "seal")])).next().expect("a figure").measures["ns_per_op"]
+        .summary
+        .min
+}
+
+/// The setting by which `lab topologies` measures gateways without crypto instructions takes them
+/// away: AES-GCM in software takes several times as long.
+#[test]
+fn the_software_environment_takes_the_crypto_instructions_away() {
+    let Some(without) = ironswan_lab::dut::SOFTWARE_ENVIRONMENT else { return };
+    let (with, without) = (program_ns(None), program_ns(Some(without)));
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let instructions = flags.split_whitespace().any(|f| f == "aes");
+    assert!(!instructions || without > 2.0 * with, "{with} ns with, {without} ns without");
+}
+
 /// Whether aws-lc has AES-GCM in registers of 512 bits here, and OpenSSL, too, which has it since
 /// 3.1.
 fn wide() -> [bool; 2] {
