@@ -30,6 +30,7 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
             "a message of 1373 B cannot be measured: a message is one packet, of 18 to 1372 B",
         ),
         ("topologies --join", "--join and --congestion are of TCP: add --load tcp"),
+        ("background --rate 5 --share 10", "--rate and --share exclude each other"),
         ("compression --rates 63", "63: a rate is 0 (no limit) or 64 to 1,000,000 kbit/s"),
         ("driver --sizes 20", "a size of 20 bytes cannot be measured"),
         ("rfc2544 --sizes 9001", "`9001` is not a frame size; write 64 to 9000"),

@@ -55,9 +55,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ironswan lab transfer --quick\n  ironswan lab transfer --size 1000 --repeats 5"
     )]
     Transfer(Box<super::transfer::Transfer>),
-    /// E4: a sieve of Eratosthenes and a CPU soaker beside constant traffic
+    /// E4: a sieve of Eratosthenes and a CPU soaker beside ftp, sftp, scp, https, plain TCP and
+    /// tunnels, at shares of the highest rate that all of them carry
     #[command(
-        after_help = "Examples:\n  ironswan lab background --quick\n  ironswan lab background --rate 500 --repeats 5"
+        after_help = "Examples:\n  ironswan lab background --quick\n  ironswan lab background --share 25,75 --repeats 5\n  ironswan lab \
+        background --rate 500"
     )]
     Background(Box<super::background::Background>),
     /// E5: the crypto engines alone: suites by size, direction, and how packets are handed over

@@ -9,9 +9,13 @@ use super::experiment::Experiment;
 pub(crate) struct Background {
     #[command(flatten)]
     common: Common,
-    /// Payload of the traffic, Mbit/s [default: 200]
-    #[arg(long, value_name = "MBPS", allow_negative_numbers = true, value_parser = within(1_u32, 100_000))]
-    rate: Option<u32>,
+    /// Shares of the highest rate that every kind of traffic carries, which is measured first,
+    /// percent [default: 10,50,100]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(1_u32, 100))]
+    share: Vec<u32>,
+    /// Fixed rates of the payload instead, Mbit/s
+    #[arg(long, value_delimiter = ',', value_name = "MBPS", allow_negative_numbers = true, value_parser = within(1_u32, 100_000))]
+    rate: Vec<u32>,
 }
 
 impl Experiment for Background {
@@ -23,7 +27,7 @@ impl Experiment for Background {
     }
 
     fn options(self) -> Result<BackgroundOptions, String> {
-        Ok(BackgroundOptions { common: self.common.options()?, rate_mbps: self.rate })
+        Ok(BackgroundOptions { common: self.common.options()?, rates_mbps: self.rate, shares: self.share })
     }
 
     fn make(options: BackgroundOptions) -> Result<Report, LabError> {

@@ -8,7 +8,7 @@
 //! | `line/` | `lab line`: TCP across four boxes |
 //! | `topologies/` | `lab topologies` |
 //! | `transfer` | `lab transfer`: one large file |
-//! | `background` | `lab background`: what traffic leaves of the CPU |
+//! | `background/` | `lab background`: what traffic leaves of the CPU |
 //! | `driver` | `lab driver`: crypto engines alone |
 //! | `rfc2544` | `lab rfc2544`: highest rates and delays, by frame size |
 //! | `flood/` | `lab flood`: small and large packets at any rate |

@@ -117,7 +117,8 @@ fn transfer(record: &Record) -> Option<String> {
 
 fn background(record: &Record) -> Option<String> {
     let traffic = ours(record, "traffic", &Factors::new())?;
-    let beside = figure(record, [("traffic", traffic)])?;
+    // The last load is the highest one.
+    let beside = record.figures_with(&factors([("traffic", traffic)])).last()?;
     let mut text = format!(
         "Beside {} Mbit/s of {traffic} a sieve takes {} times as long as alone",
         number(median(beside, "mbps")?),
@@ -472,8 +473,13 @@ mod tests {
                 "background",
                 Some(("traffic", "none")),
                 &[
-                    (&[("traffic", "none")], &[("sieve_s", 2.0)]),
-                    (&[("traffic", "ironswan")], &[("sieve_s", 2.2), ("mbps", 200.0), ("soaker_left", 0.9)]),
+                    (&[("load", "10 %"), ("traffic", "none")], &[("sieve_s", 2.0)]),
+                    (&[("load", "10 %"), ("traffic", "ironswan")], &[("sieve_s", 2.1), ("mbps", 20.0)]),
+                    (&[("load", "100 %"), ("traffic", "none")], &[("sieve_s", 2.0)]),
+                    (
+                        &[("load", "100 %"), ("traffic", "ironswan")],
+                        &[("sieve_s", 2.2), ("mbps", 200.0), ("soaker_left", 0.9)],
+                    ),
                 ],
             ),
             "Beside 200 Mbit/s of ironswan a sieve takes 1.10 times as long as alone, and 90.0 % of the machine is left.",

@@ -4,7 +4,7 @@
 
 use crate::common::{self, common_with_program, cost, left};
 use ironswan_lab::load::apps::App;
-use ironswan_lab::record::{Record, Which, factors};
+use ironswan_lab::record::{Figure, Record, Which, factors};
 use ironswan_lab::{
     BackgroundOptions, CompressionOptions, LabError, Report, TransferOptions, background, compression,
     transfer,
@@ -59,8 +59,9 @@ fn compression_gains_on_text_over_a_slow_link_and_nothing_on_random_data() {
 fn a_background_run_has_the_machine_s_shares_between_nothing_and_all() {
     let common = common_with_program("background");
     let systems = common.duts.len();
-    let report = background(BackgroundOptions { common, rate_mbps: Some(50) }).expect("a run");
-    let apps = [App::Scp, App::Https].into_iter().filter(|a| a.lacks().is_empty()).count();
+    let options = BackgroundOptions { common, rates_mbps: vec![50], ..BackgroundOptions::default() };
+    let report = background(options).expect("a run");
+    let apps = [App::Https].into_iter().filter(|a| a.lacks().is_empty()).count();
     let r = finished(report, systems + 1 + apps);
     for s in &r.samples {
         let m = &s.measures;
@@ -69,6 +70,8 @@ fn a_background_run_has_the_machine_s_shares_between_nothing_and_all() {
             assert!((0.0..=1.0).contains(&m[share]), "{s:?}");
         }
         assert_eq!(m.contains_key("mbps"), s.factors["traffic"] != "none");
+        assert_eq!(s.factors["load"], "50 Mbit/s");
+        assert!(!m.contains_key("highest_mbps"), "{s:?}");
     }
     // A sender that was stopped by the scheduler may catch up, but over its life it keeps to its
     // rate: what arrived in both windows is no more than what the rate allows until the next sample
@@ -76,13 +79,36 @@ fn a_background_run_has_the_machine_s_shares_between_nothing_and_all() {
     let ends = r.samples.iter().skip(1).map(|s| s.began).chain([r.seconds]);
     for (s, end) in r.samples.iter().zip(ends).filter(|(s, _)| s.factors["traffic"] != "none") {
         let m = &s.measures;
-        let carried = m["mbps"] * 0.15 + m["sieve_mbps"] * m["sieve_s"];
+        let carried = m["mbps"] * 0.1 + m["sieve_mbps"] * m["sieve_s"];
         // The limiters of real programs work in bursts longer than these windows.
         let ours = ["plain", "ironswan"].contains(&s.factors["traffic"].as_str());
         assert!(carried >= 0.0 && (!ours || carried <= 50.0 * (end - s.began) + 1.0), "{s:?} until {end}");
     }
-    let e = background(BackgroundOptions { rate_mbps: Some(0), ..BackgroundOptions::default() });
+    let e = background(BackgroundOptions { rates_mbps: vec![0], ..BackgroundOptions::default() });
     assert!(matches!(e, Err(LabError::Usage(_))));
+}
+
+#[test]
+fn the_rates_beside_the_sieve_are_shares_of_the_highest_that_all_traffic_carries() {
+    let common = common_with_program("background-shares");
+    let options = BackgroundOptions { common, shares: vec![10, 50], ..BackgroundOptions::default() };
+    let report = background(options).expect("a run");
+    let kinds = report.record.settings.keys().filter(|k| k.starts_with("highest rate, ")).count();
+    let r = finished(report, 2 * (kinds + 1));
+    let value = |f: &Figure, name| f.number(name, Which::Median).expect(name);
+    let moving: Vec<&Figure> = r.figures.iter().filter(|f| f.factors["traffic"] != "none").collect();
+    assert!(kinds >= 1 && moving.len() == 2 * kinds, "{kinds} kinds");
+    let least = moving.iter().map(|f| value(f, "highest_mbps")).fold(f64::INFINITY, f64::min);
+    for f in &moving {
+        let share = if f.factors["load"] == "10 %" { 0.1 } else { 0.5 };
+        assert!((value(f, "rate_mbps") / (least * share) - 1.0).abs() < 1e-9, "{f:?}");
+        // Ours keeps to its rate; what was held up may be made up for within the window.
+        let ours = ["plain", "ironswan"].contains(&f.factors["traffic"].as_str());
+        assert!(!ours || value(f, "mbps") <= 3.0 * value(f, "rate_mbps") + 50.0, "{f:?}");
+    }
+    let none = r.figures.iter().find(|f| f.factors["traffic"] == "none").expect("no traffic");
+    assert!(!none.measures.contains_key("rate_mbps"));
+    assert_eq!(r.history.len(), 2);
 }
 
 #[test]
