@@ -1,6 +1,6 @@
 """The raw trials of searches with packets: what holds of any trial, and the figures of run.json computed from them.
 
-A record of `rfc2544`, `compare`, `fragments` or `lowend` names for each sample with packets a file in raw/ (its columns are in
+A record of `rfc2544`, `compare`, `fragments`, `lowend` or `cores` names for each sample with packets a file in raw/ (its columns are in
 docs/measuring/rfc2544.md). From it the search is judged anew: which trials said nothing, which loads were carried (MLRsearch),
 what arrived at the highest of them, and what later trials left of it. Nothing here is taken from the laboratory's own code.
 """
@@ -10,7 +10,7 @@ import math
 import re
 from statistics import median
 
-EXPERIMENTS = ("rfc2544", "compare", "fragments", "lowend")
+EXPERIMENTS = ("rfc2544", "compare", "fragments", "lowend", "cores")
 # Ticks of the kernel's accounting in a second, the fewest that a cost may rest on, and a pause that may cost a trial what was due
 # meanwhile.
 HERTZ, FEWEST_TICKS, PAUSE = 100, 10, 0.01

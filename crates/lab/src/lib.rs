@@ -76,6 +76,7 @@ pub use experiment::{
 pub use experiment::{
     CompareOptions, FrameSize, LowendOptions, Rfc2544Options, Rfc2544Setup, compare, lowend, rfc2544,
 };
+pub use experiment::{CoresOptions, cores};
 pub use experiment::{EmulatedOptions, emulated, inside};
 pub use experiment::{FragmentsOptions, fragments};
 pub use experiment::{TOPOLOGIES, TopologiesOptions, TopologyLoad, topologies};

@@ -31,6 +31,9 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         ),
         ("topologies --join", "--join and --congestion are of TCP: add --load tcp"),
         ("background --rate 5 --share 10", "--rate and --share exclude each other"),
+        ("cores --workers 256", "256 workers: this machine has"),
+        ("cores --sizes 1500", "frames of 1500 bytes do not fit; the largest has 1418"),
+        ("cores --suite aes128gcm16,aes128-sha1", "one suite is measured"),
         ("compression --rates 63", "63: a rate is 0 (no limit) or 64 to 1,000,000 kbit/s"),
         ("driver --sizes 20", "a size of 20 bytes cannot be measured"),
         ("rfc2544 --sizes 9001", "`9001` is not a frame size; write 64 to 9000"),
@@ -59,7 +62,7 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
 
 /// Every experiment, the longest first: with the congestion control that every kernel allows where
 /// it carries TCP.
-const EXPERIMENTS: [(&str, &str); 13] = [
+const EXPERIMENTS: [(&str, &str); 14] = [
     ("fragments", ""),
     ("compression", "--congestion reno"),
     ("line", "--congestion reno"),
@@ -71,6 +74,7 @@ const EXPERIMENTS: [(&str, &str); 13] = [
     ("compare", "--congestion reno"),
     ("background", "--congestion reno"),
     ("lowend", "--congestion reno"),
+    ("cores", ""),
     ("profile", "--congestion reno"),
     ("driver", ""),
 ];

@@ -125,6 +125,13 @@ pub(crate) enum Command {
         --sizes 100,1418 --bursts 1,32 --suite aes128gcm16,aes128-sha256"
     )]
     Emulated(Box<super::emulated::Emulated>),
+    /// E14: throughput and cost of one gateway by its workers, by the queues of its links, and by
+    /// flows
+    #[command(
+        after_help = "Examples:\n  ironswan lab cores --quick\n  ironswan lab cores --workers 1,2,4 --queues 4 --flows 64 \
+        --sizes 256 --repeats 5"
+    )]
+    Cores(Box<super::cores::Cores>),
     /// The part of `emulated` that runs in the guest
     #[command(hide = true, after_help = "Example:\n  ironswan lab inside /run/job")]
     Inside {

@@ -13,6 +13,7 @@
 //! | `background` | options of `lab background` |
 //! | `compare` | options of `lab compare` |
 //! | `compression` | options of `lab compression` |
+//! | `cores` | options of `lab cores` |
 //! | `driver` | options of `lab driver` |
 //! | `emulated` | options of `lab emulated` |
 //! | `fragments` | options of `lab fragments` |
@@ -30,6 +31,7 @@ mod background;
 mod common;
 mod compare;
 mod compression;
+mod cores;
 mod driver;
 mod emulated;
 mod experiment;
@@ -86,6 +88,7 @@ fn run(command: Command) -> i32 {
         Command::Inside { dir } => crate::inside(&dir),
         Command::Fragments(a) => measure(*a),
         Command::Lowend(a) => measure(*a),
+        Command::Cores(a) => measure(*a),
         Command::Profile(a) => measure(a),
         Command::Tunnels(a) => measure(a),
         Command::Report { run, json, csv, markdown, html } => {

@@ -13,8 +13,16 @@ const NO_TCP: &str = "it carries no TCP";
 const NO_GATEWAY: &str = "it measures crypto engines alone, without a gateway";
 
 /// Experiments, and the options for which each has no use, with the reason.
-const UNUSED: [(&str, &[(&str, &str)]); 8] = [
+const UNUSED: [(&str, &[(&str, &str)]); 9] = [
     ("background", &[("soaker", "it has a soaker of its own")]),
+    (
+        "cores",
+        &[
+            ("dut", "only ironswan is told how many workers it has"),
+            ("soaker", "its rates are the highest ones, which leave nothing to a soaker"),
+            ("congestion", NO_TCP),
+        ],
+    ),
     (
         "driver",
         &[

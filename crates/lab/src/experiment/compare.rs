@@ -160,7 +160,7 @@ impl Method for Work {
         let mut bench = Bench::new(c.claim_for_tcp()?);
         for dut in &self.ready.duts {
             c.says(&format!("starting {}", dut.name()))?;
-            let bed = Bed { mode: Mode::Wire, inner_mtu: INNER_MTU, family: self.traffic.family };
+            let bed = Bed { family: self.traffic.family, ..Bed::usual(Mode::Wire, INNER_MTU) };
             match Rig::start_on(&bench.owner, dut.as_ref(), bed, &placement) {
                 Ok(rig) => bench.add(c, rig)?,
                 // One system among all that does not start spoils the others' comparison no more

@@ -14,6 +14,7 @@
 //! | `flood/` | `lab flood`: small and large packets at any rate |
 //! | `fragments` | `lab fragments`: packets that do not fit the link |
 //! | `compare` | `lab compare`: all systems side by side |
+//! | `cores/` | `lab cores`: one gateway by workers, queues and flows |
 //! | `guest/` | `lab emulated`: instructions, counted in a guest |
 //! | `tunnels/` | `lab tunnels`: many tunnels |
 //! | `compression` | `lab compression`: IPComp |
@@ -53,6 +54,7 @@ mod campaign;
 mod campaign_tests;
 mod compare;
 mod compression;
+mod cores;
 mod demo;
 mod driver;
 mod emulated;
@@ -89,6 +91,7 @@ pub use background::{BackgroundOptions, background};
 pub use campaign::{Common, Report, present};
 pub use compare::{CompareOptions, compare};
 pub use compression::{CompressionOptions, compression};
+pub use cores::{CoresOptions, cores};
 pub use demo::{DemoOptions, demo};
 #[cfg(test)]
 pub(crate) use driver::suite::by_name as suite_by_name;

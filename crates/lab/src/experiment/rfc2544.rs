@@ -218,7 +218,7 @@ impl Method for Systems {
             c.says(&format!("starting {}", dut.name()))?;
             let rig = match work.setup {
                 Setup::Line => {
-                    let bed = Bed { mode: Mode::Wire, inner_mtu, family: work.traffic.family };
+                    let bed = Bed { family: work.traffic.family, ..Bed::usual(Mode::Wire, inner_mtu) };
                     Rig::start_on(&bench.owner, dut.as_ref(), bed, &placement)?
                 }
                 Setup::Single => Rig::start_single(&bench.owner, dut.as_ref(), inner_mtu, &placement)?,

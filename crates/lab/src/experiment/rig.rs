@@ -27,7 +27,7 @@ use crate::measure::quota::{Quota, Stalls};
 use crate::measure::soaker::{Busy, Soak};
 use crate::measure::{self, Window, WindowPlan};
 use crate::process::{self, Journal};
-use crate::topology::{Line, LineSpec, Mode, Netns, Node, Owner, Sites, address};
+use crate::topology::{Line, LineSpec, Mode, Netns, Node, Owner, Sites, address, queues};
 
 /// The receiver's port.
 pub(super) const PORT: u16 = 7007;
@@ -81,6 +81,15 @@ pub(super) struct Bed {
     pub(super) inner_mtu: u32,
     /// Version of IP of the packets of trials.
     pub(super) family: Family,
+    /// Queues at each end of a link.
+    pub(super) queues: usize,
+}
+
+impl Bed {
+    /// For packets of IPv4, with as many queues as every link has.
+    pub(super) fn usual(mode: Mode, inner_mtu: u32) -> Self {
+        Self { mode, inner_mtu, family: Family::V4, queues: queues() }
+    }
 }
 
 /// Time for which quotas had stopped the gateways of a rig, as read at one moment.
@@ -117,10 +126,10 @@ impl Rig {
         inner_mtu: u32,
         placement: &Placement,
     ) -> Result<Self, LabError> {
-        Self::start_on(owner, dut, Bed { mode, inner_mtu, family: Family::V4 }, placement)
+        Self::start_on(owner, dut, Bed::usual(mode, inner_mtu), placement)
     }
 
-    /// The same for packets of any version of IP. Links and tunnels carry IPv4 besides.
+    /// The same on any bed. Links and tunnels carry IPv4 besides the version of IP of the packets.
     pub(super) fn start_on(
         owner: &Owner,
         dut: &dyn Dut,
@@ -137,18 +146,27 @@ impl Rig {
         inner_mtu: u32,
         placement: &Placement,
     ) -> Result<Self, LabError> {
-        let bed = Bed { mode: Mode::Wire, inner_mtu, family: Family::V4 };
+        Self::start_single_on(owner, dut, Bed::usual(Mode::Wire, inner_mtu), placement)
+    }
+
+    /// The same on any bed.
+    pub(super) fn start_single_on(
+        owner: &Owner,
+        dut: &dyn Dut,
+        bed: Bed,
+        placement: &Placement,
+    ) -> Result<Self, LabError> {
         Self::begin(owner, dut, bed, placement, true)
     }
 
     fn begin(
         owner: &Owner,
         dut: &dyn Dut,
-        Bed { mode, inner_mtu, family }: Bed,
+        Bed { mode, inner_mtu, family, queues }: Bed,
         placement: &Placement,
         alone: bool,
     ) -> Result<Self, LabError> {
-        let line = Line::build(owner, LineSpec { mode, inner_mtu })?;
+        let line = Line::build_with_queues(owner, LineSpec { mode, inner_mtu }, queues)?;
         if inner_mtu > ORDINARY_MTU {
             line.widen(inner_mtu)?;
         }
@@ -203,6 +221,12 @@ impl Rig {
         };
         rig.warm_up()?;
         Ok(rig)
+    }
+
+    /// The rig under a name of its own, where several rigs have the same system.
+    pub(super) fn called(mut self, name: String) -> Self {
+        self.name = name;
+        self
     }
 
     /// The system's name.

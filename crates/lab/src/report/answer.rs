@@ -23,6 +23,7 @@ pub(super) fn answer(record: &Record) -> Option<String> {
         "tunnels" => tunnels(record),
         "profile" => profile(record),
         "lowend" => lowend(record),
+        "cores" => cores(record),
         _ => None,
     }
 }
@@ -334,6 +335,33 @@ fn lowend(record: &Record) -> Option<String> {
     (!list.is_empty()).then(|| format!("With {share} of a core {dut} carries {}.", list.join(", ")))
 }
 
+/// The most that the gateway carries with the fewest workers and with the most, for the largest
+/// frames of the first direction.
+fn cores(record: &Record) -> Option<String> {
+    let by_workers = factors([("varied", "workers")]);
+    let number_of = |f: &Figure, name: &str| f.factors.get(name).and_then(|n| n.parse::<u32>().ok());
+    let direction = *record.values("direction", &by_workers).first()?;
+    let own = || {
+        let figures = record
+            .figures_with(&by_workers)
+            .filter(|f| f.factors.get("direction").is_some_and(|d| d == direction));
+        figures.filter(|f| median(f, "kpps").is_some())
+    };
+    let size = own().filter_map(|f| number_of(f, "size")).max()?;
+    let of_size = || own().filter(|f| number_of(f, "size") == Some(size));
+    let fewest = of_size().min_by_key(|f| number_of(f, "workers"))?;
+    let most = of_size().max_by_key(|f| number_of(f, "workers"))?;
+    let (few, many) = (median(fewest, "kpps")?, median(most, "kpps")?);
+    let workers = |f: &Figure| f.factors.get("workers").cloned().unwrap_or_default();
+    Some(format!(
+        "One gateway carries {} thousand frames of {size} B a second with {} workers, {} times what it does with {} ({direction}).",
+        number(many),
+        workers(most),
+        number(many / few),
+        workers(fewest)
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample;
@@ -454,6 +482,22 @@ mod tests {
             &record("lowend", None, &[(&of("TCP"), &[("mbps", 800.0)]), (&of("64 B"), &[("mbps", 25.0)])]),
             "With 10% of a core ironswan carries 800 Mbit/s of TCP, 25.0 Mbit/s of 64 B.",
         );
+        let of = |workers, size, direction| {
+            [("varied", "workers"), ("workers", workers), ("size", size), ("direction", direction)]
+        };
+        says(
+            &record(
+                "cores",
+                None,
+                &[
+                    (&of("1", "256", "encrypting"), &[("kpps", 90.0)]),
+                    (&of("1", "1400", "encrypting"), &[("kpps", 50.0)]),
+                    (&of("4", "1400", "encrypting"), &[("kpps", 125.0)]),
+                    (&of("4", "1400", "decrypting"), &[("kpps", 250.0)]),
+                ],
+            ),
+            "One gateway carries 125 thousand frames of 1400 B a second with 4 workers, 2.50 times what it does with 1 (encrypting).",
+        );
     }
 
     #[test]
@@ -560,6 +604,7 @@ mod tests {
             "tunnels",
             "profile",
             "lowend",
+            "cores",
             "other",
         ] {
             assert_eq!(answer(&record(experiment, None, &[])), None, "{experiment}");

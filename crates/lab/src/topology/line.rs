@@ -116,6 +116,8 @@ pub struct Line {
     nodes: [Netns; 4],
     journal: Journal,
     number: u32,
+    /// Receive queues, and send queues, at each end of a link.
+    queues: usize,
 }
 
 pub(super) struct Link {
@@ -150,15 +152,29 @@ impl Line {
         Self::build_over(owner, spec, None)
     }
 
+    /// The same, with so many queues at each end of a link.
+    pub fn build_with_queues(owner: &Owner, spec: LineSpec, queues: usize) -> Result<Self, LabError> {
+        Self::made(owner, spec, None, queues)
+    }
+
     /// The same, with a relay in the link between the gateways, g1 on its left.
     pub fn build_over(owner: &Owner, spec: LineSpec, relay: Option<RelaySpec>) -> Result<Self, LabError> {
+        Self::made(owner, spec, relay, queues())
+    }
+
+    fn made(
+        owner: &Owner,
+        spec: LineSpec,
+        relay: Option<RelaySpec>,
+        queues: usize,
+    ) -> Result<Self, LabError> {
         let journal = Journal::default();
         let (name, number) = owner.next();
         // Each is a guard from the moment it exists: an error further down removes the ones before.
         let make =
             |node: Node| Netns::create(&journal, format!("{name}-{}", node.name()), owner.congestion());
         let nodes = [make(Node::A)?, make(Node::G1)?, make(Node::G2)?, make(Node::B)?];
-        let mut line = Self { relays: Vec::new(), nodes, journal, number };
+        let mut line = Self { relays: Vec::new(), nodes, journal, number, queues };
         for link in &LINKS {
             match relay.filter(|_| link.left.1 == "wan") {
                 Some(spec) => {
@@ -201,7 +217,7 @@ impl Line {
     }
 
     fn veth(&self, (lns, ldev): (&str, &str), (rns, rdev): (&str, &str)) -> Result<(), LabError> {
-        let n = queues();
+        let n = self.queues;
         let command = format!(
             "ip link add {ldev} netns {lns} numrxqueues {n} numtxqueues {n} type veth \
              peer name {rdev} netns {rns} numrxqueues {n} numtxqueues {n}"

@@ -5,6 +5,7 @@ mod applications;
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod cores;
 mod driver;
 mod generators;
 mod iperf3;

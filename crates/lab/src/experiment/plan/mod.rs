@@ -63,6 +63,7 @@ use observe::LOSS;
 pub use command::{PlanOptions, PlanWhat, plan_command};
 pub use draw::Draw;
 pub use loads::CalibrateOptions;
+pub(super) use workers::with_workers;
 
 fn fit_to_measure(o: &CalibrateOptions) -> Result<(), LabError> {
     let mut lacks = machine::lacks_privilege();

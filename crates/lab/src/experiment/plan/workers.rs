@@ -5,7 +5,7 @@ use super::super::rig::Rig;
 use super::bench::{BELOW, FIRST};
 use super::loads::CalibrateOptions;
 use super::loads::{FITTED, MTU};
-use crate::dut::{self, DutOptions, Encap};
+use crate::dut::{self, Dut, DutOptions, Encap};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::plan::mix::Mix;
@@ -24,15 +24,12 @@ pub(super) fn measure(owner: &Owner, o: &CalibrateOptions, rounds: u32) -> Resul
     let cpus = crate::measure::cpus();
     let counts: Vec<u32> = COUNTS.into_iter().filter(|n| *n as usize <= cpus.max(1)).collect();
     let placement = Placement::new(Spread::Free, cpus).map_err(LabError::Usage)?;
+    let suites = vec![FITTED[0].parse().map_err(LabError::Usage)?];
+    let options = DutOptions { suites, ..o.gateway() };
     let mut rigs = Vec::new();
     for workers in &counts {
-        let data = vec![format!("workers={workers}").parse().map_err(LabError::Usage)?];
-        let suites = vec![FITTED[0].parse().map_err(LabError::Usage)?];
-        let options = DutOptions { data, suites, ..o.gateway() };
-        // The last one has the setting.
-        for dut in dut::by_name("ironswan", &[Encap::Udp], &options)?.iter().skip(1) {
-            rigs.push(Rig::start_single(owner, dut.as_ref(), MTU, &placement)?);
-        }
+        let dut = with_workers(&options, Encap::Udp, *workers)?;
+        rigs.push(Rig::start_single(owner, dut.as_ref(), MTU, &placement)?);
     }
     let mut seen: Vec<[Vec<Seen>; 2]> = counts.iter().map(|_| Default::default()).collect();
     for _ in 0..rounds {
@@ -45,6 +42,20 @@ pub(super) fn measure(owner: &Owner, o: &CalibrateOptions, rounds: u32) -> Resul
         }
     }
     Ok(counts.iter().zip(&seen).map(|(workers, seen)| cost(*workers, seen)).collect())
+}
+
+/// The gateway of the first suite of `options` with so many workers.
+pub(in crate::experiment) fn with_workers(
+    options: &DutOptions,
+    encap: Encap,
+    workers: u32,
+) -> Result<Box<dyn Dut>, LabError> {
+    let data = vec![format!("workers={workers}").parse().map_err(LabError::Usage)?];
+    let suites = options.suites.iter().take(1).cloned().collect();
+    let options = DutOptions { data, suites, ..options.clone() };
+    // The last one has the setting.
+    let dut = dut::by_name("ironswan", &[encap], &options)?.pop();
+    dut.ok_or_else(|| LabError::Usage("nothing to measure: name a suite".into()))
 }
 
 /// Medians of the rounds.
