@@ -1,6 +1,21 @@
 //! The only place of the laboratory that reads a clock.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How many times as long as usual commands, starts and ends may take: more than once where the
+/// processor is slow on purpose.
+static PATIENCE: AtomicU32 = AtomicU32::new(1);
+
+/// From now on commands, starts and ends may take so many times as long as usual.
+pub(crate) fn be_patient(times: u32) {
+    PATIENCE.store(times.max(1), Ordering::Relaxed);
+}
+
+/// A time limit, or a pause between two looks, on this machine.
+pub(crate) fn patiently(usual: Duration) -> Duration {
+    usual.saturating_mul(PATIENCE.load(Ordering::Relaxed))
+}
 
 /// Monotonic time, for intervals.
 #[allow(

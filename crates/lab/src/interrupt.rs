@@ -72,7 +72,7 @@ pub(crate) fn wait_until(
     timeout: Duration,
     mut condition: impl FnMut() -> Result<bool, LabError>,
 ) -> Result<bool, LabError> {
-    let end = clock::now() + timeout;
+    let end = clock::now() + clock::patiently(timeout);
     loop {
         if condition()? {
             return Ok(true);
@@ -80,6 +80,6 @@ pub(crate) fn wait_until(
         if clock::now() >= end {
             return Ok(false);
         }
-        pause(Duration::from_millis(5))?;
+        pause(clock::patiently(Duration::from_millis(5)))?;
     }
 }

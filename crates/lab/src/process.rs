@@ -164,7 +164,7 @@ fn execute<S: AsRef<str>>(
                 let said = if stderr.trim().is_empty() { stdout } else { stderr };
                 let said = said.trim();
                 let sep = if said.is_empty() { "" } else { ": " };
-                Err(failed(format!("no end after {} s{sep}{said}", timeout.as_secs())))
+                Err(failed(format!("no end after {} s{sep}{said}", clock::patiently(timeout).as_secs())))
             }
         }
     })
@@ -195,7 +195,7 @@ fn wait(
     timeout: Duration,
     pause: impl Fn(Duration) -> Result<(), LabError>,
 ) -> Result<Option<ExitStatus>, LabError> {
-    let end = clock::now() + timeout;
+    let end = clock::now() + clock::patiently(timeout);
     let mut step = Duration::from_micros(500);
     loop {
         if let Some(status) = child.try_wait().map_err(LabError::io("waiting for a child process"))? {
@@ -205,7 +205,7 @@ fn wait(
             return Ok(None);
         }
         pause(step)?;
-        step = (step * 2).min(Duration::from_millis(20));
+        step = (step * 2).min(clock::patiently(Duration::from_millis(20)));
     }
 }
 
@@ -306,7 +306,7 @@ pub fn end_all(processes: &mut [Process], grace: Duration) -> Vec<String> {
     for p in processes.iter_mut().filter(|p| !p.over) {
         p.signal(Signal::TERM);
     }
-    let end = clock::now() + grace;
+    let end = clock::now() + clock::patiently(grace);
     let mut killed = Vec::new();
     for p in processes.iter_mut() {
         while p.ended().is_none() && !p.over && clock::now() < end {

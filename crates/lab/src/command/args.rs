@@ -122,7 +122,7 @@ pub(crate) enum Command {
     /// processor
     #[command(
         after_help = "Examples:\n  ironswan lab emulated --quick\n  ironswan lab emulated --dut plain,strongswan-kernel,ironswan \
-        --sizes 100,1418 --bursts 1,32 --suite aes128gcm16,aes128-sha256"
+        --sizes 100,1418 --bursts 1,32 --suite aes128gcm16,aes128-sha256\n  ironswan lab emulated --slow"
     )]
     Emulated(Box<super::emulated::Emulated>),
     /// E14: throughput and cost of one gateway by its workers, by the queues of its links, and by

@@ -15,6 +15,10 @@ pub(crate) struct Emulated {
     /// Packets sent before the first of them is waited for [default: 1,32]
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(1_u32, 128))]
     bursts: Vec<u32>,
+    /// TCP and FTP on 64-bit processors without AES that are about as slow as a 486/66 and a Pentium
+    /// 60 (31 and 62 million instructions a second), with 3DES and AES
+    #[arg(long, conflicts_with_all = ["sizes", "bursts"])]
+    slow: bool,
 }
 
 impl Experiment for Emulated {
@@ -26,7 +30,12 @@ impl Experiment for Emulated {
     }
 
     fn options(self) -> Result<EmulatedOptions, String> {
-        Ok(EmulatedOptions { common: self.common.options()?, sizes: self.sizes, bursts: self.bursts })
+        Ok(EmulatedOptions {
+            common: self.common.options()?,
+            sizes: self.sizes,
+            bursts: self.bursts,
+            slow: self.slow,
+        })
     }
 
     fn make(options: EmulatedOptions) -> Result<Report, LabError> {

@@ -18,6 +18,7 @@ use crate::load::{Direction, Iperf3, Offer};
 use crate::measure::quota::{PERIOD, Quota};
 use crate::measure::soaker::Busy;
 use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
+use crate::report::history::lowend as published;
 use crate::topology::{Mode, Node, Owner};
 
 /// Options of the experiment. Empty lists: the experiment's own choice.
@@ -359,15 +360,15 @@ fn conclude(record: &Record) -> Conclusion {
             f.factors["dut"],
             f.factors["share"],
             f.factors["load"],
-            mbps / 1.544
+            mbps / published::T1
         )
     });
     let caveat = "Then a whole machine with its own clock, here a slice of a fast core: it is stopped until the next period when \
                   its slice is spent, caches are those of the whole core, and what the kernel does for a gateway in software \
                   interrupts is not held. Ciphers differ: 3DES then, AES-GCM with processor instructions now.";
     let history = vec![Historical {
-        source: "FreeS/WAN performance page: 3DES on old machines".into(),
-        then: "486/66: 1.6 Mbit/s, a T1 line; Pentium 60: 5 Mbit/s; a Pentium 133 was suggested".into(),
+        source: published::SOURCE.into(),
+        then: published::then(),
         now,
         caveat: caveat.into(),
     }];

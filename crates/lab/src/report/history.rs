@@ -37,6 +37,25 @@ pub mod line {
     }
 }
 
+/// Figures of FreeS/WAN's page on performance for old machines.
+pub mod lowend {
+    /// Who, on what.
+    pub const SOURCE: &str = "FreeS/WAN performance page: 3DES on old machines";
+    /// What a 486/66 was reckoned to do with 3DES, Mbit/s: from the speed of its cipher alone.
+    pub const I486_66: f64 = 1.6;
+    /// FTP over a host-to-host tunnel between a Pentium 60 and a much faster machine, Mbit/s.
+    pub const PENTIUM_60: f64 = 5.0;
+    /// A T1 line, Mbit/s.
+    pub const T1: f64 = 1.544;
+
+    /// The published figures in a sentence.
+    pub fn then() -> String {
+        format!(
+            "486/66: {I486_66} Mbit/s, a T1 line; Pentium 60: {PENTIUM_60} Mbit/s; a Pentium 133 was suggested"
+        )
+    }
+}
+
 /// Shares that readprofile showed for KLIPS, FreeS/WAN's code in the kernel.
 pub mod profile {
     /// Who, on what.
@@ -52,7 +71,13 @@ pub mod profile {
 
 #[cfg(test)]
 mod tests {
-    use super::line;
+    use super::{line, lowend};
+
+    #[test]
+    fn the_published_figure_of_a_486_is_a_t1_line() {
+        assert!(lowend::I486_66 > lowend::T1 && lowend::then().contains("486/66: 1.6 Mbit/s"));
+        assert!(lowend::then().contains("Pentium 60: 5 Mbit/s"), "{}", lowend::then());
+    }
 
     #[test]
     fn the_published_ratio_is_three_tenths() {

@@ -5,7 +5,7 @@
 //! ```
 //! Traffic runs between the inner addresses, so that every system carries the same.
 
-use super::network::{Host, Network, Path, Topology, ipv4};
+use super::network::{Host, Network, Path, Topology, ipv4, separate_packets};
 use super::owner::Owner;
 use super::sites::{Site, Sites};
 use crate::error::LabError;
@@ -31,6 +31,11 @@ impl HostToHost {
         network.inner(a, "10.1.0.2/32", inner_mtu)?;
         network.inner(b, "10.2.0.2/32", inner_mtu)?;
         Ok(Self(network))
+    }
+
+    /// Turns segmentation offload off on both ends of the link, as on a wire.
+    pub fn separate_packets(&self) -> Result<(), LabError> {
+        (0..2).try_for_each(|n| separate_packets(self.0.journal(), self.0.node(n), "wan"))
     }
 
     /// The relay in the link.

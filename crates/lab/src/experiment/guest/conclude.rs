@@ -4,7 +4,7 @@ use super::super::campaign::Conclusion;
 use crate::record::{Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
 
 /// What no count of instructions says; beside each table.
-const SILENT: &str = "Instructions, not time: caches and what a wake-up costs are not in them, and an AES \
+pub(super) const SILENT: &str = "Instructions, not time: caches and what a wake-up costs are not in them, and an AES \
                       instruction counts as much as an addition, a copied word (`rep movs`) as an instruction of its own";
 
 /// The engines of a suite, as a setting of the run.
@@ -12,13 +12,14 @@ pub(super) fn engines(guest: &str, here: &str, kernel: &str) -> String {
     format!("IronSwan's {guest} in the guest, {here} on this machine; the guest's kernel's {kernel}")
 }
 
+/// The engines of all suites, for people.
+pub(super) fn engines_used(record: &Record) -> String {
+    let of_suite = |(k, v): (&String, &String)| Some(format!("{}: {v}", k.strip_prefix("engines, ")?));
+    record.settings.iter().filter_map(of_suite).collect::<Vec<_>>().join("; ")
+}
+
 pub(super) fn conclude(record: &Record) -> Conclusion {
-    let engines: Vec<String> = record
-        .settings
-        .iter()
-        .filter_map(|(k, v)| Some(format!("{}: {v}", k.strip_prefix("engines, ")?)))
-        .collect();
-    let beside = format!("{SILENT}. Engines: {}", engines.join("; "));
+    let beside = format!("{SILENT}. Engines: {}", engines_used(record));
     let table = |title: &str, traffic: &str, measure: &str, which| {
         View::Table(Table {
             title: format!("{title}. {beside}"),

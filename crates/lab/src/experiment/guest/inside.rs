@@ -13,13 +13,14 @@ use ironswan_crypto::engines::Engines;
 
 use super::super::driver::suite;
 use super::OVERHEAD;
-use super::orders::{Counted, Load, Message, Orders};
+use super::ftp;
+use super::orders::{Counted, Load, Message, Orders, Place};
 use crate::clock;
 use crate::dut::{self, Dut, DutOptions, Encap, Running, Suite};
 use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::load::{Ttcp, TtcpLoad};
-use crate::topology::{self, Line, LineSpec, Mode, Owner, Topology};
+use crate::topology::{self, HostToHost, Line, LineSpec, Mode, Owner, Topology};
 
 /// For a packet, of the guest's time. Nothing but a lost one lets the processor wait so long.
 const LOST: Duration = Duration::from_secs(2);
@@ -53,6 +54,9 @@ fn tell(message: &Message) -> Result<(), LabError> {
 }
 
 fn obey(orders: &Orders) -> Result<(), LabError> {
+    // A command of a second takes half a minute with 31 million instructions a second; most have
+    // time to spare.
+    clock::be_patient((1 << orders.shift) / 2);
     tell(&Message::Says("the guest has booted".into()))?;
     let suites: Vec<Suite> =
         orders.suites.iter().map(|s| s.parse()).collect::<Result<_, String>>().map_err(LabError::Usage)?;
@@ -65,12 +69,13 @@ fn obey(orders: &Orders) -> Result<(), LabError> {
         ..DutOptions::default()
     };
     for dut in chosen(orders, &options)? {
-        let name = dut.name();
-        tell(&Message::System { name, version: dut.version() })?;
-        for mode in [Mode::Wire, Mode::Offload] {
-            let loads: Vec<Load> = orders.loads.iter().filter(|l| l.mode() == mode).copied().collect();
-            if !loads.is_empty() {
-                measured(orders, dut.as_ref(), mode, &loads)?;
+        tell(&Message::System { name: name(orders, dut.as_ref()), version: dut.version() })?;
+        for &place in &orders.places {
+            for mode in [Mode::Wire, Mode::Offload] {
+                let loads: Vec<Load> = orders.loads.iter().filter(|l| l.mode() == mode).copied().collect();
+                if !loads.is_empty() {
+                    measured(orders, dut.as_ref(), place, mode, &loads)?;
+                }
             }
         }
     }
@@ -97,51 +102,91 @@ fn chosen(orders: &Orders, options: &DutOptions) -> Result<Vec<Box<dyn Dut>>, La
     Ok(duts)
 }
 
-/// Counts the loads of one system on a line of one form.
-fn measured(orders: &Orders, dut: &dyn Dut, mode: Mode, loads: &[Load]) -> Result<(), LabError> {
+/// Name of a system in the record.
+fn name(orders: &Orders, dut: &dyn Dut) -> String {
     let name = dut.name();
+    match dut.ipsec().filter(|_| orders.suite_in_name) {
+        Some((Suite { esp, .. }, _)) => {
+            // All but the first have it already, in short.
+            let short = format!("-{}", esp.trim_end_matches("poly1305"));
+            format!("{} {esp}", name.strip_suffix(&short).unwrap_or(&name))
+        }
+        None => name,
+    }
+}
+
+/// Counts the loads of one system in one place, whose links have one form.
+fn measured(
+    orders: &Orders,
+    dut: &dyn Dut,
+    place: Place,
+    mode: Mode,
+    loads: &[Load],
+) -> Result<(), LabError> {
+    let name = name(orders, dut);
     tell(&Message::Says(format!("{name}, starting")))?;
     let owner = Owner::claim()?;
-    let line = Line::build(&owner, LineSpec { mode, inner_mtu: orders.inner_mtu })?;
-    let mut running = dut.start(&line.sites(), owner.dir())?;
+    let topology = built(orders, place, mode, &owner)?;
+    let mut running = dut.start(&topology.sites(), owner.dir())?;
     for load in loads {
         tell(&Message::Says(format!("{name}, {} {load}", load.kind())))?;
         let count = match *load {
-            Load::Udp { size, burst, packets } => udp(&line, size, burst, packets),
-            Load::Tcp { bytes, .. } => tcp(&line, bytes, running.as_mut()),
+            Load::Udp { size, burst, packets } => udp(topology.as_ref(), size, burst, packets),
+            Load::Tcp { bytes, .. } => tcp(topology.as_ref(), bytes, running.as_mut()),
+            Load::Ftp { bytes } => ftp::fetch(topology.as_ref(), owner.dir(), bytes),
         };
         let count = count.map_err(|e| running.failed(&name, e))?;
         running.alive()?;
-        tell(&Message::Counted(count.told(&name, *load, orders.shift)))?;
+        tell(&Message::Counted(count.told(&name, place, *load, orders.shift)))?;
     }
     let processes = running.stop();
     if !processes.is_empty() {
         tell(&Message::Killed { name, processes })?;
     }
-    tell(&Message::Ran(line.journal().lines()))
+    tell(&Message::Ran(topology.journal().lines()))
+}
+
+fn built(orders: &Orders, place: Place, mode: Mode, owner: &Owner) -> Result<Box<dyn Topology>, LabError> {
+    let inner_mtu = orders.inner_mtu;
+    Ok(match place {
+        Place::Line => Box::new(Line::build(owner, LineSpec { mode, inner_mtu })?),
+        Place::HostToHost => {
+            let pair = HostToHost::build(owner, inner_mtu, None)?;
+            if mode == Mode::Wire {
+                pair.separate_packets()?;
+            }
+            Box::new(pair)
+        }
+    })
 }
 
 /// What a load took.
 #[derive(Debug, Clone, Copy)]
-struct Count {
-    took: Duration,
-    idle: Duration,
-    units: u64,
+pub(super) struct Count {
+    pub took: Duration,
+    pub idle: Duration,
+    pub units: u64,
 }
 
 impl Count {
-    fn told(&self, system: &str, load: Load, shift: u32) -> Counted {
-        let busy = self.took.saturating_sub(self.idle);
-        let nanos = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
-        let idle = self.idle.as_secs_f64() / self.took.as_secs_f64().max(1e-9);
-        Counted { system: system.into(), load, instructions: nanos >> shift, units: self.units, idle }
+    fn told(&self, system: &str, place: Place, load: Load, shift: u32) -> Counted {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Counted {
+            system: system.into(),
+            place,
+            load,
+            nanos: nanos(self.took),
+            instructions: nanos(self.took.saturating_sub(self.idle)) >> shift,
+            units: self.units,
+            idle: self.idle.as_secs_f64() / self.took.as_secs_f64().max(1e-9),
+        }
     }
 }
 
 /// Sends packets in bursts, each after all of the one before have arrived: the processor is never
 /// idle.
-fn udp(line: &Line, size: u32, burst: u32, packets: u32) -> Result<Count, LabError> {
-    let paths = line.paths();
+fn udp(topology: &dyn Topology, size: u32, burst: u32, packets: u32) -> Result<Count, LabError> {
+    let paths = topology.paths();
     let failed = |what: &'static str| move |e: io::Error| LabError::Measurement(format!("{what}: {e}"));
     let path = paths.first().ok_or_else(|| LabError::Usage("a load needs a path".into()))?;
     let bind = |host: &topology::Host<'_>| {
@@ -183,10 +228,11 @@ fn udp(line: &Line, size: u32, burst: u32, packets: u32) -> Result<Count, LabErr
 }
 
 /// Counts a part of a connection that carries as much as it can.
-fn tcp(line: &Line, bytes: u64, running: &mut dyn Running) -> Result<Count, LabError> {
+fn tcp(topology: &dyn Topology, bytes: u64, running: &mut dyn Running) -> Result<Count, LabError> {
     let load = TtcpLoad { connections: 1, write: WRITE, nodelay: false, rate: None };
-    let ttcp = Ttcp::start(&line.paths(), load)?;
-    let late = clock::now() + TOO_LONG;
+    let ttcp = Ttcp::start(&topology.paths(), load)?;
+    let (too_long, look) = (clock::patiently(TOO_LONG), clock::patiently(LOOK));
+    let late = clock::now() + too_long;
     let mut reach = |least: u64| {
         while ttcp.received() < least {
             running.alive()?;
@@ -194,14 +240,14 @@ fn tcp(line: &Line, bytes: u64, running: &mut dyn Running) -> Result<Count, LabE
                 return Err(LabError::Measurement(format!(
                     "{} of {least} bytes arrived in {} s of the guest's time",
                     ttcp.received(),
-                    TOO_LONG.as_secs()
+                    too_long.as_secs()
                 )));
             }
-            thread::sleep(LOOK);
+            thread::sleep(look);
         }
         Ok((clock::now(), ttcp.received()))
     };
-    reach(WARM_BYTES)?;
+    reach(WARM_BYTES.min(bytes / 4))?;
     let idle = idle_time()?;
     let (start, before) = reach(0)?;
     let (end, after) = reach(before + bytes)?;
@@ -211,7 +257,7 @@ fn tcp(line: &Line, bytes: u64, running: &mut dyn Running) -> Result<Count, LabE
 }
 
 /// For how long the processor has been idle.
-fn idle_time() -> Result<Duration, LabError> {
+pub(super) fn idle_time() -> Result<Duration, LabError> {
     // The figures of /proc/stat have steps of a hundredth of a second, ten million instructions.
     let text = fs::read_to_string("/proc/timer_list").map_err(LabError::io("reading /proc/timer_list"))?;
     parse_idle(&text)
@@ -278,9 +324,26 @@ mod tests {
     fn instructions_are_busy_time_by_the_length_of_one() {
         let count = Count { took: Duration::from_nanos(6400), idle: Duration::from_nanos(3200), units: 4 };
         let load = Load::Udp { size: 64, burst: 1, packets: 4 };
-        let fast = count.told("plain", load, 0);
-        assert_eq!((fast.instructions, fast.units, fast.idle), (3200, 4, 0.5));
-        assert_eq!(count.told("plain", load, 5).instructions, 100);
+        let fast = count.told("plain", Place::Line, load, 0);
+        assert_eq!((fast.instructions, fast.nanos, fast.units, fast.idle), (3200, 6400, 4, 0.5));
+        let slow = count.told("plain", Place::Line, load, 5);
+        assert_eq!((slow.instructions, slow.nanos), (100, 6400));
+    }
+
+    #[test]
+    fn every_system_with_a_suite_is_named_after_it_where_that_is_wanted() {
+        let options = DutOptions {
+            suites: Suite::list("3des-sha1,chacha20poly1305").expect("suites"),
+            ..DutOptions::default()
+        };
+        let duts = ["plain", "ironswan"].map(|name| dut::by_name(name, &[Encap::Raw], &options));
+        let duts: Vec<Box<dyn Dut>> = duts.into_iter().flat_map(|duts| duts.expect("systems")).collect();
+        let names = |suite_in_name| {
+            let orders = Orders { suite_in_name, ..Orders::default() };
+            duts.iter().map(|dut| name(&orders, dut.as_ref())).collect::<Vec<_>>()
+        };
+        assert_eq!(names(false), ["plain", "ironswan-raw", "ironswan-raw-chacha20"]);
+        assert_eq!(names(true), ["plain", "ironswan-raw 3des-sha1", "ironswan-raw chacha20poly1305"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The QEMU process, and the lines that the guest writes to its serial ports.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,36 @@ use crate::interrupt;
 use crate::process::{self, Journal, Process};
 
 const QEMU: &str = "qemu-system-x86_64";
-/// The guest's processor, for people.
-pub(super) const PROCESSOR: &str = "one, emulated (QEMU's TCG, -cpu max), an instruction a nanosecond";
-/// An instruction takes 2^SHIFT nanoseconds of the guest's clock.
-pub(super) const SHIFT: u32 = 0;
+/// The guest's processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Processor {
+    /// QEMU's name of the model.
+    pub model: &'static str,
+    /// An instruction takes 2^shift nanoseconds of the guest's clock.
+    pub shift: u32,
+}
+
+impl Processor {
+    /// Everything that QEMU emulates, an instruction a nanosecond.
+    pub(super) const USUAL: Self = Self { model: "max", shift: 0 };
+    /// 64 bits without instructions for AES, 31 million instructions a second.
+    pub(super) const LIKE_486: Self = Self { model: "Nehalem", shift: 5 };
+    /// The same with 62 million.
+    pub(super) const LIKE_PENTIUM: Self = Self { shift: 4, ..Self::LIKE_486 };
+
+    /// 10^6 instructions a second.
+    pub(super) fn millions(self) -> f64 {
+        1e3 / f64::from(1 << self.shift)
+    }
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, shift } = self;
+        write!(f, "one, emulated (QEMU's TCG, -cpu {model}), an instruction in {} ns", 1 << shift)
+    }
+}
+
 /// From the start until the guest's first message, of a machine with much else to do.
 const BOOT: Duration = Duration::from_secs(300);
 /// From one message to the next.
@@ -57,7 +84,12 @@ pub(super) struct Guest {
 
 impl Guest {
     /// Boots it. `dir` has the orders, and gets what the guest writes.
-    pub(super) fn boot(kernel: &Kernel, archive: &Path, dir: &Path) -> Result<Self, LabError> {
+    pub(super) fn boot(
+        processor: Processor,
+        kernel: &Kernel,
+        archive: &Path,
+        dir: &Path,
+    ) -> Result<Self, LabError> {
         let script = dir.join("inside");
         fs::write(&script, self::script()?).map_err(LabError::io(format!("writing {}", script.display())))?;
         let (console, output) = (dir.join("console"), dir.join("output"));
@@ -66,7 +98,7 @@ impl Guest {
             let _ = fs::remove_file(file);
         }
         let journal = Journal::default();
-        let argv = command(kernel, archive, dir, &console, &output);
+        let argv = command(processor, kernel, archive, dir, [&console, &output]);
         let process = Process::start(&journal, "the guest", &argv, &dir.join("qemu.log"))?;
         let until = clock::now() + BOOT;
         Ok(Self { process, journal, console, lines: Lines::of(output), until, spoke: false })
@@ -137,7 +169,13 @@ fn script() -> Result<String, LabError> {
     ))
 }
 
-fn command(kernel: &Kernel, archive: &Path, dir: &Path, console: &Path, output: &Path) -> Vec<String> {
+fn command(
+    processor: Processor,
+    kernel: &Kernel,
+    archive: &Path,
+    dir: &Path,
+    ports: [&Path; 2],
+) -> Vec<String> {
     let text = |p: &Path| p.to_string_lossy().into_owned();
     // QEMU reads a comma in a path as the end of it, unless it is doubled.
     let value = |p: &Path| text(p).replace(',', ",,");
@@ -145,7 +183,7 @@ fn command(kernel: &Kernel, archive: &Path, dir: &Path, console: &Path, output: 
         // Ended with the laboratory, even if that is killed.
         "setpriv --pdeathsig KILL",
         QEMU,
-        "-nodefaults -no-user-config -display none -no-reboot -machine pc -cpu max -smp 1 -m 1024 -accel tcg",
+        "-nodefaults -no-user-config -display none -no-reboot -machine pc -smp 1 -m 1024 -accel tcg",
     ]
     .iter()
     .flat_map(|words| words.split(' '))
@@ -153,10 +191,11 @@ fn command(kernel: &Kernel, archive: &Path, dir: &Path, console: &Path, output: 
     .collect();
     // While the guest waits for a file of this machine its clock goes on as this machine's does:
     // with `sleep=off` it would jump to the next timer, and time limits would pass in no time.
-    argv.extend(["-icount".into(), format!("shift={SHIFT},sleep=on")]);
+    argv.extend(["-cpu".into(), processor.model.into()]);
+    argv.extend(["-icount".into(), format!("shift={},sleep=on", processor.shift)]);
     argv.extend(["-kernel".into(), text(&kernel.image), "-initrd".into(), text(archive)]);
     argv.extend(["-append".into(), "console=ttyS0 tsc=reliable quiet panic=-1".into()]);
-    for port in [console, output] {
+    for port in ports {
         argv.extend(["-serial".into(), format!("file:{}", text(port))]);
     }
     for (tag, folder) in [("root", Path::new("/")), ("kernel", &kernel.root), ("job", dir)] {
@@ -206,6 +245,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_instruction_of_the_slow_processors_takes_as_long_as_they_are_named_for() {
+        let all = [Processor::USUAL, Processor::LIKE_486, Processor::LIKE_PENTIUM];
+        assert_eq!(all.map(Processor::millions), [1000.0, 31.25, 62.5]);
+        assert!(Processor::LIKE_486.to_string().ends_with("-cpu Nehalem), an instruction in 32 ns"));
+    }
+
+    #[test]
     fn a_line_is_read_once_it_is_whole() {
         let path = std::env::temp_dir().join(format!("ironlab-lines-{}", std::process::id()));
         let mut lines = Lines::of(path.clone());
@@ -229,10 +275,12 @@ mod tests {
             busybox: "/cache/linux-6.1/bin/busybox".into(),
         };
         let [archive, dir, console, output] = ["/t/a", "/t,t", "/t/c", "/t/o"].map(Path::new);
-        let argv = command(&kernel, archive, dir, console, output);
+        let argv = command(Processor::LIKE_PENTIUM, &kernel, archive, dir, [console, output]);
         assert_eq!(argv[..3], ["setpriv", "--pdeathsig", "KILL"]);
         let shares: Vec<&String> = argv.iter().filter(|a| a.starts_with("local,")).collect();
         assert!(shares.len() == 3 && shares.iter().all(|s| s.contains("readonly=on")), "{shares:?}");
         assert!(shares[2].contains("path=/t,,t,"), "{}", shares[2]);
+        let line = argv.join(" ");
+        assert!(line.contains("-cpu Nehalem -icount shift=4,sleep=on"), "{line}");
     }
 }

@@ -14,37 +14,38 @@
 //! | file | holds |
 //! |---|---|
 //! | `conclude` | tables, what they do not say, the historical figures |
+//! | `ftp` | a file by FTP inside the guest |
+//! | `host` | the part that runs on this machine |
 //! | `initramfs` | the archive that the guest begins with, and its `init` |
 //! | `inside` | the part that runs in the guest |
 //! | `kernel` | Debian's kernel, fetched once and not installed |
 //! | `machine` | the QEMU process and its lines |
 //! | `orders` | what crosses between the two |
+//! | `slow` | processors as slow as those of the nineties, in the units of then |
 
 mod conclude;
+mod ftp;
+mod host;
 mod initramfs;
 mod inside;
 mod kernel;
 mod machine;
 mod orders;
+mod slow;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub use inside::inside;
 
-use self::kernel::Kernel;
-use self::machine::Guest;
-use self::orders::{Counted, Load, Message, Orders};
+use self::host::{Bench, Guests, INNER_MTU};
+use self::machine::Processor;
+use self::orders::{Counted, Load};
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
-use super::general_doubts::is_debug;
 use super::line::once;
 use super::runner::{self, Method, Schedule};
-use crate::dut::{self, Encap};
-use crate::error::{LabError, Remedy};
+use crate::error::LabError;
 use crate::record::{Better, Record, factors};
-use crate::report::Warning;
-use crate::topology::{Mode, Owner};
+use crate::topology::Mode;
 
 const ABOUT: About = About {
     name: "emulated",
@@ -86,38 +87,30 @@ pub struct EmulatedOptions {
     pub sizes: Vec<u32>,
     /// Packets that are sent before the first of them is waited for; 1 and 32 when empty.
     pub bursts: Vec<u32>,
+    /// TCP and FTP on processors as slow as those of the nineties instead.
+    pub slow: bool,
 }
 
 /// What is measured when no system is named.
 const SYSTEMS: [&str; 5] = ["plain", "strongswan-kernel", "ironswan", "kernel-wireguard", "wireguard-go"];
 /// Bytes of a frame that are not UDP payload: Ethernet header and FCS, IP, UDP.
 const OVERHEAD: u32 = 18 + 20 + 8;
-const INNER_MTU: u32 = 1400;
 /// Largest inner frame that crosses in one packet.
 const LARGEST: u32 = INNER_MTU + 18;
 
 /// Makes the experiment.
 pub fn emulated(options: EmulatedOptions) -> Result<Report, LabError> {
+    if options.slow {
+        return slow::slow(&options);
+    }
     let common = &options.common;
     let loads = loads(&options)?;
-    let mut names = common.duts.clone();
-    if names.is_empty() {
-        names = SYSTEMS.map(String::from).to_vec();
-    }
-    once(&mut names);
-    // What there is in the guest is found out there, but a name must be one.
-    for name in names.iter().filter(|n| *n != "all") {
-        dut::by_name(name, &common.encaps, &common.dut_options)?;
-    }
-    let lacks = machine::lacks();
-    if !lacks.is_empty() {
-        return Err(LabError::Unfit(lacks));
-    }
+    let guests = Guests { loads, ..Guests::new(common, common.dut_options.clone(), &SYSTEMS)? };
     let repeats = common.repeats.unwrap_or(common.by_care(2, 1, 1));
-    let samples = names.len() * loads.len() * repeats as usize;
+    let samples = guests.names.len() * guests.loads.len() * repeats as usize;
     let schedule =
         Schedule { about: ABOUT, common, cells: vec![()], repeats, samples, guess: Duration::from_secs(8) };
-    runner::run(schedule, &Work { common, names, loads, repeats })
+    runner::run(schedule, &Work { guests, repeats })
 }
 
 /// The loads of every system, in their order.
@@ -142,20 +135,8 @@ fn loads(options: &EmulatedOptions) -> Result<Vec<Load>, LabError> {
 
 /// The experiment under way.
 struct Work<'a> {
-    common: &'a Common,
-    names: Vec<String>,
-    loads: Vec<Load>,
+    guests: Guests<'a>,
     repeats: u32,
-}
-
-/// What stands during all rounds.
-struct Bench {
-    /// Its folder has the archive and the orders, and is removed with it.
-    owner: Owner,
-    kernel: Kernel,
-    archive: PathBuf,
-    /// Engines of this machine, by suite.
-    here: BTreeMap<String, String>,
 }
 
 impl Method for Work<'_> {
@@ -164,100 +145,17 @@ impl Method for Work<'_> {
     type Bench = Bench;
 
     fn prepare(&self, c: &mut Campaign) -> Result<Bench, LabError> {
-        if !self.names.iter().any(|n| n == "plain" || n == "all") {
-            c.doubt(Warning::NoPlain);
-        }
-        if self.names.iter().any(|n| n == "ironswan" || n == "all") && is_debug(&self.common.dut_options) {
-            c.doubt(Warning::DebugBuild);
-        }
-        // Whatever else this machine does changes no count.
-        c.disturbed_by(0.0, 0.0);
-        c.says("Debian's kernel")?;
-        let kernel = Kernel::fetched()?;
-        let owner = Owner::claim()?;
-        let archive = initramfs::write(&kernel, owner.dir())?;
-        self.orders()?.write(owner.dir())?;
-        c.versions.insert("the guest's kernel".into(), kernel.version.clone());
-        if let Some(version) = machine::version() {
-            c.versions.insert("QEMU".into(), version);
-        }
         c.settings.insert("repeats".into(), format!("{} guests, each booted anew", self.repeats));
-        c.settings.insert("processor of the guest".into(), machine::PROCESSOR.into());
-        c.settings.insert("inner MTU".into(), INNER_MTU.to_string());
-        c.settings.insert("suites".into(), self.common.dut_options.esp());
-        let here = inside::engines(&self.common.dut_options.suites);
-        Ok(Bench { owner, kernel, archive, here })
+        c.settings.insert("processor of the guest".into(), Processor::USUAL.to_string());
+        self.guests.prepare(c)
     }
 
     fn trial(&self, c: &mut Campaign, bench: &mut Bench, (): &(), repeat: u32) -> Result<(), LabError> {
-        c.says("the guest boots")?;
-        let dir = bench.owner.dir();
-        let mut guest = Guest::boot(&bench.kernel, &bench.archive, dir)?;
-        let mut samples = 0;
-        loop {
-            let began = c.elapsed();
-            match guest.next()? {
-                Message::Says(what) => c.says(&what)?,
-                Message::System { name, version } => {
-                    if let Some(version) = version {
-                        c.versions.insert(name, version);
-                    }
-                }
-                Message::LeftOut { name, lack, action } => {
-                    c.doubt(Warning::NotInstalled { dut: name, lack, action });
-                }
-                Message::Engine { suite, ours, kernel } => {
-                    let here = bench.here.get(&suite).map_or("none", String::as_str);
-                    c.settings.insert(format!("engines, {suite}"), conclude::engines(&ours, here, &kernel));
-                }
-                Message::Killed { name, processes } => c.doubt(Warning::Killed { dut: name, processes }),
-                Message::Counted(counted) => {
-                    samples += 1;
-                    take(c, &counted, repeat, began);
-                }
-                Message::Failed(why) => return Err(guest.failed(&why)),
-                Message::Ran(commands) => c.ran(commands),
-                Message::Done => break,
-            }
-        }
-        c.ran(guest.commands());
-        if samples == 0 {
-            return Err(guest.failed("it measured nothing"));
-        }
-        Ok(())
+        self.guests.run(c, bench, Processor::USUAL, |c, counted, began| take(c, counted, repeat, began))
     }
 
     fn judge(record: &Record) -> Conclusion {
         conclude::conclude(record)
-    }
-}
-
-impl Work<'_> {
-    /// What the guest is to do.
-    fn orders(&self) -> Result<Orders, LabError> {
-        let options = &self.common.dut_options;
-        let named = !self.common.duts.is_empty() && !self.names.iter().any(|n| n == "all");
-        let program = options.gateway();
-        if program.is_none() && self.names.iter().any(|n| n == "ironswan") {
-            return Err(LabError::Unfit(vec![Remedy::new(
-                "the program ironswan is neither beside ironswan-lab nor on PATH",
-                "name it with --program",
-            )]));
-        }
-        let absolute = |p: PathBuf| std::fs::canonicalize(&p).unwrap_or(p);
-        Ok(Orders {
-            systems: self.names.clone(),
-            named,
-            raw: self.common.encaps.contains(&Encap::Raw),
-            udp: self.common.encaps.contains(&Encap::Udp),
-            suites: options.suites.iter().map(|s| format!("{}/{}", s.esp, s.ike)).collect(),
-            program: program.map(absolute),
-            wireguard_go: options.wireguard_go().map(absolute),
-            wireguard_go_tailscale: options.wireguard_go_tailscale().map(absolute),
-            loads: self.loads.clone(),
-            inner_mtu: INNER_MTU,
-            shift: machine::SHIFT,
-        })
     }
 }
 
@@ -267,7 +165,7 @@ fn take(c: &mut Campaign, counted: &Counted, repeat: u32, began: f64) {
     let mut measures = vec![("idle", counted.idle), ("million", instructions / 1e6)];
     measures.push(match counted.load {
         Load::Udp { .. } => ("per_packet", instructions / counted.units as f64),
-        Load::Tcp { .. } => ("per_byte", instructions / counted.units as f64),
+        Load::Tcp { .. } | Load::Ftp { .. } => ("per_byte", instructions / counted.units as f64),
     });
     let (kind, load) = (counted.load.kind(), counted.load.to_string());
     let f = factors([("traffic", kind), ("load", &load), ("system", &counted.system)]);

@@ -13,7 +13,7 @@ use crate::topology::Mode;
 const FILE: &str = "orders.json";
 
 /// What the guest is to do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Orders {
     /// Systems by name, or `all`.
     pub systems: Vec<String>,
@@ -31,12 +31,26 @@ pub(super) struct Orders {
     pub wireguard_go: Option<PathBuf>,
     /// The program of Tailscale's fork of it.
     pub wireguard_go_tailscale: Option<PathBuf>,
+    /// Each is built for every system.
+    pub places: Vec<Place>,
     /// Loads of each system.
     pub loads: Vec<Load>,
     /// MTU of the hosts' routes.
     pub inner_mtu: u32,
     /// An instruction takes 2^shift nanoseconds of the guest's clock.
     pub shift: u32,
+    /// Systems with a suite have it in their names, also the first.
+    pub suite_in_name: bool,
+}
+
+/// Boxes inside the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Place {
+    /// Host, two gateways, host.
+    Line,
+    /// Two hosts, each its own gateway.
+    HostToHost,
 }
 
 /// A load.
@@ -59,6 +73,11 @@ pub(super) enum Load {
         /// Bytes at least.
         bytes: u64,
     },
+    /// A file by FTP.
+    Ftp {
+        /// Its bytes.
+        bytes: u64,
+    },
 }
 
 impl Load {
@@ -67,15 +86,25 @@ impl Load {
         match self {
             Self::Udp { .. } => "UDP",
             Self::Tcp { .. } => "TCP",
+            Self::Ftp { .. } => "FTP",
         }
     }
 
     /// The line that it needs.
     pub(super) fn mode(&self) -> Mode {
         match self {
-            Self::Udp { .. } => Mode::Wire,
+            Self::Udp { .. } | Self::Ftp { .. } => Mode::Wire,
             Self::Tcp { mode, .. } => *mode,
         }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Line => "gateway to gateway",
+            Self::HostToHost => "host to host",
+        })
     }
 }
 
@@ -85,6 +114,7 @@ impl fmt::Display for Load {
             Self::Udp { size, burst: 1, .. } => write!(f, "{size} B, one at a time"),
             Self::Udp { size, burst, .. } => write!(f, "{size} B, bursts of {burst}"),
             Self::Tcp { mode, .. } => mode.fmt(f),
+            Self::Ftp { bytes } => write!(f, "a file of {bytes} B"),
         }
     }
 }
@@ -93,10 +123,13 @@ impl fmt::Display for Load {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Counted {
     pub system: String,
+    pub place: Place,
     pub load: Load,
+    /// Time of the guest's clock, nanoseconds.
+    pub nanos: u64,
     /// Instructions in which the processor was not idle.
     pub instructions: u64,
-    /// Packets of UDP, bytes of TCP.
+    /// Packets of UDP, bytes of TCP and FTP.
     pub units: u64,
     /// Share of the time in which the processor was idle.
     pub idle: f64,
@@ -163,8 +196,15 @@ mod tests {
     #[test]
     fn a_message_is_read_as_it_was_written_and_other_lines_are_none() {
         let load = Load::Udp { size: 100, burst: 32, packets: 64 };
-        let counted =
-            Counted { system: "plain".into(), load, instructions: 1_700_000, units: 64, idle: 0.01 };
+        let counted = Counted {
+            system: "plain".into(),
+            place: Place::Line,
+            load,
+            nanos: 1_717_171,
+            instructions: 1_700_000,
+            units: 64,
+            idle: 0.01,
+        };
         for message in [
             Message::Counted(counted),
             Message::Done,
