@@ -1,7 +1,8 @@
 //! What the counts show, what they do not say, and the published figures beside them. Pure.
 
 use super::super::campaign::Conclusion;
-use crate::record::{Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
+use crate::plan::fit;
+use crate::record::{Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors};
 
 /// What no count of instructions says; beside each table.
 pub(super) const SILENT: &str = "Instructions, not time: caches and what a wake-up costs are not in them, and an AES \
@@ -46,6 +47,15 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
             views.push(table(&title, traffic, measure, Which::Added));
         }
     }
+    let derived = by_size(record);
+    if !derived.is_empty() {
+        views.push(View::Derived {
+            title: format!(
+                "Instructions of a UDP packet = for_packet + for_byte x size of the frame, by least squares over the sizes. {SILENT}"
+            ),
+            names: vec![FOR_PACKET.into(), FOR_BYTE.into()],
+        });
+    }
     for (traffic, measure, unit) in [("UDP", "per_packet", "packet"), ("TCP", "per_byte", "byte")] {
         if has(traffic) {
             views.push(View::Plot(Plot {
@@ -62,7 +72,44 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
             }));
         }
     }
-    Conclusion { derived: vec![], views, history: vec![history(record)] }
+    Conclusion { derived, views, history: vec![history(record)] }
+}
+
+/// The parts of a packet's instructions.
+const FOR_PACKET: &str = "for_packet";
+const FOR_BYTE: &str = "for_byte";
+
+/// Per system and number of packets in a burst: instructions of a packet without its bytes, and of
+/// a byte.
+fn by_size(record: &Record) -> Vec<Derived> {
+    let mut groups: Vec<(Factors, Vec<(f64, f64)>)> = Vec::new();
+    for figure in record.figures_with(&factors([("traffic", "UDP")])) {
+        // As the orders name a load: size, then packets at a time.
+        let Some((size, burst)) = figure.factors["load"].split_once(" B, ") else { continue };
+        let Some(point) = size.parse().ok().zip(figure.number("per_packet", Which::Median)) else { continue };
+        let key = factors([("packets", burst), ("system", &*figure.factors["system"])]);
+        match groups.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, points)) => points.push(point),
+            None => groups.push((key, vec![point])),
+        }
+    }
+    let mut derived = Vec::new();
+    for (factors, points) in groups {
+        let Some(line) = fit::line(&points) else { continue };
+        let how = format!("least squares over {} sizes", points.len());
+        for (name, value, unit) in
+            [(FOR_PACKET, line.intercept, "instructions"), (FOR_BYTE, line.slope, "instructions/byte")]
+        {
+            derived.push(Derived {
+                name: name.into(),
+                factors: factors.clone(),
+                value,
+                unit: unit.into(),
+                how: how.clone(),
+            });
+        }
+    }
+    derived
 }
 
 /// FreeS/WAN's cycles per byte beside our instructions.
@@ -142,6 +189,22 @@ mod tests {
             assert!(titles.iter().all(|t| t.contains(part)), "{part}: {titles:?}");
         }
         assert!(made.history[0].now.ends_with("plain 14.0, ironswan 33.2"), "{}", made.history[0].now);
+    }
+
+    #[test]
+    fn a_packets_instructions_are_divided_between_itself_and_its_bytes() {
+        let mut record = record(&[("ironswan", 33.2)]);
+        let mut small = record.samples[0].clone();
+        small.factors.insert("load".into(), "600 B, bursts of 32".into());
+        small.measures.insert("per_packet".into(), 43_200.0);
+        record.samples.push(small);
+        record.figures = figures(&record.samples, None);
+        let parts = by_size(&record);
+        let shown: Vec<(&str, f64)> =
+            parts.iter().map(|d| (d.name.as_str(), (d.value * 1e6).round() / 1e6)).collect();
+        assert_eq!(shown, [("for_packet", 31_200.0), ("for_byte", 20.0)]);
+        assert_eq!(parts[0].factors, factors([("packets", "bursts of 32"), ("system", "ironswan")]));
+        assert!(conclude(&record).views.iter().any(|v| matches!(v, View::Derived { .. })));
     }
 
     #[test]
