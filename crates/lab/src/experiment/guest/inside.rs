@@ -54,9 +54,9 @@ fn tell(message: &Message) -> Result<(), LabError> {
 }
 
 fn obey(orders: &Orders) -> Result<(), LabError> {
-    // A command of a second takes half a minute with 31 million instructions a second; most have
-    // time to spare.
-    clock::be_patient((1 << orders.shift) / 2);
+    // A command of a second takes half a minute with 31 million instructions a second. Time also
+    // passes while QEMU waits for a file of a busy machine.
+    clock::be_patient(((1 << orders.shift) / 2).max(4));
     tell(&Message::Says("the guest has booted".into()))?;
     let suites: Vec<Suite> =
         orders.suites.iter().map(|s| s.parse()).collect::<Result<_, String>>().map_err(LabError::Usage)?;

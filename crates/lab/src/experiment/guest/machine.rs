@@ -6,11 +6,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::param::clock_ticks_per_second;
+
 use super::kernel::Kernel;
 use super::orders::Message;
 use crate::clock;
 use crate::error::{LabError, LogTail, Remedy};
 use crate::interrupt;
+use crate::measure::ticks_of;
 use crate::process::{self, Journal, Process};
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -44,10 +47,14 @@ impl fmt::Display for Processor {
     }
 }
 
-/// From the start until the guest's first message, of a machine with much else to do.
+/// From the start until the guest's first message.
 const BOOT: Duration = Duration::from_secs(300);
 /// From one message to the next.
 const SILENCE: Duration = Duration::from_secs(600);
+/// A guest that other programs keep from the processors has so many times as long.
+const KEPT_WAITING: u32 = 3;
+/// It is not kept from them when it has had at least this share of the time.
+const SHARE: f64 = 0.25;
 const LOOK: Duration = Duration::from_millis(100);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 8;
@@ -77,9 +84,9 @@ pub(super) struct Guest {
     journal: Journal,
     console: PathBuf,
     lines: Lines,
-    /// Its next message must have come by then.
-    until: Instant,
-    spoke: bool,
+    /// When it last spoke, and the processor time that QEMU had used by then.
+    spoke: (Instant, Duration),
+    has_booted: bool,
 }
 
 impl Guest {
@@ -100,8 +107,8 @@ impl Guest {
         let journal = Journal::default();
         let argv = command(processor, kernel, archive, dir, [&console, &output]);
         let process = Process::start(&journal, "the guest", &argv, &dir.join("qemu.log"))?;
-        let until = clock::now() + BOOT;
-        Ok(Self { process, journal, console, lines: Lines::of(output), until, spoke: false })
+        let spoke = (clock::now(), Duration::ZERO);
+        Ok(Self { process, journal, console, lines: Lines::of(output), spoke, has_booted: false })
     }
 
     /// The guest's next message.
@@ -111,28 +118,36 @@ impl Guest {
             let ended = self.process.ended();
             while let Some(line) = self.lines.next()? {
                 if let Some(message) = Message::parse(&line) {
-                    self.until = clock::now() + SILENCE;
-                    self.spoke = true;
+                    self.spoke = (clock::now(), self.used());
+                    self.has_booted = true;
                     return Ok(message);
                 }
             }
             if let Some(status) = ended {
                 return Err(self.failed(&format!("it ended before it had measured ({status})")));
             }
-            if clock::now() > self.until {
-                let why = if self.spoke {
-                    format!("it said nothing for {} s", SILENCE.as_secs())
+            let silent = clock::now() - self.spoke.0;
+            let limit = if self.has_booted { SILENCE } else { BOOT };
+            if is_too_late(silent, self.used().saturating_sub(self.spoke.1), limit) {
+                let silent = silent.as_secs();
+                let why = if self.has_booted {
+                    format!("it said nothing for {silent} s")
                 } else {
                     format!(
-                        "it did not boot within {} s; run it again on a machine with less to do, or remove the kernel's folder in \
-                         the cache so that a newer one is fetched",
-                        BOOT.as_secs()
+                        "it did not boot within {silent} s; run it again on a machine with less to do, or remove the kernel's folder \
+                         in the cache so that a newer one is fetched"
                     )
                 };
                 return Err(self.failed(&why));
             }
             interrupt::pause(LOOK)?;
         }
+    }
+
+    /// Processor time of QEMU.
+    fn used(&self) -> Duration {
+        let ticks = ticks_of(self.process.id()).unwrap_or(0);
+        Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
     }
 
     /// The commands that started it.
@@ -151,6 +166,13 @@ impl Guest {
         let logs = [console, qemu].into_iter().filter(|l| !l.lines.is_empty()).collect();
         LabError::Dut { dut: "the guest".into(), why: why.into(), logs }
     }
+}
+
+/// Whether a guest that has been silent for so long, in which it `used` so much processor time, has
+/// to be given up.
+fn is_too_late(silent: Duration, used: Duration, limit: Duration) -> bool {
+    let was_at_work = used.as_secs_f64() >= SHARE * limit.as_secs_f64();
+    silent > limit * KEPT_WAITING || silent > limit && was_at_work
 }
 
 /// What the guest's `init` starts.
@@ -243,6 +265,14 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn a_guest_that_others_keep_from_the_processors_is_given_more_time() {
+        let seconds = Duration::from_secs;
+        let late = |silent, used| is_too_late(seconds(silent), seconds(used), seconds(300));
+        assert!(!late(300, 290) && late(301, 290) && late(301, 75));
+        assert!(!late(301, 20) && !late(900, 74) && late(901, 0));
+    }
 
     #[test]
     fn an_instruction_of_the_slow_processors_takes_as_long_as_they_are_named_for() {
