@@ -40,6 +40,11 @@ pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The usual time limit of a command that brings a tunnel up, in its own option, seconds.
+pub(crate) fn tunnel_limit() -> String {
+    patiently(Duration::from_secs(10)).as_secs().to_string()
+}
+
 /// A date and time in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Utc {

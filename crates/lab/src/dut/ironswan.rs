@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{DataSetting, Dut, Encap, EngineCounts, Pair, Running, Suite, vici};
+use crate::clock;
 use crate::error::{LabError, LogTail, Remedy};
 use crate::interrupt;
 use crate::machine;
@@ -260,7 +261,8 @@ impl Gateways {
     }
 
     fn up(&mut self, site: usize, tunnel: &str) -> Result<(), LabError> {
-        let done = self.operator_of(&self.uris[site], &["up", tunnel, "--timeout", "10"], 15)?;
+        let up = ["up", tunnel, "--timeout", &clock::tunnel_limit()];
+        let done = self.operator_of(&self.uris[site], &up, 15)?;
         if !done.status.success() {
             let why = done.complaint();
             return Err(self.pair.failed(format!("the tunnel did not come up: {why}")));

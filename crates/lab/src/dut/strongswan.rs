@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Dut, Encap, Pair, Running, Suite, vici};
+use crate::clock;
 use crate::error::{LabError, LogTail, Remedy};
 use crate::interrupt;
 use crate::machine;
@@ -161,7 +162,8 @@ impl Dut for StrongSwan {
         for (tunnel, (left, _)) in sites.tunnels.iter().enumerate() {
             let name = sites.tunnel_name(tunnel);
             let initiator = sites.sites[*left].name;
-            running.swanctl(initiator, &["--initiate", "--child", &name, "--timeout", "10"])?;
+            let limit = clock::tunnel_limit();
+            running.swanctl(initiator, &["--initiate", "--child", &name, "--timeout", &limit])?;
         }
         Ok(Box::new(running))
     }
