@@ -6,14 +6,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::param::clock_ticks_per_second;
-
 use super::kernel::Kernel;
 use super::orders::Message;
 use crate::clock;
 use crate::error::{LabError, LogTail, Remedy};
 use crate::interrupt;
-use crate::measure::ticks_of;
+use crate::measure::account_of;
 use crate::process::{self, Journal, Process};
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -146,8 +144,7 @@ impl Guest {
 
     /// Processor time of QEMU.
     fn used(&self) -> Duration {
-        let ticks = ticks_of(self.process.id()).unwrap_or(0);
-        Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
+        Duration::from_nanos(account_of(self.process.id()).unwrap_or_default().ns)
     }
 
     /// The commands that started it.
