@@ -15,8 +15,8 @@ pub(crate) struct Emulated {
     /// Packets sent before the first of them is waited for [default: 1,32]
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(1_u32, 128))]
     bursts: Vec<u32>,
-    /// TCP and FTP on 64-bit processors without AES that are about as slow as a 486/66 and a Pentium
-    /// 60 (31 and 62 million instructions a second), with 3DES and AES
+    /// TCP and FTP on 64-bit processors without AES that are about as slow as a 486/66 and a
+    /// Pentium 60 (31 and 62 million instructions a second), with 3DES and AES
     #[arg(long, conflicts_with_all = ["sizes", "bursts"])]
     slow: bool,
 }

@@ -47,6 +47,20 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
             views.push(table(&title, traffic, measure, Which::Added));
         }
     }
+    if record.figures.iter().any(|f| f.number("switches", Which::Median).is_some()) {
+        let title = "Switches from one thread to another per packet of UDP: a gateway in user space takes the packets that wait \
+                     when it is woken, so a burst that is sent in pieces costs more wake-ups";
+        views.push(View::Table(Table {
+            title: title.into(),
+            only: factors([("traffic", "UDP")]),
+            rows: vec!["system".into()],
+            columns: Columns::Factor {
+                factor: "load".into(),
+                measure: "switches".into(),
+                which: Which::Median,
+            },
+        }));
+    }
     let derived = by_size(record);
     if !derived.is_empty() {
         views.push(View::Derived {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use ironswan_crypto::engines::Engines;
 
 use super::super::driver::suite;
-use super::OVERHEAD;
+use super::count::{Count, Kernel};
 use super::ftp;
-use super::orders::{Counted, Load, Message, Orders, Place};
+use super::orders::{Load, Message, OVERHEAD, Orders, Place};
 use crate::clock;
 use crate::dut::{self, Dut, DutOptions, Encap, Running, Suite};
 use crate::error::{LabError, Remedy};
@@ -31,6 +31,8 @@ const WARM_PACKETS: u32 = 128;
 const WARM_BYTES: u64 = 1 << 20;
 /// How often the bytes of a connection are looked at.
 const LOOK: Duration = Duration::from_millis(5);
+/// Least length of what is counted of it.
+const LOOKS: u32 = 10;
 /// For a connection to carry what is wanted of it.
 const TOO_LONG: Duration = Duration::from_secs(120);
 const WRITE: usize = 65_536;
@@ -160,29 +162,6 @@ fn built(orders: &Orders, place: Place, mode: Mode, owner: &Owner) -> Result<Box
     })
 }
 
-/// What a load took.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Count {
-    pub took: Duration,
-    pub idle: Duration,
-    pub units: u64,
-}
-
-impl Count {
-    fn told(&self, system: &str, place: Place, load: Load, shift: u32) -> Counted {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Counted {
-            system: system.into(),
-            place,
-            load,
-            nanos: nanos(self.took),
-            instructions: nanos(self.took.saturating_sub(self.idle)) >> shift,
-            units: self.units,
-            idle: self.idle.as_secs_f64() / self.took.as_secs_f64().max(1e-9),
-        }
-    }
-}
-
 /// Sends packets in bursts, each after all of the one before have arrived: the processor is never
 /// idle.
 fn udp(topology: &dyn Topology, size: u32, burst: u32, packets: u32) -> Result<Count, LabError> {
@@ -220,11 +199,10 @@ fn udp(topology: &dyn Topology, size: u32, burst: u32, packets: u32) -> Result<C
     };
     (0..WARM_PACKETS.div_ceil(burst)).try_for_each(|_| pass(burst)).map_err(lost)?;
     let bursts = packets.div_ceil(burst);
-    let idle = idle_time()?;
+    let before = Kernel::look()?;
     let start = clock::now();
     (0..bursts).try_for_each(|_| pass(burst)).map_err(lost)?;
-    let took = clock::now() - start;
-    Ok(Count { took, idle: idle_time()?.saturating_sub(idle), units: u64::from(bursts) * u64::from(burst) })
+    before.count(clock::now() - start, u64::from(bursts) * u64::from(burst))
 }
 
 /// Counts a part of a connection that carries as much as it can.
@@ -248,26 +226,14 @@ fn tcp(topology: &dyn Topology, bytes: u64, running: &mut dyn Running) -> Result
         Ok((clock::now(), ttcp.received()))
     };
     reach(WARM_BYTES.min(bytes / 4))?;
-    let idle = idle_time()?;
+    let kernel = Kernel::look()?;
     let (start, before) = reach(0)?;
+    // However fast the line is, ticks of the kernel's clock are a small part of what is counted.
+    thread::sleep(look * LOOKS);
     let (end, after) = reach(before + bytes)?;
-    let idle = idle_time()?.saturating_sub(idle);
+    let count = kernel.count(end - start, after - before)?;
     ttcp.finish()?;
-    Ok(Count { took: end - start, idle, units: after - before })
-}
-
-/// For how long the processor has been idle.
-pub(super) fn idle_time() -> Result<Duration, LabError> {
-    // The figures of /proc/stat have steps of a hundredth of a second, ten million instructions.
-    let text = fs::read_to_string("/proc/timer_list").map_err(LabError::io("reading /proc/timer_list"))?;
-    parse_idle(&text)
-        .ok_or_else(|| LabError::Measurement("/proc/timer_list does not say how long it was idle".into()))
-}
-
-fn parse_idle(text: &str) -> Option<Duration> {
-    let line = text.lines().find_map(|l| l.trim().strip_prefix(".idle_sleeptime"))?;
-    let nanos = line.trim_start_matches([' ', ':']).split(' ').next()?.parse().ok()?;
-    Some(Duration::from_nanos(nanos))
+    Ok(count)
 }
 
 /// The engine of each suite, of this machine or of the guest, by what the self-test says.
@@ -311,24 +277,6 @@ fn kernel_engine(crypto: &str, esp: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_idle_time_is_read_to_the_nanosecond() {
-        let text = "cpu: 0\n  .nohz_mode      : 2\n  .idle_entrytime : 5 nsecs\n  .idle_sleeptime : 1234567891 nsecs\n";
-        assert_eq!(parse_idle(text), Some(Duration::from_nanos(1_234_567_891)));
-        assert_eq!(parse_idle("  .idle_sleeptime\n"), None);
-        assert_eq!(parse_idle(""), None);
-    }
-
-    #[test]
-    fn instructions_are_busy_time_by_the_length_of_one() {
-        let count = Count { took: Duration::from_nanos(6400), idle: Duration::from_nanos(3200), units: 4 };
-        let load = Load::Udp { size: 64, burst: 1, packets: 4 };
-        let fast = count.told("plain", Place::Line, load, 0);
-        assert_eq!((fast.instructions, fast.nanos, fast.units, fast.idle), (3200, 6400, 4, 0.5));
-        let slow = count.told("plain", Place::Line, load, 5);
-        assert_eq!((slow.instructions, slow.nanos), (100, 6400));
-    }
 
     #[test]
     fn every_system_with_a_suite_is_named_after_it_where_that_is_wanted() {

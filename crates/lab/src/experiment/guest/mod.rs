@@ -14,6 +14,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `conclude` | tables, what they do not say, the historical figures |
+//! | `count` | what a load takes by the counters of the guest's kernel |
 //! | `ftp` | a file by FTP inside the guest |
 //! | `host` | the part that runs on this machine |
 //! | `initramfs` | the archive that the guest begins with, and its `init` |
@@ -24,6 +25,7 @@
 //! | `slow` | processors as slow as those of the nineties, in the units of then |
 
 mod conclude;
+mod count;
 mod ftp;
 mod host;
 mod initramfs;
@@ -73,6 +75,13 @@ const ABOUT: About = About {
             "of the guest's time in which its processor had nothing to do; not among the instructions",
             Better::Neither,
         ),
+        (
+            "switches",
+            "switches",
+            "switches/packet",
+            "how often the processor went from one thread to another, per packet (UDP)",
+            Better::Neither,
+        ),
         ("million", "10^6 instr", "10^6 instructions", "of the whole load", Better::Neither),
     ],
     baseline: Some(("system", "plain")),
@@ -93,17 +102,20 @@ pub struct EmulatedOptions {
 
 /// What is measured when no system is named.
 const SYSTEMS: [&str; 5] = ["plain", "strongswan-kernel", "ironswan", "kernel-wireguard", "wireguard-go"];
-/// Bytes of a frame that are not UDP payload: Ethernet header and FCS, IP, UDP.
-const OVERHEAD: u32 = 18 + 20 + 8;
 /// Largest inner frame that crosses in one packet.
 const LARGEST: u32 = INNER_MTU + 18;
 
 /// Makes the experiment.
 pub fn emulated(options: EmulatedOptions) -> Result<Report, LabError> {
-    if options.slow {
-        return slow::slow(&options);
-    }
     let common = &options.common;
+    if options.slow {
+        if !(options.sizes.is_empty() && options.bursts.is_empty()) {
+            return Err(LabError::Usage(
+                "--slow carries TCP and FTP: it has no use for --sizes and --bursts".into(),
+            ));
+        }
+        return slow::slow(common);
+    }
     let loads = loads(&options)?;
     let guests = Guests { loads, ..Guests::new(common, common.dut_options.clone(), &SYSTEMS)? };
     let repeats = common.repeats.unwrap_or(common.by_care(2, 1, 1));
@@ -163,9 +175,13 @@ impl Method for Work<'_> {
 fn take(c: &mut Campaign, counted: &Counted, repeat: u32, began: f64) {
     let instructions = counted.instructions as f64;
     let mut measures = vec![("idle", counted.idle), ("million", instructions / 1e6)];
+    let units = counted.units as f64;
+    if matches!(counted.load, Load::Udp { .. }) {
+        measures.push(("switches", counted.switches as f64 / units));
+    }
     measures.push(match counted.load {
-        Load::Udp { .. } => ("per_packet", instructions / counted.units as f64),
-        Load::Tcp { .. } | Load::Ftp { .. } => ("per_byte", instructions / counted.units as f64),
+        Load::Udp { .. } => ("per_packet", instructions / units),
+        Load::Tcp { .. } | Load::Ftp { .. } => ("per_byte", instructions / units),
     });
     let (kind, load) = (counted.load.kind(), counted.load.to_string());
     let f = factors([("traffic", kind), ("load", &load), ("system", &counted.system)]);
@@ -199,6 +215,17 @@ mod tests {
         }
         let common = Common { duts: vec!["opensvan".into()], ..Common::default() };
         let e = emulated(EmulatedOptions { common, ..EmulatedOptions::default() }).expect_err("a system");
+        assert!(matches!(e, LabError::Usage(_)), "{e}");
+    }
+
+    #[test]
+    fn loads_that_it_does_not_have_are_refused() {
+        let options = EmulatedOptions { slow: true, sizes: vec![100], ..EmulatedOptions::default() };
+        let e = emulated(options).expect_err("a size");
+        assert!(matches!(&e, LabError::Usage(why) if why.contains("--sizes")), "{e}");
+        let common = Common { duts: vec!["opensvan".into()], ..Common::default() };
+        let e = emulated(EmulatedOptions { slow: true, common, ..EmulatedOptions::default() })
+            .expect_err("a system");
         assert!(matches!(e, LabError::Usage(_)), "{e}");
     }
 }

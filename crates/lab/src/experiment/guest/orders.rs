@@ -11,6 +11,8 @@ use crate::error::LabError;
 use crate::topology::Mode;
 
 const FILE: &str = "orders.json";
+/// Bytes of a frame that are not UDP payload: Ethernet header and FCS, IP, UDP.
+pub(super) const OVERHEAD: u32 = 18 + 20 + 8;
 
 /// What the guest is to do.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -133,6 +135,8 @@ pub(super) struct Counted {
     pub units: u64,
     /// Share of the time in which the processor was idle.
     pub idle: f64,
+    /// How often the processor went from one thread to another.
+    pub switches: u64,
 }
 
 /// What the guest says.
@@ -204,6 +208,7 @@ mod tests {
             instructions: 1_700_000,
             units: 64,
             idle: 0.01,
+            switches: 12,
         };
         for message in [
             Message::Counted(counted),
