@@ -36,6 +36,7 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         ("cores --suite aes128gcm16,aes128-sha1", "one suite is measured"),
         ("compression --rates 63", "63: a rate is 0 (no limit) or 64 to 1,000,000 kbit/s"),
         ("driver --sizes 20", "a size of 20 bytes cannot be measured"),
+        ("driver --engine steam", "no engine 'steam'; there are: aws-lc, vaes, avx2, ipsec-mb, cryptodev"),
         ("rfc2544 --sizes 9001", "`9001` is not a frame size; write 64 to 9000"),
         ("rfc2544 --ipv6 --sizes 64", "frames of 64 bytes do not fit: write 84 or more"),
         ("rfc2544 --ipv6 --topology single", "--ipv6: the tester of one gateway alone"),
@@ -57,6 +58,24 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         let text = stderr(&done);
         assert!(text.contains(said) && done.status.code() == Some(2), "{line}: {} {text}", done.status);
         assert!(stdout(&done).is_empty() && !out.exists(), "{line}");
+    }
+}
+
+/// Without the feature there is no device, and the message says how to build it in.
+#[cfg(not(feature = "cryptodev"))]
+#[test]
+fn a_device_that_is_not_built_in_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new();
+    for engine in ["cryptodev", "cryptodev-poll", "aws-lc,cryptodev-wait"] {
+        let out = scratch.path().join("run");
+        let mut lab = Command::new(LAB);
+        let done =
+            lab.args(["driver", "--smoke", "--engine", engine, "--out"]).arg(&out).output().expect(LAB);
+        let text = stderr(&done);
+        let built = text.contains("--features cryptodev") || text.contains("x86-64 alone");
+        assert!(text.contains("the engine cryptodev: not built in") && built, "{engine}: {text}");
+        assert_eq!(done.status.code(), Some(2), "{engine}");
+        assert!(stdout(&done).is_empty() && !out.exists(), "{engine}");
     }
 }
 

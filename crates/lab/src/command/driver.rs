@@ -12,7 +12,9 @@ pub(crate) struct Driver {
     /// Bytes of text of a packet, multiples of 16
     #[arg(long, value_delimiter = ',', value_name = "BYTES", allow_negative_numbers = true, value_parser = within(16_u32, 32_768))]
     sizes: Vec<u32>,
-    /// Crypto engines: aws-lc, vaes, avx2, ipsec-mb [default: all that this machine has]
+    /// Crypto engines: aws-lc, vaes, avx2, ipsec-mb [default: all that this machine has], or
+    /// cryptodev, a device beside the processor (if built in): cryptodev-inline, cryptodev-poll and
+    /// cryptodev-wait are the ways to ask it
     #[arg(long, value_delimiter = ',')]
     engine: Vec<String>,
     /// How packets are handed over: all, after (the next when the last is done), or packets of a

@@ -1,19 +1,26 @@
 //! Experiment E5, `lab driver`: the crypto engine alone, through the batch interface that the data
 //! plane uses, after Freescale's driver-level test of an accelerator (50,000 operations). No packet
 //! crosses anything: what is measured is what a suite costs by size, engine and direction, and what
-//! handing over many packets at once is worth.
+//! handing over many packets at once is worth. With the feature `cryptodev` the same is asked of a
+//! device beside the processor.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
 //! | `suite` | suites of ESP, by their names in `swanctl.conf` |
-//! | `work` | a crypto engine at work |
+//! | `engine` | the engines by their names |
+//! | `work` | a crypto engine of the processor at work |
+//! | `device` | a look-aside device at work, asked by polling and by waiting |
 //! | `costs` | costs of a packet, for the planner |
 //! | `conclude` | figures and views, made of the samples |
+//! | `look_aside` | figures and views of the device |
 
 mod conclude;
 mod costs;
+mod device;
+mod engine;
+mod look_aside;
 pub(super) mod suite;
 pub(super) mod work;
 
@@ -30,6 +37,8 @@ use crate::error::LabError;
 use crate::record::{Better, Factors, Record, factors};
 use crate::report::Warning;
 pub(super) use costs::{costs, spread};
+use device::Device;
+use engine::Engine;
 use work::{Bench, Check, Data, Dispatch, Work};
 
 /// Options of the experiment. Empty lists: the experiment's own choice.
@@ -41,7 +50,7 @@ pub struct DriverOptions {
     pub suites: Vec<String>,
     /// Bytes of text of a packet, multiples of 16.
     pub sizes: Vec<u32>,
-    /// Engines by name; all that this machine has when empty.
+    /// Engines by name; all of the processor when empty. `cryptodev` is a device beside it.
     pub engines: Vec<String>,
     /// How packets are handed over: `all`, `after`, or packets of a burst. With this list every
     /// combination of everything is measured.
@@ -58,20 +67,45 @@ const ABOUT: About = About {
     name: "driver",
     number: "E5",
     question: "What does each suite cost in each crypto engine, and what is it worth to hand over many packets at once?",
-    measures: &[
-        ("mb_per_s", "MB/s", "MB/s", "text sealed or opened, 10^6 bytes a second, one core", Better::More),
-        ("ns_per_op", "ns/op", "ns", "processor time of one packet", Better::Less),
-        (
-            "cycles_per_op",
-            "cycles/op",
-            "cycles",
-            "the same in cycles of the clock that the kernel shows",
-            Better::Less,
-        ),
-        ("operations", "ops", "1", "packets measured", Better::Neither),
-    ],
+    measures: MEASURES.split_at(4).0,
     baseline: None,
 };
+
+/// Measures of every engine, and behind them those of a device alone.
+const MEASURES: &[(&str, &str, &str, &str, Better)] = &[
+    ("mb_per_s", "MB/s", "MB/s", "text sealed or opened, 10^6 bytes a second, one core", Better::More),
+    ("ns_per_op", "ns/op", "ns", "processor time of one packet", Better::Less),
+    (
+        "cycles_per_op",
+        "cycles/op",
+        "cycles",
+        "the same in cycles of the clock that the kernel shows",
+        Better::Less,
+    ),
+    ("operations", "ops", "1", "packets measured", Better::Neither),
+    (
+        "elapsed_ns_per_op",
+        "elapsed/op",
+        "ns",
+        "cryptodev: time that passes for one packet, of which its MB/s are made; its ns/op are those of the asking thread",
+        Better::Less,
+    ),
+    (
+        "latency_ns",
+        "latency",
+        "ns",
+        "cryptodev: from handing a request over until its answer is seen, median",
+        Better::Less,
+    ),
+    ("latency_p99_ns", "latency 99%", "ns", "the same, 99th percentile", Better::Less),
+    (
+        "sleeps_per_op",
+        "sleeps/op",
+        "1",
+        "cryptodev-wait: sleeps of the asking thread for one packet",
+        Better::Less,
+    ),
+];
 
 /// Suites whose dispatch and data are varied.
 const CLOSER: [&str; 2] = ["aes128gcm16", "aes128-sha256"];
@@ -84,7 +118,7 @@ const USUAL: Dispatch = Dispatch::Burst(64);
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cell {
     suite: usize,
-    engine: EngineId,
+    engine: Engine,
     work: Work,
     size: u32,
     dispatch: Dispatch,
@@ -104,8 +138,10 @@ struct Plan {
 /// Makes the experiment.
 pub fn driver(options: DriverOptions) -> Result<Report, LabError> {
     let plan = Plan::new(&options)?;
+    engine::start(plan.cells.iter().map(|cell| cell.engine))?;
+    let device = plan.cells.iter().any(|cell| matches!(cell.engine, Engine::Device(_)));
     let schedule = Schedule {
-        about: ABOUT,
+        about: if device { About { measures: MEASURES, ..ABOUT } } else { ABOUT },
         common: &options.common,
         cells: plan.cells.clone(),
         repeats: plan.repeats,
@@ -140,21 +176,28 @@ impl Method for Plan {
 
     fn trial(&self, c: &mut Campaign, (): &mut (), cell: &Cell, repeat: u32) -> Result<(), LabError> {
         let (name, suite) = &self.suites[cell.suite];
-        c.says(&format!("{name}, {} B, {}", cell.size, cell.engine))?;
+        c.says(&format!("{name}, {} B, {}", cell.size, cell.engine.name()))?;
         let (began, mhz) = (c.elapsed(), c.machine().mhz);
-        let engines = Engines::only(cell.engine);
-        let memory = (cell.data, cell.dispatch);
-        let mut bench = Bench::new(suite, &engines, cell.size, memory, self.operations, 1)?;
-        // The first round pays for page faults and a sleeping processor.
-        bench.time(cell.work, cell.dispatch, cell.check, 1, self.at_most)?;
-        let t = bench.time(cell.work, cell.dispatch, cell.check, self.operations, self.at_most)?;
-        let measures = [
-            ("mb_per_s", f64::from(cell.size) * 1e3 / t.ns),
-            ("ns_per_op", t.ns),
-            // Not finite, so left out, where the clock is not known.
-            ("cycles_per_op", mhz.map_or(f64::NAN, |mhz| t.ns * mhz / 1e3)),
-            ("operations", t.operations as f64),
+        let (memory, limits) = ((cell.data, cell.dispatch), (self.operations, self.at_most));
+        let measured = match cell.engine {
+            Engine::Processor(id) => {
+                let mut bench = Bench::new(suite, &Engines::only(id), cell.size, memory, self.operations, 1)?;
+                of_processor(&mut bench, cell, limits)?
+            }
+            Engine::Device(ask) => {
+                let mut device = Device::new(suite, (ask, cell.work), cell.size, memory, self.operations)?;
+                of_device(&mut device, cell, limits)?
+            }
+        };
+        // Not finite, so left out, where the clock is not known.
+        let cycles = mhz.map_or(f64::NAN, |mhz| measured.ns * mhz / 1e3);
+        let mut measures = vec![
+            ("mb_per_s", f64::from(cell.size) * 1e3 / measured.elapsed_ns),
+            ("ns_per_op", measured.ns),
+            ("cycles_per_op", cycles),
+            ("operations", measured.operations as f64),
         ];
+        measures.extend(measured.more);
         c.sample(cell.factors(name), repeat, began, &measures, vec![]);
         Ok(())
     }
@@ -162,6 +205,46 @@ impl Method for Plan {
     fn judge(record: &Record) -> Conclusion {
         conclude::conclude(record)
     }
+}
+
+/// One measurement of an engine.
+struct Measured {
+    operations: u64,
+    /// Processor time of a packet, and the time that its rate is made of.
+    ns: f64,
+    elapsed_ns: f64,
+    /// What a device has beside.
+    more: Vec<(&'static str, f64)>,
+}
+
+fn of_processor(
+    bench: &mut Bench,
+    cell: &Cell,
+    (operations, at_most): (u64, Duration),
+) -> Result<Measured, LabError> {
+    // The first round pays for page faults and a sleeping processor.
+    bench.time(cell.work, cell.dispatch, cell.check, 1, at_most)?;
+    let t = bench.time(cell.work, cell.dispatch, cell.check, operations, at_most)?;
+    Ok(Measured { operations: t.operations, ns: t.ns, elapsed_ns: t.ns, more: vec![] })
+}
+
+/// Its packets have all been to the device before.
+fn of_device(
+    device: &mut Device,
+    cell: &Cell,
+    (operations, at_most): (u64, Duration),
+) -> Result<Measured, LabError> {
+    let t = device.time(cell.check, operations, at_most)?;
+    let latency = device.latency(operations)?;
+    let mut more = vec![
+        ("elapsed_ns_per_op", t.elapsed_ns),
+        ("latency_ns", latency.median),
+        ("latency_p99_ns", latency.p99),
+    ];
+    if cell.engine == Engine::Device(engine::Ask::Wait) {
+        more.push(("sleeps_per_op", t.sleeps));
+    }
+    Ok(Measured { operations: t.operations, ns: t.ns, elapsed_ns: t.elapsed_ns, more })
 }
 
 impl Cell {
@@ -222,8 +305,7 @@ impl Plan {
         if !(1..=100_000_000).contains(&operations) {
             return Err(LabError::Usage("--operations is 1 to 100,000,000".into()));
         }
-        let engines: Vec<EngineId> =
-            if o.engines.is_empty() { EngineId::available().collect() } else { parsed(&o.engines)? };
+        let engines = engine::named(&o.engines)?;
         let mut plan = Self {
             suites,
             cells: Vec::new(),
@@ -270,7 +352,7 @@ impl Plan {
 
     fn add(
         &mut self,
-        engines: &[EngineId],
+        engines: &[Engine],
         sizes: &[u32],
         dispatch: &[Dispatch],
         data: &[Data],
@@ -279,9 +361,7 @@ impl Plan {
     ) {
         for (suite, (_, esp)) in self.suites.iter().enumerate().filter(|(_, (name, _))| of(name)) {
             for &size in sizes {
-                // An engine that lacks a suite would have aws-lc do it.
-                for &engine in engines.iter().filter(|e| Engines::only(**e).engine(esp, size as usize) == **e)
-                {
+                for &engine in engines.iter().filter(|engine| engine.has(esp, size as usize)) {
                     for work in Work::BOTH {
                         for &dispatch in dispatch {
                             for &data in data {
@@ -325,7 +405,7 @@ mod tests {
         for (i, cell) in plan.cells.iter().enumerate() {
             assert!(!plan.cells[i + 1..].contains(cell), "{cell:?}");
             let esp = &plan.suites[cell.suite].1;
-            assert_eq!(Engines::only(cell.engine).engine(esp, cell.size as usize), cell.engine);
+            assert!(cell.engine.has(esp, cell.size as usize), "{cell:?}");
         }
     }
 

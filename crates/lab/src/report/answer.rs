@@ -132,6 +132,13 @@ fn background(record: &Record) -> Option<String> {
 }
 
 fn driver(record: &Record) -> Option<String> {
+    let both = [engines(record), device(record)];
+    let list: Vec<String> = both.into_iter().flatten().collect();
+    (!list.is_empty()).then(|| list.join(" "))
+}
+
+/// The rates of one core that seals the first suite, by the fastest engine.
+fn engines(record: &Record) -> Option<String> {
     let suite = *record.values("suite", &Factors::new()).first()?;
     let usual = [("suite", suite), ("dispatch", "burst"), ("data", "same"), ("direction", "seal")];
     let size = |text: &&str| text.parse::<u64>().unwrap_or(0);
@@ -140,7 +147,8 @@ fn driver(record: &Record) -> Option<String> {
         let only: Factors = factors(usual).into_iter().chain(factors([("size", size)])).collect();
         let all = record
             .figures_with(&only)
-            .filter_map(|f| Some((median(f, "mb_per_s")?, f.factors.get("engine")?.as_str())));
+            .filter_map(|f| Some((median(f, "mb_per_s")?, f.factors.get("engine")?.as_str())))
+            .filter(|(_, engine)| !engine.starts_with("cryptodev"));
         all.max_by(|a, b| a.0.total_cmp(&b.0))
     };
     let (small, large) = (*sizes.iter().min_by_key(|s| size(s))?, *sizes.iter().max_by_key(|s| size(s))?);
@@ -149,6 +157,42 @@ fn driver(record: &Record) -> Option<String> {
         "One core seals {suite} at {} MB/s in packets of {large} B ({engine}), and at {} MB/s in packets of {small} B ({by}).",
         number(rate),
         number(slow)
+    ))
+}
+
+/// The cost of polling and of waiting for a device beside the processor, with one request under way
+/// and with the most: the first suite, the smallest packets.
+fn device(record: &Record) -> Option<String> {
+    let polled = factors([("engine", "cryptodev-poll"), ("direction", "seal")]);
+    let suite = *record.values("suite", &polled).first()?;
+    let sizes = record.values("size", &polled);
+    let size = *sizes.iter().min_by_key(|size| size.parse::<u64>().unwrap_or(0))?;
+    let under_way = |f: &&Figure| match f.factors.get("dispatch").map(String::as_str) {
+        Some("all") => u64::MAX,
+        _ => f.factors.get("burst").and_then(|burst| burst.parse().ok()).unwrap_or(0),
+    };
+    let of = |engine: &str| {
+        let only = factors([("engine", engine), ("direction", "seal"), ("suite", suite), ("size", size)]);
+        let all: Vec<&Figure> = record.figures_with(&only).collect();
+        let (few, many) =
+            (*all.iter().min_by_key(|f| under_way(f))?, *all.iter().max_by_key(|f| under_way(f))?);
+        (under_way(&few) < under_way(&many)).then_some((few, many))
+    };
+    let ((one, all), (one_waited, all_waited)) = (of("cryptodev-poll")?, of("cryptodev-wait")?);
+    let (few, many) = (under_way(&one), under_way(&all));
+    let many = if many == u64::MAX { "all".into() } else { many.to_string() };
+    let elapsed = |f| Some(number(median(f, "elapsed_ns_per_op")?));
+    let used = |f| Some(number(median(f, "ns_per_op")?));
+    Some(format!(
+        "A device beside the processor (cryptodev) takes, with {few} under way, {} ns for a packet of {size} B of {suite} when \
+         its answer is polled and {} ns when it is waited for; with {many} under way {} and {} ns, of which the asking thread works \
+         {} and {} ns.",
+        elapsed(one)?,
+        elapsed(one_waited)?,
+        elapsed(all)?,
+        elapsed(all_waited)?,
+        used(all)?,
+        used(all_waited)?
     ))
 }
 
@@ -611,5 +655,36 @@ mod tests {
             let odd: [Of<'_>; 1] = [(&[("dut", "x"), ("load", "y")], &[("z", 1.0)])];
             assert_eq!(answer(&record(experiment, None, &odd)), None, "{experiment}");
         }
+    }
+
+    #[test]
+    fn a_device_is_answered_by_what_polling_and_waiting_take() {
+        let factors = |engine, dispatch, burst| {
+            [
+                ("suite", "aes128gcm16"),
+                ("engine", engine),
+                ("direction", "seal"),
+                ("size", "64"),
+                ("dispatch", dispatch),
+                ("burst", burst),
+            ]
+        };
+        let measures = |elapsed, ns| [("elapsed_ns_per_op", elapsed), ("ns_per_op", ns)];
+        let cells = [
+            (factors("cryptodev-poll", "burst", "64"), measures(90.0, 90.0)),
+            (factors("cryptodev-poll", "after", "1"), measures(400.0, 400.0)),
+            (factors("cryptodev-poll", "all", "-"), measures(80.0, 80.0)),
+            (factors("cryptodev-wait", "after", "1"), measures(9000.0, 3000.0)),
+            (factors("cryptodev-wait", "all", "-"), measures(85.0, 30.0)),
+        ];
+        let cells: Vec<(&[_], &[_])> = cells.iter().map(|(of, m)| (&of[..], &m[..])).collect();
+        says(
+            &record("driver", None, &cells),
+            "A device beside the processor (cryptodev) takes, with 1 under way, 400 ns for a packet of 64 B of aes128gcm16 when its \
+             answer is polled and 9000 ns when it is waited for; with all under way 80.0 and 85.0 ns, of which the asking thread \
+             works 80.0 and 30.0 ns.",
+        );
+        // Polling alone compares nothing.
+        assert_eq!(answer(&record("driver", None, &cells[..3])), None);
     }
 }

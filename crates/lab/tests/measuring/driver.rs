@@ -1,5 +1,5 @@
-//! The experiment `driver` in its shortest form, and AES-GCM beside what OpenSSL's own benchmark
-//! says.
+//! The experiment `driver` in its shortest form, AES-GCM beside what OpenSSL's own benchmark says,
+//! and with the feature `cryptodev` a device beside the processor.
 
 use std::fs;
 use std::process::Command;
@@ -124,4 +124,56 @@ fn aes_gcm_is_as_fast_as_openssl_says_within_what_the_engine_explains() {
         bounds.contains(&(ours / theirs)),
         "ours {ours:.0} MB/s, openssl {theirs:.0} MB/s, {bounds:?} times"
     );
+}
+
+/// The device in all ways to ask it, beside the library behind it as an engine.
+#[cfg(feature = "cryptodev")]
+#[test]
+fn a_device_is_polled_and_waited_for_with_few_and_many_requests_under_way() {
+    let mut o = options("cryptodev");
+    o.suites = vec!["aes128gcm16".into(), "aes128-sha256".into()];
+    o.engines = vec!["ipsec-mb".into(), "cryptodev".into()];
+    o.sizes = vec![64, 1024];
+    o.operations = Some(5_000);
+    let report = driver(o).expect("a run");
+    common::recomputed(&report.folder);
+    let record = &report.record;
+    let of = |engine: &str, dispatch: &str, measure: &str| {
+        let only = factors([
+            ("suite", "aes128gcm16"),
+            ("engine", engine),
+            ("direction", "seal"),
+            ("size", "64"),
+            ("dispatch", dispatch),
+        ]);
+        let figure = record.figures_with(&only).next().unwrap_or_else(|| panic!("{engine} {dispatch}"));
+        figure.number(measure, Which::Median).unwrap_or_else(|| panic!("{engine} {dispatch} {measure}"))
+    };
+    for engine in ["cryptodev-inline", "cryptodev-poll", "cryptodev-wait"] {
+        for measure in ["mb_per_s", "ns_per_op", "elapsed_ns_per_op", "latency_ns", "latency_p99_ns"] {
+            assert!(of(engine, "after", measure) > 0.0, "{engine} {measure}");
+        }
+        // A request that shares the device with two thousand others is answered later.
+        let (one, all) = (of(engine, "after", "latency_ns"), of(engine, "all", "latency_ns"));
+        assert!(one < all, "{engine}: {one} ns alone, {all} ns with all others");
+    }
+    // A sleep for every packet, and hardly any with all under way.
+    let sleeps = |dispatch: &str| of("cryptodev-wait", dispatch, "sleeps_per_op");
+    assert!(sleeps("after") > 0.5 && sleeps("all") < 0.5, "{} {}", sleeps("after"), sleeps("all"));
+    // To sleep and to be woken takes longer than to look.
+    let (poll, wait) = (
+        of("cryptodev-poll", "after", "elapsed_ns_per_op"),
+        of("cryptodev-wait", "after", "elapsed_ns_per_op"),
+    );
+    assert!(wait > poll, "{poll} ns polled, {wait} ns waited for");
+    for name in ["all_over_after", "wait_over_poll", "wait_over_poll_cpu", "wait_over_poll_latency"] {
+        assert!(record.derived.iter().any(|d| d.name == name), "{name} is missing");
+    }
+    let text =
+        ironswan_lab::report::record_text(record, 100).split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in
+        ["A device beside the processor (cryptodev) takes, with 1 under way,", "unlike one behind the queue"]
+    {
+        assert!(text.contains(said), "{said}: {text}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Figures and views of `lab driver`: slopes over the sizes, what dispatch is worth, tables and
 //! plots.
 
+use super::look_aside;
 use crate::experiment::campaign::Conclusion;
 use crate::plan::fit;
 use crate::record::{Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors};
@@ -10,6 +11,7 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
     let usual = factors([("dispatch", "burst"), ("burst", "64"), ("data", "same"), ("check", "after")]);
     let mut derived = lines(record, &usual);
     derived.extend(worth(record));
+    derived.extend(look_aside::derived(record));
     let table = |title: &str, only: Factors, rows: &[&str], columns| {
         let rows = rows.iter().map(ToString::to_string).collect();
         View::Table(Table { title: title.into(), only, rows, columns })
@@ -59,6 +61,7 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
             names: vec!["all_over_after".into()],
         });
     }
+    views.extend(look_aside::views(record));
     let sixtyfour = factors([("dispatch", "burst"), ("burst", "64")]);
     let varied = record.values("check", &sixtyfour).len() > 1;
     if varied {
@@ -103,13 +106,13 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
             views.push(plot(&format!("burst-{direction}"), &title, only, x, "ns_per_op", &series));
         }
     }
-    Conclusion { history: vec![history(&derived)], derived, views }
+    Conclusion { history: vec![history(&derived, look_aside::measured(record))], derived, views }
 }
 
 /// Per suite, engine and direction: slope and intercept over the sizes.
 fn lines(record: &Record, usual: &Factors) -> Vec<Derived> {
     let mut groups: Vec<(Factors, Vec<(f64, f64)>)> = Vec::new();
-    for figure in record.figures_with(usual) {
+    for figure in record.figures_with(usual).filter(|figure| !look_aside::only_asks(figure)) {
         let key: Factors = ["suite", "engine", "direction"]
             .iter()
             .filter_map(|k| Some(((*k).to_string(), figure.factors.get(*k)?.clone())))
@@ -150,14 +153,15 @@ fn worth(record: &Record) -> Vec<Derived> {
         one.insert("dispatch".into(), "after".into());
         one.insert("burst".into(), "1".into());
         one.insert("check".into(), "inside".into());
-        let after = record.figure(&one)?.number("ns_per_op", Which::Median)?;
+        let after = look_aside::time(record.figure(&one)?)?;
         let factors = ["suite", "engine", "direction", "size"]
             .iter()
             .filter_map(|k| Some(((*k).to_string(), figure.factors.get(*k)?.clone())))
             .collect();
-        let value = after / figure.number("ns_per_op", Which::Median)?;
-        let how =
-            "ns/op of `after` over ns/op of `all`, both with memory of their own for each packet".into();
+        let value = after / look_aside::time(figure)?;
+        let how = "ns/op (of cryptodev, elapsed/op) of `after` over that of `all`, both with memory of their own for \
+                   each packet"
+            .into();
         Some(Derived { name: "all_over_after".into(), factors, value, unit: "times".into(), how })
     };
     let mut derived: Vec<Derived> = Vec::new();
@@ -169,7 +173,7 @@ fn worth(record: &Record) -> Vec<Derived> {
     derived
 }
 
-fn history(derived: &[Derived]) -> Historical {
+fn history(derived: &[Derived], device: bool) -> Historical {
     let at = |size: &str| -> Vec<String> {
         derived
             .iter()
@@ -189,13 +193,15 @@ fn history(derived: &[Derived]) -> Historical {
         let or = |list: Vec<String>| if list.is_empty() { "not measured".into() } else { list.join("; ") };
         format!("all at once over n+1 after n, sealing 64 B: {}. 1,024 B: {}", or(small), or(large))
     };
+    let caveat = "theirs is a device beside the processor: n+1 after n waits for its interrupt or its answer each time. Here \
+                  the processor itself does the work and a call ends with the result, so only the call and idle lanes are saved: \
+                  a packet-by-packet engine shows about 1, one that works on packets side by side shows its lanes at every size";
+    let likeness = if device { format!(". {}", look_aside::LIKENESS) } else { String::new() };
     Historical {
-        source: "Freescale, driver-level test of a security engine (SEC of the MPC85xx), 50,000 operations".into(),
+        source: "Freescale, driver-level test of a security engine (SEC of the MPC85xx), 50,000 operations"
+            .into(),
         then: "all at once about 4 times n+1 after n for small data; the gap closed by 1 KB".into(),
         now,
-        caveat: "theirs is a device beside the processor: n+1 after n waits for its interrupt or its answer each time. Here \
-                 the processor itself does the work and a call ends with the result, so only the call and idle lanes are saved: \
-                 a packet-by-packet engine shows about 1, one that works on packets side by side shows its lanes at every size"
-            .into(),
+        caveat: format!("{caveat}{likeness}"),
     }
 }

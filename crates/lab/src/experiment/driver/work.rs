@@ -16,8 +16,8 @@ use crate::error::LabError;
 use crate::interrupt;
 
 /// Memory of packets that stay in the processor's cache, and of those that do not, bytes.
-const CACHED: usize = 128 << 10;
-const LARGE: usize = 32 << 20;
+pub(super) const CACHED: usize = 128 << 10;
+pub(super) const LARGE: usize = 32 << 20;
 /// Jobs name their bytes with 32 bits; a packet must also fit a lane of every engine.
 pub(crate) const SIZES: std::ops::RangeInclusive<u32> = 16..=32_768;
 
