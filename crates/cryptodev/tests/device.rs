@@ -25,8 +25,9 @@ impl Sa {
     fn new(encr: EncrId, bits: u16, integ: Option<IntegId>) -> Self {
         let suite = EspSuite { encr, key_bits: bits, integ, ke: None, esn: false };
         let (encr_len, integ_len) = batch::keymat_lens(&suite).expect("a suite of ESP");
-        let bytes =
-            |len: usize, from: u8| (0..len).map(|i| from.wrapping_add(i as u8 * 29)).collect::<Vec<_>>();
+        let bytes = |len: usize, from: u8| {
+            (0..len).map(|i| from.wrapping_add((i as u8).wrapping_mul(29))).collect::<Vec<_>>()
+        };
         let (encr, integ) = (bytes(encr_len, 3), bytes(integ_len, 77));
         let own = EspKey::with_engines(&suite, &encr, &integ, &mut Seeded::new(5), &Engines::portable());
         Self { own: own.expect("a key"), encr, integ }

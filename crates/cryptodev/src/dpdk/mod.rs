@@ -73,7 +73,8 @@ fn start_once(device: &str) -> Result<(), Fault> {
     // could write to it now.
     let said = unsafe { CStr::from_ptr(isw_said()) }.to_string_lossy().into_owned();
     let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let last = said.last().map_or(String::new(), |line| format!(" (DPDK says: {line})"));
+    let last = &said[said.len().saturating_sub(3)..];
+    let last = if last.is_empty() { String::new() } else { format!(" (DPDK says: {})", last.join("; ")) };
     Err(Fault {
         lack: format!("the device {device} does not start: {step} failed{last}"),
         remedy: "it needs a processor with AES instructions, 256 MB of free memory, and DPDK's driver crypto_ipsec_mb; \

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rte_cryptodev.h>
 #include <rte_eal.h>
@@ -85,12 +86,27 @@ const char *isw_said(void)
         return said;
 }
 
+/* Removes the folder that DPDK makes for files of this process, of which there are none, and the one around it if it is empty. */
+static void remove_folder(void)
+{
+        char path[4096], *end;
+
+        if (snprintf(path, sizeof(path), "%s", rte_eal_get_runtime_dir()) >= (int) sizeof(path) || rmdir(path) != 0)
+                return;
+        end = strrchr(path, '/');
+        if (end != NULL) {
+                *end = 0;
+                (void) rmdir(path);
+        }
+}
+
 /* Starts DPDK in this process, without files, huge pages and devices of the machine, and makes a device of software. `vdev` is as
  * --vdev wants it, `name` its name. Once in a process. Returns the step that failed, or NULL. */
 const char *isw_start(const char *vdev, const char *name)
 {
-        char cpu[16], *argv[] = { "ironswan-lab", "--no-huge", "--no-pci", "--in-memory", "--no-telemetry", "--iova-mode=va",
-                                  "-m", "192", "-l", cpu, "--vdev", (char *) vdev, NULL };
+        char cpu[16], prefix[32];
+        char *argv[] = { "ironswan-lab", "--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "--iova-mode=va", "-m", "192", "-l",
+                         cpu, "--file-prefix", prefix, "--vdev", (char *) vdev, NULL };
         struct rte_cryptodev_config config = { .nb_queue_pairs = 1 };
         struct rte_cryptodev_qp_conf queue = { .nb_descriptors = QUEUE };
         cpu_set_t allowed;
@@ -106,9 +122,11 @@ const char *isw_start(const char *vdev, const char *name)
         while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &allowed))
                 first++;
         snprintf(cpu, sizeof(cpu), "%d", first);
+        snprintf(prefix, sizeof(prefix), "ironswan-lab-%d", (int) getpid());
         id = rte_eal_init(RTE_DIM(argv) - 1, argv);
         /* It binds its caller to one processor. */
         pthread_setaffinity_np(pthread_self(), sizeof(allowed), &allowed);
+        remove_folder();
         if (id < 0)
                 return "starting DPDK";
         id = rte_cryptodev_get_dev_id(name);
