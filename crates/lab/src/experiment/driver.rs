@@ -235,7 +235,7 @@ fn of_device(
     (operations, at_most): (u64, Duration),
 ) -> Result<Measured, LabError> {
     let t = device.time(cell.check, operations, at_most)?;
-    let latency = device.latency(operations)?;
+    let latency = device.latency(operations, at_most)?;
     let mut more = vec![
         ("elapsed_ns_per_op", t.elapsed_ns),
         ("latency_ns", latency.median),

@@ -681,7 +681,7 @@ mod tests {
         says(
             &record("driver", None, &cells),
             "A device beside the processor (cryptodev) takes, with 1 under way, 400 ns for a packet of 64 B of aes128gcm16 when its \
-             answer is polled and 9000 ns when it is waited for; with all under way 80.0 and 85.0 ns, of which the asking thread \
+             answer is polled and 9,000 ns when it is waited for; with all under way 80.0 and 85.0 ns, of which the asking thread \
              works 80.0 and 30.0 ns.",
         );
         // Polling alone compares nothing.

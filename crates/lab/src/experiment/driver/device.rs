@@ -34,6 +34,8 @@ const TIMED_REQUESTS: u64 = 10_000;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The asking thread sleeps for this time at most, and then looks whether the run has been ended.
 const SLEEP: Duration = Duration::from_millis(500);
+/// Packets of a round between two looks at the clock.
+const CLOCK_EVERY: u32 = 32;
 /// Looks without an answer, after which the asking thread reads the clock.
 const LOOKS: u32 = 1 << 20;
 
@@ -143,18 +145,25 @@ impl Mailbox {
 
 impl Queue<'_, '_> {
     /// Hands every packet over once, at most `depth` at a time, with sequence numbers from `seq` on,
-    /// until all have come back. `sent` is called before packets are handed over, and `seen` with
-    /// answers.
+    /// until all have come back; from `end` on none is handed over. `sent` is called before packets
+    /// are handed over, and `seen` with answers. Returns the number of packets.
     fn round(
         &mut self,
-        seq: u64,
+        (seq, end): (u64, Option<Instant>),
         mut sent: impl FnMut(u32, u32),
         mut seen: impl FnMut(&[Answer]),
-    ) -> Result<(), LabError> {
+    ) -> Result<u32, LabError> {
         let mut some = [Answer::default(); MOST_ANSWERS];
         let (mut out, mut back, mut idle) = (0, 0, Idle::default());
-        while back < self.slots {
-            let room = (self.depth - (out - back)).min(self.slots - out);
+        let (mut all, mut look) = (self.slots, CLOCK_EVERY);
+        while back < all {
+            if back >= look {
+                look = back + CLOCK_EVERY;
+                if end.is_some_and(|end| clock::now() >= end) {
+                    all = out;
+                }
+            }
+            let room = (self.depth - (out - back)).min(all - out);
             if room > 0 {
                 sent(out, room);
                 out += self.requests.submit(out, room, seq + u64::from(out));
@@ -168,7 +177,7 @@ impl Queue<'_, '_> {
             seen(&some[..n]);
             back += n as u32;
         }
-        Ok(())
+        Ok(back)
     }
 
     /// Takes answers. Where there are none yet, returns 0, with [`Ask::Wait`] after a sleep.
@@ -287,7 +296,8 @@ impl Device {
         let mut oks = vec![false; self.slots as usize];
         self.with(|queue, _| {
             write(&mut queue.requests, packets, packet);
-            queue.round(seq, |_, _| (), |some| note(&mut oks, some))
+            queue.depth = MOST_UNDER_WAY;
+            queue.round((seq, None), |_, _| (), |some| note(&mut oks, some))
         })?;
         Ok(oks)
     }
@@ -324,7 +334,7 @@ impl Device {
         })
     }
 
-    /// Does `operations`, or as many as `at_most` allows, in whole rounds over all packets.
+    /// Does `operations`, or as many as `at_most` allows, in rounds over all packets.
     pub(super) fn time(
         &mut self,
         check: Check,
@@ -340,16 +350,17 @@ impl Device {
                 if work == Work::Open {
                     write(&mut queue.requests, sealed, packet);
                 }
-                oks.fill(false);
+                oks.fill(true);
                 let (first, mut good) = (next_numbers(&mut seq, work, slots), true);
                 let (began, used) = (clock::now(), clock::of_this_thread());
+                let end = began + at_most.saturating_sub(elapsed);
                 let look = |some: &[Answer]| {
                     note(&mut oks, some);
                     if inside {
                         good &= black_box(some.iter().all(|answer| answer.ok()));
                     }
                 };
-                queue.round(first, |_, _| (), look)?;
+                let count = queue.round((first, Some(end)), |_, _| (), look)?;
                 if check == Check::After {
                     good &= black_box(oks.iter().all(|ok| *ok));
                 }
@@ -358,7 +369,7 @@ impl Device {
                 if !good || oks.contains(&false) {
                     return Err(wrong_result());
                 }
-                done += u64::from(slots);
+                done += u64::from(count);
                 interrupt::check()?;
             }
             Ok(queue.sleeps)
@@ -374,14 +385,16 @@ impl Device {
     }
 
     /// Times single requests, in a pass of its own: it reads the clock all the time.
-    pub(super) fn latency(&mut self, operations: u64) -> Result<Latency, LabError> {
+    pub(super) fn latency(&mut self, operations: u64, at_most: Duration) -> Result<Latency, LabError> {
         let (mut seq, work, slots, packet) = (self.seq, self.work, self.slots, self.packet);
         let began = clock::now();
+        let end = began + at_most;
         let mut handed_over = vec![began; slots as usize];
         let mut times = Vec::new();
         let mut good = true;
         self.with(|queue, sealed| {
-            while (times.len() as u64) < operations.clamp(1, TIMED_REQUESTS) {
+            let wanted = operations.min(TIMED_REQUESTS) as usize;
+            while times.is_empty() || times.len() < wanted && clock::now() < end {
                 if work == Work::Open {
                     write(&mut queue.requests, sealed, packet);
                 }
@@ -398,7 +411,7 @@ impl Device {
                         times.push((now - handed_over.borrow()[answer.slot() as usize]).as_nanos() as f64);
                     }
                 };
-                queue.round(first, sent, seen)?;
+                queue.round((first, Some(end)), sent, seen)?;
                 interrupt::check()?;
             }
             Ok(())
@@ -441,7 +454,8 @@ impl Keys {
 
     /// Packets with their IVs, before aws-lc has sealed them and afterwards.
     fn packets(&self, packet: usize, slots: u32) -> Result<(Vec<u8>, Vec<u8>), LabError> {
-        let mut plain: Vec<u8> = (0..slots as usize * packet).map(|i| (i ^ (i >> 8)) as u8).collect();
+        let one: Vec<u8> = (0..packet).map(|i| (i ^ (i >> 8)) as u8).collect();
+        let mut plain = one.repeat(slots as usize);
         let mut jobs: Vec<Job> = (0..slots)
             .map(|i| Job {
                 start: i * packet as u32,
