@@ -2,7 +2,7 @@
 //! later.
 //!
 //! ```text
-//!   Requests::write       slots in memory of DPDK, a packet and an operation each       Packets::read
+//!   Requests::write    slots in memory of DPDK, a packet and an operation each    Packets::read
 //!   Requests::submit ──> queue ──> device ──> Answers::poll       one thread each, or one for both
 //! ```
 //! The device is software: the driver `crypto_ipsec_mb`, that is Intel's multi-buffer library

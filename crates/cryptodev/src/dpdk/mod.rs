@@ -61,16 +61,16 @@ fn start_once(device: &str) -> Result<(), Fault> {
     assert_eq!(len as usize, size_of::<Setup>(), "the shim's structure is ours");
     let no_zero = |text: String| CString::new(text).unwrap_or_default();
     let (vdev, name) = (no_zero(format!("{device},max_nb_queue_pairs=1")), no_zero(device.to_string()));
-    // SAFETY: both are strings with their zero, and outlive the call; `STARTED` sees to it that it is
-    // called once.
+    // SAFETY: both are strings with their zero, and outlive the call; `STARTED` sees to it that it
+    // is called once.
     let failed = unsafe { isw_start(vdev.as_ptr(), name.as_ptr()) };
     if failed.is_null() {
         return Ok(());
     }
     // SAFETY: a literal of the shim.
     let step = unsafe { CStr::from_ptr(failed) }.to_string_lossy().into_owned();
-    // SAFETY: a static of the shim whose last byte nothing writes; no thread of DPDK is at work that
-    // could write to it now.
+    // SAFETY: a static of the shim whose last byte nothing writes; no thread of DPDK is at work
+    // that could write to it now.
     let said = unsafe { CStr::from_ptr(isw_said()) }.to_string_lossy().into_owned();
     let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let last = &said[said.len().saturating_sub(3)..];
@@ -148,8 +148,8 @@ impl Packets {
             packet_len: packet_len as u32,
         };
         let queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the device runs; pointers and lengths of `setup` are those of slices that outlive the
-        // call, which keeps none of them; the lengths are some that the suite has.
+        // SAFETY: the device runs; pointers and lengths of `setup` are those of slices that outlive
+        // the call, which keeps none of them; the lengths are some that the suite has.
         let set = NonNull::new(unsafe { isw_open(&raw const setup) });
         let none =
             || fault(format!("the device takes no {slots} packets of {packet_len} bytes with this key"));
@@ -162,9 +162,9 @@ impl Packets {
     /// With a slot that is not there, and room of another length.
     pub fn read(&mut self, slot: u32, into: &mut [u8]) {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        // SAFETY: the slot is one of the set, whose packets have `packet_len` bytes for as long as it is
-        // open. Nobody writes to them: the ends of the queue are not lent out while we are borrowed, and
-        // the device works within `Answers::poll` alone.
+        // SAFETY: the slot is one of the set, whose packets have `packet_len` bytes for as long as
+        // it is open. Nobody writes to them: the ends of the queue are not lent out while we are
+        // borrowed, and the device works within `Answers::poll` alone.
         into.copy_from_slice(unsafe {
             std::slice::from_raw_parts(isw_packet(self.set.as_ptr(), slot), self.packet_len)
         });
@@ -179,8 +179,8 @@ impl Packets {
 
 impl Drop for Packets {
     fn drop(&mut self) {
-        // SAFETY: made by `isw_open`, and not used afterwards. A set of which the device keeps a packet
-        // stays in memory.
+        // SAFETY: made by `isw_open`, and not used afterwards. A set of which the device keeps a
+        // packet stays in memory.
         unsafe { isw_close(self.set.as_ptr()) };
     }
 }
@@ -189,14 +189,15 @@ impl Requests<'_> {
     /// Writes the bytes of a packet, from SPI to ICV.
     ///
     /// # Panics
-    /// With a slot that is not there, bytes of another length, and a packet that is with the device.
+    /// With a slot that is not there, bytes of another length, and a packet that is with the
+    /// device.
     pub fn write(&mut self, slot: u32, packet: &[u8]) {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
         // SAFETY: the set is open for as long as its ends are lent out, and the slot is one of it.
         assert!(unsafe { isw_busy(self.set.as_ptr(), slot) } == 0, "packet {slot} is with the device");
-        // SAFETY: as above; the packets have `packet_len` bytes. This one is not with the device, which
-        // has written to it for the last time before it cleared the flag that we have read; only
-        // `submit` sets the flag again, which wants `&mut self` as well.
+        // SAFETY: as above; the packets have `packet_len` bytes. This one is not with the device,
+        // which has written to it for the last time before it cleared the flag that we have read;
+        // only `submit` sets the flag again, which wants `&mut self` as well.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(isw_packet(self.set.as_ptr(), slot), self.packet_len) };
         bytes.copy_from_slice(packet);
@@ -211,7 +212,8 @@ impl Requests<'_> {
     pub fn submit(&mut self, first: u32, count: u32, seq: u64) -> u32 {
         let fits = first.checked_add(count).is_some_and(|end| end <= self.slots);
         assert!(fits, "{count} slots from {first} of {}", self.slots);
-        // SAFETY: the set is open for as long as its ends are lent out, and the slots are some of it.
+        // SAFETY: the set is open for as long as its ends are lent out, and the slots are some of
+        // it.
         unsafe { isw_submit(self.set.as_ptr(), first, count, seq) }
     }
 }
@@ -221,8 +223,8 @@ impl Answers<'_> {
     /// Returns how many answers there are.
     pub fn poll(&mut self, into: &mut [Answer]) -> usize {
         let room = into.len().min(MOST_ANSWERS) as u32;
-        // SAFETY: the set is open for as long as its ends are lent out; `Answer` is a `u32`, and there is
-        // room for as many as we say.
+        // SAFETY: the set is open for as long as its ends are lent out; `Answer` is a `u32`, and
+        // there is room for as many as we say.
         unsafe { isw_poll(self.set.as_ptr(), into.as_mut_ptr().cast(), room) as usize }
     }
 }

@@ -181,14 +181,15 @@ fn device(record: &Record) -> Option<String> {
     let ((one, all), (one_waited, all_waited)) = (of("cryptodev-poll")?, of("cryptodev-wait")?);
     let (few, many) = (under_way(&one), under_way(&all));
     let many = if many == u64::MAX { "all".into() } else { many.to_string() };
+    let latency = |f| Some(number(median(f, "latency_ns")?));
     let elapsed = |f| Some(number(median(f, "elapsed_ns_per_op")?));
     let used = |f| Some(number(median(f, "ns_per_op")?));
     Some(format!(
-        "A device beside the processor (cryptodev) takes, with {few} under way, {} ns for a packet of {size} B of {suite} when \
-         its answer is polled and {} ns when it is waited for; with {many} under way {} and {} ns, of which the asking thread works \
-         {} and {} ns.",
-        elapsed(one)?,
-        elapsed(one_waited)?,
+        "A device beside the processor (cryptodev) has a packet of {size} B of {suite} back, with {few} under way, after {} ns \
+         when its answer is polled and after {} ns when it is waited for; with {many} under way a packet takes {} and {} ns, of which \
+         the asking thread works {} and {} ns.",
+        latency(one)?,
+        latency(one_waited)?,
         elapsed(all)?,
         elapsed(all_waited)?,
         used(all)?,
@@ -669,7 +670,8 @@ mod tests {
                 ("burst", burst),
             ]
         };
-        let measures = |elapsed, ns| [("elapsed_ns_per_op", elapsed), ("ns_per_op", ns)];
+        let measures =
+            |elapsed, ns| [("elapsed_ns_per_op", elapsed), ("ns_per_op", ns), ("latency_ns", elapsed)];
         let cells = [
             (factors("cryptodev-poll", "burst", "64"), measures(90.0, 90.0)),
             (factors("cryptodev-poll", "after", "1"), measures(400.0, 400.0)),
@@ -680,9 +682,9 @@ mod tests {
         let cells: Vec<(&[_], &[_])> = cells.iter().map(|(of, m)| (&of[..], &m[..])).collect();
         says(
             &record("driver", None, &cells),
-            "A device beside the processor (cryptodev) takes, with 1 under way, 400 ns for a packet of 64 B of aes128gcm16 when its \
-             answer is polled and 9,000 ns when it is waited for; with all under way 80.0 and 85.0 ns, of which the asking thread \
-             works 80.0 and 30.0 ns.",
+            "A device beside the processor (cryptodev) has a packet of 64 B of aes128gcm16 back, with 1 under way, after 400 ns when \
+             its answer is polled and after 9,000 ns when it is waited for; with all under way a packet takes 80.0 and 85.0 ns, of which \
+             the asking thread works 80.0 and 30.0 ns.",
         );
         // Polling alone compares nothing.
         assert_eq!(answer(&record("driver", None, &cells[..3])), None);

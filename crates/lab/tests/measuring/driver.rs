@@ -167,7 +167,7 @@ fn a_device_is_polled_and_waited_for_with_few_and_many_requests_under_way() {
     let text =
         ironswan_lab::report::record_text(record, 100).split_whitespace().collect::<Vec<_>>().join(" ");
     for said in
-        ["A device beside the processor (cryptodev) takes, with 1 under way,", "unlike one behind the queue"]
+        ["A device beside the processor (cryptodev) has a packet of 64 B", "unlike one behind the queue"]
     {
         assert!(text.contains(said), "{said}: {text}");
     }

@@ -2,12 +2,13 @@
 //! for by polling or by waiting.
 //!
 //! ```text
-//!   asking thread: submit ──> queue ──> thread of the device: poll (works) ──> mailbox ──> asking thread
+//!   asking thread: submit ──> queue ──> device's thread: poll, work ──> mailbox ──> asking thread
 //! ```
-//! The device is software. With [`Ask::Inline`] the asking thread polls the queue itself, and so does
-//! the work. Otherwise a second thread does, all the time: it stands for the processor of a card. It
-//! puts the answers in a mailbox, at which the asking thread looks again and again ([`Ask::Poll`]),
-//! or sleeps until the second thread wakes it ([`Ask::Wait`]), as an interrupt would.
+//! The device is software. With [`Ask::Inline`] the asking thread polls the queue itself, and so
+//! does the work. Otherwise a second thread does, all the time: it stands for the processor of a
+//! card. It puts the answers in a mailbox, at which the asking thread looks again and again
+//! ([`Ask::Poll`]), or sleeps until the second thread wakes it ([`Ask::Wait`]), as an interrupt
+//! would.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -144,9 +145,9 @@ impl Mailbox {
 }
 
 impl Queue<'_, '_> {
-    /// Hands every packet over once, at most `depth` at a time, with sequence numbers from `seq` on,
-    /// until all have come back; from `end` on none is handed over. `sent` is called before packets
-    /// are handed over, and `seen` with answers. Returns the number of packets.
+    /// Hands every packet over once, at most `depth` at a time, with sequence numbers from `seq`
+    /// on, until all have come back; from `end` on none is handed over. `sent` is called before
+    /// packets are handed over, and `seen` with answers. Returns the number of packets.
     fn round(
         &mut self,
         (seq, end): (u64, Option<Instant>),
@@ -308,8 +309,8 @@ impl Device {
         next_numbers(&mut self.seq, self.work, self.slots)
     }
 
-    /// Lends the ends of the queue, and the packets to be opened. The thread of the device, where it
-    /// has one, is ready before and has ended afterwards.
+    /// Lends the ends of the queue, and the packets to be opened. The thread of the device, where
+    /// it has one, is ready before and has ended afterwards.
     fn with<R>(
         &mut self,
         work: impl FnOnce(&mut Queue<'_, '_>, &[u8]) -> Result<R, LabError>,
