@@ -34,6 +34,7 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         ("cores --workers 256", "256 workers: this machine has"),
         ("cores --sizes 1500", "frames of 1500 bytes do not fit; the largest has 1418"),
         ("cores --suite aes128gcm16,aes128-sha1", "one suite is measured"),
+        ("profile --layers --suite aes256gcm16", "--layers has suites of its own"),
         ("compression --rates 63", "63: a rate is 0 (no limit) or 64 to 1,000,000 kbit/s"),
         ("driver --sizes 20", "a size of 20 bytes cannot be measured"),
         ("driver --engine steam", "no engine 'steam'; there are: aws-lc, vaes, avx2, ipsec-mb, cryptodev"),

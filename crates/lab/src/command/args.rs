@@ -110,7 +110,8 @@ pub(crate) enum Command {
     Compression(Box<super::compression::Compression>),
     /// E10: nanoseconds per packet by stage, both gateways, both directions
     #[command(
-        after_help = "Example:\n  ironswan lab profile --encap both\n  ironswan lab profile --inside --dut all"
+        after_help = "Examples:\n  ironswan lab profile --encap both\n  ironswan lab profile --layers\n  ironswan lab profile --inside \
+        --dut all"
     )]
     Profile(super::profile::Profile),
     /// E11: gateways held to a share of a core

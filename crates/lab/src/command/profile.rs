@@ -13,6 +13,10 @@ pub(crate) struct Profile {
     /// samples of the processors; of any systems (--dut)
     #[arg(long)]
     inside: bool,
+    /// Cycles per byte by layer, beside those of a Pentium II: plain forwarding, ESP without
+    /// cryptography, with SHA-1, with 3DES and SHA-1, with AES-GCM
+    #[arg(long, conflicts_with = "inside")]
+    layers: bool,
 }
 
 impl Experiment for Profile {
@@ -29,7 +33,8 @@ impl Experiment for Profile {
                 "--dut: only ironswan measures its stages; choose with --encap and --suite, or add --inside for other systems".into()
             );
         }
-        Ok(ProfileOptions { common: self.common.options()?, inside: self.inside })
+        let (layers, inside) = (self.layers, self.inside);
+        Ok(ProfileOptions { common: self.common.options()?, inside, layers })
     }
 
     fn make(options: ProfileOptions) -> Result<Report, LabError> {

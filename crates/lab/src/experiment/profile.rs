@@ -3,7 +3,8 @@
 //! was profiled in its time on the encrypt side only; the decrypt side was invisible. The times are
 //! the engine's own: of batches that it picks out and measures. Samples of the processors say what
 //! is inside its system calls, and where the time of other systems goes
-//! ([`ProfileOptions::inside`]).
+//! ([`ProfileOptions::inside`]). With [`ProfileOptions::layers`] the stages make the table of
+//! cycles per byte by layer that FreeS/WAN published.
 //!
 //! # Files
 //!
@@ -11,8 +12,10 @@
 //! |---|---|
 //! | `inside` | the experiment by samples of the processors |
 //! | `work` | what a sample was doing |
+//! | `layers` | cycles per byte by layer, then and now |
 
 mod inside;
+mod layers;
 mod work;
 
 use std::time::Duration;
@@ -23,7 +26,7 @@ use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
 use super::runner::{self, Method, Schedule};
-use crate::dut::{Dut, EngineCounts, StageTimes};
+use crate::dut::{Dut, DutOptions, EngineCounts, StageTimes};
 use crate::error::LabError;
 use crate::load::frame::{Family, Shape};
 use crate::load::{Direction, Iperf3, Offer};
@@ -39,28 +42,51 @@ pub struct ProfileOptions {
     pub common: Common,
     /// Samples of the processors in the place of the engine's own stages, of any systems.
     pub inside: bool,
+    /// Measures plain forwarding and the suites of the published table of cycles per byte by layer,
+    /// under large UDP packets alone.
+    pub layers: bool,
 }
 
 const ABOUT: About = About {
     name: "profile",
     number: "E10",
     question: "Where does the time of a packet go inside a gateway, on the way out and on the way in?",
-    measures: &[
-        (
-            "ns_per_packet",
-            "ns",
-            "ns",
-            "time per ESP packet; what one read, send or merged buffer costs is shared by its packets, and what interrupts a \
-             stage is in it",
-            Better::Less,
-        ),
-        ("cycles_per_packet", "cycles", "cycles", "the same by the clock of this machine", Better::Less),
-        ("share", "share", "share", "a stage's part in the time of all stages", Better::Neither),
-        ("bytes_per_packet", "bytes", "bytes", "inner bytes of a packet", Better::Neither),
-        ("packets", "packets", "packets", "packets in the batches that were measured", Better::Neither),
-    ],
+    measures: MEASURES,
     baseline: None,
 };
+
+/// The experiment by layer, with all measures.
+const LAYERED: About = About {
+    question: "How many cycles does a byte cost a gateway, layer by layer, and how many did it cost a Pentium II?",
+    measures: &ALL_MEASURES,
+    ..ABOUT
+};
+
+type Measure = (&'static str, &'static str, &'static str, &'static str, Better);
+
+/// All measures. The measures of every run come first.
+const ALL_MEASURES: [Measure; 6] = [
+    (
+        "ns_per_packet",
+        "ns",
+        "ns",
+        "time per ESP packet; what one read, send or merged buffer costs is shared by its packets, and what interrupts a \
+             stage is in it",
+        Better::Less,
+    ),
+    ("cycles_per_packet", "cycles", "cycles", "the same by the clock of this machine", Better::Less),
+    ("share", "share", "share", "a stage's part in the time of all stages", Better::Neither),
+    ("bytes_per_packet", "bytes", "bytes", "inner bytes of a packet", Better::Neither),
+    ("packets", "packets", "packets", "packets in the batches that were measured", Better::Neither),
+    (
+        "cycles_per_byte",
+        "cycles/byte",
+        "cycles",
+        "time of one box per byte of the inner packets, by the clock of this machine",
+        Better::Less,
+    ),
+];
+const MEASURES: &[Measure] = ALL_MEASURES.split_at(5).0;
 
 /// The stages in the order of the way; others follow in the order of their names.
 const STAGES: [&str; 7] = ["receive", "parse", "policy", "sequence", "encapsulation", "crypto", "send"];
@@ -92,14 +118,38 @@ pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
     if options.inside {
         return inside::inside(&options.common);
     }
-    let common = &options.common;
+    let mut dut_options = options.common.dut_options.clone();
+    if options.layers {
+        if dut_options.suites != DutOptions::default().suites {
+            return Err(LabError::Usage(
+                "--suite: --layers has suites of its own; leave one of them out".into(),
+            ));
+        }
+        if options.common.encaps.len() > 1 {
+            return Err(LabError::Usage(
+                "--encap: the table of --layers has room for one encapsulation; choose yes or no".into(),
+            ));
+        }
+        if options.common.congestion.is_some() {
+            return Err(LabError::Usage(
+                "--congestion: --layers carries no TCP; leave one of them out".into(),
+            ));
+        }
+        dut_options.suites = layers::suites()?;
+    }
+    let common = &Common { dut_options, ..options.common };
     let seconds = Duration::from_secs_f64;
     let duration = common.duration.unwrap_or(common.by_care(seconds(3.0), seconds(1.5), seconds(0.4)));
     useful("--duration", duration, 0.2..=600.0)?;
     let repeats = common.repeats.unwrap_or(common.by_care(3, 2, 1));
     let mut lacks = machine::lacks_privilege();
-    lacks.extend(Line::lacks(Mode::Offload));
-    lacks.extend(Iperf3::lacks());
+    let loads: Vec<Load> =
+        if options.layers { vec![Load::Udp(layers::PAYLOAD)] } else { Load::all().to_vec() };
+    // Plain forwarding is measured between links whose packets cross one by one.
+    lacks.extend(Line::lacks(if options.layers { Mode::Wire } else { Mode::Offload }));
+    if !options.layers {
+        lacks.extend(Iperf3::lacks());
+    }
     let (duts, missing, _) = choose_duts(&["ironswan".into()], &common.encaps, &common.dut_options)?;
     lacks.extend(missing);
     if !lacks.is_empty() {
@@ -109,22 +159,37 @@ pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
     // A sample for each stage of the two busy sides.
     let each = 2 * (STAGES.len() + 1);
     let schedule = Schedule {
-        about: ABOUT,
+        about: if options.layers { LAYERED } else { ABOUT },
         common,
-        cells: duts.iter().map(AsRef::as_ref).collect(),
+        cells: options
+            .layers
+            .then_some(Cell::Plain)
+            .into_iter()
+            .chain(duts.iter().map(|d| Cell::Gateways(d.as_ref())))
+            .collect(),
         repeats,
-        samples: repeats as usize * duts.len() * Load::all().len() * each,
+        samples: repeats as usize * (duts.len() * loads.len() * each + usize::from(options.layers)),
         guess: duration / each as u32,
     };
     let esp = common.dut_options.esp();
-    runner::run(schedule, &Work { duts: &duts, esp, duration, repeats })
+    runner::run(schedule, &Work { duts: &duts, loads, layers: options.layers, esp, duration, repeats })
 }
 
 const MTU: u32 = 1400;
 
+/// One system of a round.
+#[derive(Clone, Copy)]
+enum Cell<'a> {
+    /// Forwarding without a tunnel, by the kernel.
+    Plain,
+    Gateways(&'a dyn Dut),
+}
+
 /// The experiment under way.
 struct Work<'a> {
     duts: &'a [Box<dyn Dut>],
+    loads: Vec<Load>,
+    layers: bool,
     /// Suites of ESP, for the record.
     esp: String,
     /// Length of each load.
@@ -133,7 +198,7 @@ struct Work<'a> {
 }
 
 impl<'a> Method for Work<'a> {
-    type Cell = &'a dyn Dut;
+    type Cell = Cell<'a>;
     type Bench = Owner;
 
     fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
@@ -143,6 +208,10 @@ impl<'a> Method for Work<'a> {
         c.settings.insert("ESP proposal".into(), self.esp.clone());
         c.settings.insert("inner MTU, bytes".into(), MTU.to_string());
         c.versions = self.duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
+        if self.layers {
+            c.settings.insert(layers::SETTING.into(), layers::described());
+            return Owner::claim();
+        }
         c.versions.extend(Iperf3::version().map(|v| ("iperf3".to_string(), v)));
         c.claim_for_tcp()
     }
@@ -152,13 +221,17 @@ impl<'a> Method for Work<'a> {
         &self,
         c: &mut Campaign,
         owner: &mut Owner,
-        &dut: &Self::Cell,
+        cell: &Self::Cell,
         repeat: u32,
     ) -> Result<(), LabError> {
+        let dut = match cell {
+            Cell::Plain => return layers::plain(c, owner, self.duration, repeat),
+            Cell::Gateways(dut) => *dut,
+        };
         let placement = Placement::new(Spread::Free, c.machine().cpus).map_err(LabError::Usage)?;
         c.says(&format!("{}, starting", dut.name()))?;
         let mut rig = Rig::start(owner, dut, Mode::Offload, MTU, &placement)?;
-        for load in Load::all() {
+        for load in self.loads.iter().copied() {
             c.says(&format!("{}, {}", dut.name(), load.name()))?;
             let (began, before) = (c.elapsed(), counts(&mut rig)?);
             let beside = Beside::start(c, &rig.line, &[])?;
@@ -184,7 +257,13 @@ impl<'a> Method for Work<'a> {
                 for (direction, times) in [("out", &d.outbound), ("in", &d.inbound)] {
                     let side = format!("{gateway} {direction}");
                     let of = factors([("dut", &dut.name()), ("load", &load.name()), ("side", &side)]);
-                    for (of, measures) in samples(&of, times, c.machine().mhz) {
+                    let mhz = c.machine().mhz;
+                    let stages = samples(&of, times, mhz);
+                    let layers = match dut.ipsec().filter(|_| self.layers) {
+                        Some((suite, _)) => layers::of_side(&suite.esp, &side, times, mhz),
+                        None => Vec::new(),
+                    };
+                    for (of, measures) in stages.into_iter().chain(layers) {
                         c.sample(of, repeat, began, &measures, vec![]);
                     }
                 }
@@ -249,13 +328,18 @@ fn samples(of: &Factors, times: &StageTimes, mhz: Option<f64>) -> Vec<Measured> 
 fn conclude(record: &Record) -> Conclusion {
     let all = Factors::new();
     let medians = ["ns_per_packet", "cycles_per_packet", "bytes_per_packet", "packets"];
-    let mut views = vec![View::Table(Table {
+    let derived = layers::cycles(record);
+    let mut views = Vec::new();
+    if !derived.is_empty() {
+        views.extend(layers::views());
+    }
+    views.push(View::Table(Table {
         title: "All stages together".into(),
         only: factors([("stage", ALL)]),
         rows: vec!["dut".into(), "load".into(), "side".into()],
         columns: Columns::Measures(medians.map(|m| (m.to_string(), Which::Median)).to_vec()),
-    })];
-    for dut in record.values("dut", &all) {
+    }));
+    for dut in record.values("dut", &all).into_iter().filter(|dut| *dut != layers::PLAIN) {
         for (nth, load) in record.values("load", &factors([("dut", dut)])).into_iter().enumerate() {
             let only = factors([("dut", dut), ("load", load)]);
             views.push(View::Table(Table {
@@ -282,7 +366,11 @@ fn conclude(record: &Record) -> Conclusion {
             }));
         }
     }
-    Conclusion { derived: vec![], views, history: vec![klips(record)] }
+    let history = match derived.is_empty() {
+        true => vec![klips(record)],
+        false => vec![layers::history(&derived)],
+    };
+    Conclusion { derived, views, history }
 }
 
 /// The table of KLIPS beside the part of crypto on both sides, under large packets.

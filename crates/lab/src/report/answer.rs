@@ -4,6 +4,7 @@
 
 use super::confirmed;
 use super::number::number;
+use super::one_gateway;
 use crate::record::{Factors, Figure, Record, Which, factors};
 
 /// The answer to the question of a record. `None` where its figures are too few for one, and for
@@ -21,16 +22,16 @@ pub(super) fn answer(record: &Record) -> Option<String> {
         "compare" => compare(record),
         "compression" => compression(record),
         "tunnels" => tunnels(record),
-        "profile" => profile(record),
+        "profile" => one_gateway::profile(record),
         "lowend" => lowend(record),
-        "cores" => cores(record),
+        "cores" => one_gateway::cores(record),
         _ => None,
     }
 }
 
 /// The value of a factor that the answer is about: IronSwan with its usual settings, or with the
 /// first others that were measured, or else the first value that is not the baseline's.
-fn ours<'a>(record: &'a Record, factor: &str, only: &Factors) -> Option<&'a str> {
+pub(super) fn ours<'a>(record: &'a Record, factor: &str, only: &Factors) -> Option<&'a str> {
     let values = record.values(factor, only);
     let begins = |value: &&&str| value.starts_with("ironswan");
     let baseline = record.baseline.as_ref().map(|b| b.value.as_str());
@@ -39,15 +40,15 @@ fn ours<'a>(record: &'a Record, factor: &str, only: &Factors) -> Option<&'a str>
 }
 
 /// The figure with exactly these factors.
-fn figure<'a, const N: usize>(record: &'a Record, of: [(&str, &str); N]) -> Option<&'a Figure> {
+pub(super) fn figure<'a, const N: usize>(record: &'a Record, of: [(&str, &str); N]) -> Option<&'a Figure> {
     record.figure(&factors(of))
 }
 
-fn median(figure: &Figure, measure: &str) -> Option<f64> {
+pub(super) fn median(figure: &Figure, measure: &str) -> Option<f64> {
     figure.number(measure, Which::Median)
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 
@@ -313,61 +314,6 @@ fn tunnels(record: &Record) -> Option<String> {
     Some(text + ".")
 }
 
-/// What the gateways' processes take for a large packet, and in which calls.
-fn inside(record: &Record) -> Option<String> {
-    let part = factors([("part", "gateways, all")]);
-    let dut = ours(record, "dut", &part)?;
-    let load = *record.values("load", &factors([("part", "gateways, all"), ("dut", dut)])).last()?;
-    let all = |within: &str| {
-        let of =
-            [("part", "gateways, all"), ("work", "all"), ("dut", dut), ("load", load), ("within", within)];
-        figure(record, of)
-    };
-    let share = |within: &str| Some(percent(median(all(within)?, "share")?));
-    let only = factors([("part", "gateways"), ("dut", dut), ("load", load)]);
-    let time = |f: &Figure, within: [&str; 2]| {
-        let of = f.factors.get("within").filter(|of| within.contains(&of.as_str()));
-        of.and_then(|_| median(f, "ns_per_packet"))
-    };
-    let area = |work: &&str| -> f64 {
-        let of =
-            record.figures_with(&only).filter(|f| f.factors.get("work").map(String::as_str) == Some(*work));
-        of.filter_map(|f| time(f, ["receive", "send"])).sum()
-    };
-    let areas = record.values("work", &only);
-    let most = areas.iter().max_by(|a, b| area(a).total_cmp(&area(b)))?;
-    Some(format!(
-        "A packet takes the processes of {dut} {} ns: {} of it in calls that receive, {} in calls that send, {} in their own code; \
-         most of what is inside these calls is {most} ({} ns): {load}.",
-        number(median(all("all")?, "ns_per_packet")?),
-        share("receive")?,
-        share("send")?,
-        share("own code")?,
-        number(area(most))
-    ))
-}
-
-fn profile(record: &Record) -> Option<String> {
-    if !record.values("within", &Factors::new()).is_empty() {
-        return inside(record);
-    }
-    let load = *record.values("load", &Factors::new()).last()?;
-    let largest = |side: &str| {
-        let only = factors([("load", load), ("side", side)]);
-        let stages = record.figures_with(&only).filter_map(|f| {
-            let stage = f.factors.get("stage").filter(|stage| *stage != "all")?;
-            Some((median(f, "share")?, stage.as_str()))
-        });
-        stages.max_by(|a, b| a.0.total_cmp(&b.0))
-    };
-    let ((out, of_out), (back, of_back)) = (largest("g1 out")?, largest("g2 in")?);
-    Some(format!(
-        "Most of a packet's time goes to {of_out} on the way out ({}) and to {of_back} on the way in ({}): {load}.",
-        percent(out),
-        percent(back)
-    ))
-}
-
 fn lowend(record: &Record) -> Option<String> {
     let part = factors([("part", "carried")]);
     let dut = ours(record, "dut", &part)?;
@@ -380,44 +326,17 @@ fn lowend(record: &Record) -> Option<String> {
     (!list.is_empty()).then(|| format!("With {share} of a core {dut} carries {}.", list.join(", ")))
 }
 
-/// The most that the gateway carries with the fewest workers and with the most, for the largest
-/// frames of the first direction.
-fn cores(record: &Record) -> Option<String> {
-    let by_workers = factors([("varied", "workers")]);
-    let number_of = |f: &Figure, name: &str| f.factors.get(name).and_then(|n| n.parse::<u32>().ok());
-    let direction = *record.values("direction", &by_workers).first()?;
-    let own = || {
-        let figures = record
-            .figures_with(&by_workers)
-            .filter(|f| f.factors.get("direction").is_some_and(|d| d == direction));
-        figures.filter(|f| median(f, "kpps").is_some())
-    };
-    let size = own().filter_map(|f| number_of(f, "size")).max()?;
-    let of_size = || own().filter(|f| number_of(f, "size") == Some(size));
-    let fewest = of_size().min_by_key(|f| number_of(f, "workers"))?;
-    let most = of_size().max_by_key(|f| number_of(f, "workers"))?;
-    let (few, many) = (median(fewest, "kpps")?, median(most, "kpps")?);
-    let workers = |f: &Figure| f.factors.get("workers").cloned().unwrap_or_default();
-    Some(format!(
-        "One gateway carries {} thousand frames of {size} B a second with {} workers, {} times what it does with {} ({direction}).",
-        number(many),
-        workers(most),
-        number(many / few),
-        workers(fewest)
-    ))
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::sample;
     use super::*;
     use crate::record::{Baseline, Sample, figures};
 
     /// Factors and measures of a sample.
-    type Of<'a> = (&'a [(&'a str, &'a str)], &'a [(&'a str, f64)]);
+    pub type Of<'a> = (&'a [(&'a str, &'a str)], &'a [(&'a str, f64)]);
 
     /// A record of an experiment with one sample for each of these.
-    fn record(experiment: &str, baseline: Option<(&str, &str)>, samples: &[Of<'_>]) -> Record {
+    pub fn record(experiment: &str, baseline: Option<(&str, &str)>, samples: &[Of<'_>]) -> Record {
         let owned = |name: &str| name.to_string();
         let sample = |(of, measures): &Of<'_>| Sample {
             factors: of.iter().map(|(k, v)| (owned(k), owned(v))).collect(),
@@ -434,7 +353,7 @@ mod tests {
         Record { experiment: owned(experiment), samples, figures, baseline, ..sample::record() }
     }
 
-    fn says(record: &Record, expected: &str) {
+    pub fn says(record: &Record, expected: &str) {
         assert_eq!(answer(record).as_deref(), Some(expected), "{}", record.experiment);
     }
 
@@ -527,22 +446,6 @@ mod tests {
             &record("lowend", None, &[(&of("TCP"), &[("mbps", 800.0)]), (&of("64 B"), &[("mbps", 25.0)])]),
             "With 10% of a core ironswan carries 800 Mbit/s of TCP, 25.0 Mbit/s of 64 B.",
         );
-        let of = |workers, size, direction| {
-            [("varied", "workers"), ("workers", workers), ("size", size), ("direction", direction)]
-        };
-        says(
-            &record(
-                "cores",
-                None,
-                &[
-                    (&of("1", "256", "encrypting"), &[("kpps", 90.0)]),
-                    (&of("1", "1400", "encrypting"), &[("kpps", 50.0)]),
-                    (&of("4", "1400", "encrypting"), &[("kpps", 125.0)]),
-                    (&of("4", "1400", "decrypting"), &[("kpps", 250.0)]),
-                ],
-            ),
-            "One gateway carries 125 thousand frames of 1400 B a second with 4 workers, 2.50 times what it does with 1 (encrypting).",
-        );
     }
 
     #[test]
@@ -588,20 +491,6 @@ mod tests {
                 ],
             ),
             "One core seals aes128gcm16 at 9,000 MB/s in packets of 1024 B (aws-lc), and at 2,000 MB/s in packets of 64 B (vaes).",
-        );
-        let of = |side, stage| [("load", "flood"), ("side", side), ("stage", stage)];
-        says(
-            &record(
-                "profile",
-                None,
-                &[
-                    (&of("g1 out", "all"), &[("share", 1.0)]),
-                    (&of("g1 out", "send"), &[("share", 0.6)]),
-                    (&of("g1 out", "crypto"), &[("share", 0.4)]),
-                    (&of("g2 in", "receive"), &[("share", 0.7)]),
-                ],
-            ),
-            "Most of a packet's time goes to send on the way out (60.0 %) and to receive on the way in (70.0 %): flood.",
         );
         let of = |system| [("data", "text"), ("link", "10 Mbit/s"), ("system", system)];
         says(

@@ -13,6 +13,7 @@
 //! | `grid` | tables of a record as cells |
 //! | `text` | tables and numbers for terminals |
 //! | `answer` | the answer of an experiment in a sentence |
+//! | `one_gateway` | answers of the experiments that look at one gateway by itself |
 //! | `sheet` | a run for spreadsheets and documents: CSV and Markdown |
 //! | `page` | a record as one page of HTML |
 //! | `plot/` | plots |
@@ -34,6 +35,7 @@ mod folder;
 mod grid;
 pub mod history;
 mod number;
+mod one_gateway;
 mod page;
 mod plot;
 mod progress;

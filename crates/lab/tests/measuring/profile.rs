@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::common::{self, common, left, program, recompute, soaked};
+use ironswan_lab::dut::Encap;
 use ironswan_lab::record::{Factors, Which, factors};
 use ironswan_lab::report::Stored;
 use ironswan_lab::schema::breaches;
@@ -65,6 +66,71 @@ fn a_soaker_is_at_work_beside_every_load_and_in_no_table_of_stages() {
 }
 
 #[test]
+fn the_layers_of_the_published_table_are_measured_in_its_order() {
+    let Some(program) = program() else { return };
+    let mut common = common("profile-layers", &[]);
+    common.dut_options.ironswan = Some(program);
+    let report =
+        profile(ProfileOptions { common, layers: true, ..ProfileOptions::default() }).expect("a run");
+    let record = &report.record;
+    assert_eq!(record.faults(), [""; 0]);
+    let duts = record.values("dut", &Factors::new());
+    assert_eq!(duts, ["plain", "ironswan", "ironswan-3des-sha1", "ironswan-aes128gcm16"]);
+    assert_eq!(record.settings["ESP proposal"], "null-sha1, 3des-sha1, aes128gcm16");
+    if record.machine.mhz.is_some() {
+        let then: Vec<(&str, f64)> = record
+            .derived
+            .iter()
+            .filter(|d| d.name == "then")
+            .map(|d| (d.factors["layer"].as_str(), d.value))
+            .collect();
+        let published = [
+            ("IP stack: plain forwarding", 5.0),
+            ("ESP without cryptography", 11.0),
+            ("NULL with SHA-1", 24.0),
+            ("3DES with SHA-1", 140.0),
+        ];
+        assert_eq!(then, published);
+        let now = |layer: &str| {
+            let own =
+                record.derived.iter().find(|d| d.name == "now_encrypting" && d.factors["layer"] == layer);
+            own.map(|d| d.value).expect(layer)
+        };
+        // Each is the median of samples of its own, the bare layer too.
+        let layers = record.values("layer", &Factors::new());
+        assert_eq!(layers.len(), 5, "{layers:?}");
+        let bare = factors([("layer", "ESP without cryptography"), ("side", "encrypting")]);
+        let of_samples = record.figure(&bare).and_then(|f| f.number("cycles_per_byte", Which::Median));
+        assert_eq!(of_samples, Some(now("ESP without cryptography")));
+        // The stages of one gateway: without its cryptography they take less.
+        assert!(now("ESP without cryptography") < now("NULL with SHA-1"));
+        assert!(now("AES-128-GCM") > 0.0 && now("IP stack: plain forwarding") >= 0.0);
+        assert!(report.text(100).contains("Cycles per byte by layer"), "{}", report.text(100));
+    }
+    assert_eq!(left(&record.commands), [""; 0]);
+    common::recomputed(&report.folder);
+}
+
+#[test]
+fn layers_have_their_own_suites_one_encapsulation_and_no_tcp() {
+    for (common, said) in [
+        (with(|c| c.dut_options.suites = vec!["aes256gcm16".parse().expect("a suite")]), "--suite"),
+        (with(|c| c.encaps = vec![Encap::Udp, Encap::Raw]), "--encap"),
+        (with(|c| c.congestion = Some("cubic".parse().expect("a name"))), "--congestion"),
+    ] {
+        let e =
+            profile(ProfileOptions { common, layers: true, ..ProfileOptions::default() }).expect_err(said);
+        assert!(matches!(&e, LabError::Usage(text) if text.contains(said)), "{e}");
+    }
+}
+
+fn with(change: impl Fn(&mut Common)) -> Common {
+    let mut common = Common::default();
+    change(&mut common);
+    common
+}
+
+#[test]
 fn a_load_of_no_length_is_refused() {
     let common = Common { duration: Some(Duration::from_millis(1)), ..Common::default() };
     let e = profile(ProfileOptions { common, ..ProfileOptions::default() }).expect_err("nonsense");
@@ -76,7 +142,7 @@ fn samples_say_what_is_inside_the_calls_of_a_gateway_or_why_there_are_none() {
     let Some(program) = program() else { return };
     let mut common = common("profile-inside", &["plain", "ironswan"]);
     common.dut_options.ironswan = Some(program);
-    let report = match profile(ProfileOptions { common, inside: true }) {
+    let report = match profile(ProfileOptions { common, inside: true, ..ProfileOptions::default() }) {
         Ok(report) => report,
         // A container may keep perf from the processors; a test that stopped there would be of the
         // container.

@@ -119,6 +119,17 @@ impl Way {
     }
 }
 
+/// Busy time of the machine that one forwarding box adds for a packet of that size, nanoseconds, by
+/// one load of that length; where it is too short for a cost, by one of up to four times as long.
+pub(in crate::experiment) fn forwarding_ns(
+    owner: &Owner,
+    frame: u32,
+    pps: f64,
+    duration: Duration,
+) -> Result<f64, LabError> {
+    measure(owner, &[frame], pps, (duration, duration * 4), 1).map(|forwarding| forwarding.ns)
+}
+
 /// Measures it with packets of each of these sizes, in turns with and without boxes between,
 /// `repeats` times. A load has the first of two lengths, and no more than the second.
 pub(super) fn measure(

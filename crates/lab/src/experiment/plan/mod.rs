@@ -62,6 +62,7 @@ use observe::LOSS;
 
 pub use command::{PlanOptions, PlanWhat, plan_command};
 pub use draw::Draw;
+pub(super) use forward::forwarding_ns;
 pub use loads::CalibrateOptions;
 pub(super) use workers::with_workers;
 
