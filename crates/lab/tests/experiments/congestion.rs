@@ -9,7 +9,7 @@ use ironswan_lab::report::Stored;
 use ironswan_lab::topology::{
     Congestion, HostToHost, HubSpokes, Line, LineSpec, Mesh, Mode, Owner, RoadWarriors,
 };
-use ironswan_lab::{Common, LabError, LineOptions, TopologiesOptions, line, topologies};
+use ironswan_lab::{Common, LabError, LineOptions, TopologiesOptions, TopologyLoad, line, topologies};
 
 const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
@@ -90,6 +90,7 @@ fn a_run_says_what_it_was_measured_with() {
     let options = TopologiesOptions {
         common: common("congestion-topologies", &["plain"]),
         topologies: vec!["host-to-host".into()],
+        load: Some(TopologyLoad::Tcp),
         ..TopologiesOptions::default()
     };
     let report = topologies(options).expect("a run");
@@ -110,8 +111,9 @@ fn what_the_kernel_does_not_have_is_refused_before_anything_starts() {
         ..LineOptions::default()
     };
     let of_line = line(options).expect_err("no such thing");
-    let of_another =
-        topologies(TopologiesOptions { common, ..TopologiesOptions::default() }).expect_err("no such thing");
+    let load = Some(TopologyLoad::Tcp);
+    let of_another = topologies(TopologiesOptions { common, load, ..TopologiesOptions::default() })
+        .expect_err("no such thing");
     for e in [of_line, of_another] {
         let text = e.to_string();
         assert!(matches!(e, LabError::Usage(_)), "{text}");
