@@ -23,12 +23,29 @@ use crate::error::LabError;
 use crate::load::frame::{Family, Route, Shape};
 use crate::load::{self, Direction, Offer, Receiver};
 use crate::measure;
-use crate::record::{TESTER_KPPS, TESTER_LIMITED};
+use crate::record::{Better, TESTER_KPPS, TESTER_LIMITED};
 use crate::report::Warning;
 use crate::topology::{DIRECT_DEVICE, Direct, Mode, Owner, address};
 
 /// Its name where systems are named.
 pub(super) const NAME: &str = "the tester alone";
+/// Measures of a throughput that say whether it is the tester's own.
+pub(super) const MEASURES: [(&str, &str, &str, &str, Better); 2] = [
+    (
+        TESTER_KPPS,
+        "tester kpps",
+        "1000 packets/s",
+        "what the tester carries alone under the same load and for the same loss, without a gateway",
+        Better::Neither,
+    ),
+    (
+        TESTER_LIMITED,
+        "by the tester",
+        "1",
+        "1 where the tester set the limit of the throughput, 0 where the system did",
+        Better::Neither,
+    ),
+];
 /// A baseline that carries this share of what the tester carries alone is limited by the tester.
 const NEAR: f64 = 0.9;
 /// Most trials of its search in a run of a minute.

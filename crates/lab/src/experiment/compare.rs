@@ -20,8 +20,7 @@ use crate::load::frame::Shape;
 use crate::load::{Direction, Iperf3};
 use crate::measure::soaker::Busy;
 use crate::record::{
-    Better, Columns, Derived, Factors, Historical, Plot, Record, TESTER_KPPS, TESTER_LIMITED, Table, View,
-    Which, factors,
+    Better, Columns, Derived, Factors, Historical, Plot, Record, TESTER_KPPS, Table, View, Which, factors,
 };
 use crate::report::Warning;
 use crate::topology::Mode;
@@ -53,20 +52,8 @@ const ABOUT: About = About {
         ("ns_byte", "ns/B", "ns", "non-idle time of the machine for each byte", Better::Less),
         ("ns_packet", "ns/packet", "ns", "non-idle time of the machine for each packet", Better::Less),
         ("memory", "MiB", "MiB", "resident in both gateways' processes", Better::Less),
-        (
-            TESTER_KPPS,
-            "tester kpps",
-            "1000 packets/s",
-            "what the tester carries alone under the same load, without a gateway",
-            Better::Neither,
-        ),
-        (
-            TESTER_LIMITED,
-            "by the tester",
-            "1",
-            "1 where the tester set the limit of the throughput, 0 where the system did",
-            Better::Neither,
-        ),
+        alone::MEASURES[0],
+        alone::MEASURES[1],
     ],
     baseline: Some(("dut", PLAIN)),
 };

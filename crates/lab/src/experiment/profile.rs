@@ -111,6 +111,21 @@ impl Load {
             Self::Udp(payload) => format!("UDP flood, {payload} B of payload"),
         }
     }
+
+    /// Carries it for that long; packets that arrived.
+    fn carry(self, rig: &mut Rig, duration: Duration) -> Result<f64, LabError> {
+        Ok(match self {
+            Self::Tcp(streams) => {
+                let report = rig.tcp(streams, duration)?;
+                report.payload_gbps * 1e9 / 8.0 * duration.as_secs_f64() / PAYLOAD
+            }
+            Self::Udp(payload) => {
+                let offer = Offer { rate: None, packets: u64::MAX, at_most: duration };
+                let shape = Shape { payload, mix: None, flows: 1, family: Family::V4, tag: 0 };
+                rig.pass(shape, offer, Direction::Forward)?.received() as f64
+            }
+        })
+    }
 }
 
 /// Makes the experiment.
@@ -176,6 +191,8 @@ pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
 }
 
 const MTU: u32 = 1400;
+/// Bytes of TCP's payload that count as a packet: what one of the inner MTU carries.
+const PAYLOAD: f64 = MTU as f64 - 52.0;
 
 /// One system of a round.
 #[derive(Clone, Copy)]
@@ -202,12 +219,7 @@ impl<'a> Method for Work<'a> {
     type Bench = Owner;
 
     fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
-        c.trials_last(self.duration);
-        c.settings.insert("duration of a load, s".into(), self.duration.as_secs_f64().to_string());
-        c.settings.insert("repeats".into(), self.repeats.to_string());
-        c.settings.insert("ESP proposal".into(), self.esp.clone());
-        c.settings.insert("inner MTU, bytes".into(), MTU.to_string());
-        c.versions = self.duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
+        introduce(c, self.duts, &self.esp, (self.duration, self.repeats));
         if self.layers {
             c.settings.insert(layers::SETTING.into(), layers::described());
             return Owner::claim();
@@ -235,16 +247,7 @@ impl<'a> Method for Work<'a> {
             c.says(&format!("{}, {}", dut.name(), load.name()))?;
             let (began, before) = (c.elapsed(), counts(&mut rig)?);
             let beside = Beside::start(c, &rig.line, &[])?;
-            match load {
-                Load::Tcp(streams) => {
-                    rig.tcp(streams, self.duration)?;
-                }
-                Load::Udp(payload) => {
-                    let offer = Offer { rate: None, packets: u64::MAX, at_most: self.duration };
-                    let shape = Shape { payload, mix: None, flows: 1, family: Family::V4, tag: 0 };
-                    rig.pass(shape, offer, Direction::Forward)?;
-                }
-            }
+            load.carry(&mut rig, self.duration)?;
             let busy = beside.stop(&rig.line)?;
             if c.soak().is_some() {
                 // No stage's, and in no table of stages.
@@ -269,13 +272,7 @@ impl<'a> Method for Work<'a> {
                 }
             }
         }
-        let (killed, commands) = rig.stop();
-        if repeat == 0 {
-            c.ran([format!("# {}", dut.name())].into_iter().chain(commands));
-        }
-        if !killed.is_empty() {
-            c.doubt(Warning::Killed { dut: dut.name(), processes: killed });
-        }
+        stop(c, dut, rig, repeat);
         Ok(())
     }
 
@@ -291,6 +288,27 @@ impl<'a> Method for Work<'a> {
 
     fn judge(record: &Record) -> Conclusion {
         conclude(record)
+    }
+}
+
+/// Notes what is measured, and for how long.
+fn introduce(c: &mut Campaign, duts: &[Box<dyn Dut>], esp: &str, (duration, repeats): (Duration, u32)) {
+    c.trials_last(duration);
+    c.settings.insert("duration of a load, s".into(), duration.as_secs_f64().to_string());
+    c.settings.insert("repeats".into(), repeats.to_string());
+    c.settings.insert("ESP proposal".into(), esp.into());
+    c.settings.insert("inner MTU, bytes".into(), MTU.to_string());
+    c.versions = duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
+}
+
+/// Ends a system. Its commands are noted in the first round.
+fn stop(c: &mut Campaign, dut: &dyn Dut, rig: Rig, repeat: u32) {
+    let (killed, commands) = rig.stop();
+    if repeat == 0 {
+        c.ran([format!("# {}", dut.name())].into_iter().chain(commands));
+    }
+    if !killed.is_empty() {
+        c.doubt(Warning::Killed { dut: dut.name(), processes: killed });
     }
 }
 

@@ -34,7 +34,7 @@ use crate::error::LabError;
 use crate::load::Direction;
 use crate::load::frame::Shape;
 use crate::measure::mlr::Found;
-use crate::record::{Better, Factors, Record, TESTER_KPPS, TESTER_LIMITED, factors};
+use crate::record::{Better, Factors, Record, factors};
 use crate::report::{RunFolder, Warning};
 use crate::topology::{Mode, Owner};
 
@@ -110,20 +110,8 @@ static MEASURES: [(&str, &str, &str, &str, Better); 17] = [
     ("p999_us", "99.9 %", "us", "that of 999 of 1000", Better::Less),
     ("max_us", "max", "us", "the largest", Better::Less),
     ("sent_kpps", "sent kpps", "1000 packets/s", "packets that the tester gave to its link", Better::Neither),
-    (
-        TESTER_KPPS,
-        "tester kpps",
-        "1000 packets/s",
-        "what the tester carries alone under the same load and for the same loss, without a gateway",
-        Better::Neither,
-    ),
-    (
-        TESTER_LIMITED,
-        "by the tester",
-        "1",
-        "1 where the tester set the limit of the throughput, 0 where the system did",
-        Better::Neither,
-    ),
+    alone::MEASURES[0],
+    alone::MEASURES[1],
 ];
 
 const SIZES: [&str; 11] = ["64", "128", "256", "390", "512", "1024", "1280", "1424", "1456", "1518", "imix"];

@@ -131,6 +131,14 @@ fn with(change: impl Fn(&mut Common)) -> Common {
 }
 
 #[test]
+fn a_soaker_beside_samples_is_refused() {
+    let common = Common { soaker: true, ..Common::default() };
+    let options = ProfileOptions { common, inside: true, ..ProfileOptions::default() };
+    let e = profile(options).expect_err("it would be counted as the hosts");
+    assert!(matches!(&e, LabError::Usage(why) if why.contains("--soaker")), "{e}");
+}
+
+#[test]
 fn a_load_of_no_length_is_refused() {
     let common = Common { duration: Some(Duration::from_millis(1)), ..Common::default() };
     let e = profile(ProfileOptions { common, ..ProfileOptions::default() }).expect_err("nonsense");
@@ -179,6 +187,7 @@ fn samples_say_what_is_inside_the_calls_of_a_gateway_or_why_there_are_none() {
     assert_eq!(record.figures_with(&of).count(), 0);
     let machine = [("dut", "plain"), ("part", "machine, all"), ("work", "all"), ("who", "hosts")];
     assert!(number(&machine, "ns_per_packet").is_some_and(|ns| ns > 0.0));
+    assert!(record.warnings.iter().any(|w| w.kind == "short-trials"));
     let text = report.text(1000);
     assert!(text.contains("A packet takes the processes of ironswan"), "{text}");
     assert_eq!(left(&record.commands), [""; 0]);

@@ -6,8 +6,7 @@ use super::trial::{Purpose, Series, Trial};
 use crate::experiment::campaign::{About, Conclusion};
 use crate::measure::soaker::Busy;
 use crate::record::{
-    Better, Columns, Derived, Factors, Figure, Plot, Record, TESTER_KPPS, TESTER_LIMITED, Table, View, Which,
-    factors,
+    Better, Columns, Derived, Factors, Figure, Plot, Record, TESTER_KPPS, Table, View, Which, factors,
 };
 use crate::report::percent;
 
@@ -37,20 +36,8 @@ static MEASURES: [(&str, &str, &str, &str, Better); 9] = [
     ("p50_us", "50 % us", "us", "time that half of the packets took at most", Better::Less),
     ("p99_us", "99 %", "us", "time that 99 of 100 packets took at most", Better::Less),
     ("lost", "lost", "share", "packets that were dropped at one place, of those sent", Better::Less),
-    (
-        TESTER_KPPS,
-        "tester kpps",
-        "1000 packets/s",
-        "what the tester carries alone under the same load and for the same loss, without a gateway",
-        Better::Neither,
-    ),
-    (
-        TESTER_LIMITED,
-        "by the tester",
-        "1",
-        "1 where the tester set the limit of the throughput, 0 where the system did",
-        Better::Neither,
-    ),
+    crate::experiment::alone::MEASURES[0],
+    crate::experiment::alone::MEASURES[1],
 ];
 
 /// The loss of the figure that is bounded by none.

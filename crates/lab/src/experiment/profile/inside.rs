@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::work::{self, Parties, WITHIN, Who};
-use super::{Load, MTU};
+use super::{Load, MTU, PAYLOAD, introduce};
 use crate::dut::Dut;
 use crate::error::LabError;
 use crate::experiment::campaign::{About, Campaign, Common, Conclusion, Report, useful};
@@ -13,8 +13,7 @@ use crate::experiment::line::{choose_duts, once};
 use crate::experiment::placement::{Placement, Spread};
 use crate::experiment::rig::Rig;
 use crate::experiment::runner::{self, Method, Schedule};
-use crate::load::frame::{Family, Shape};
-use crate::load::{Direction, Iperf3, Offer};
+use crate::load::Iperf3;
 use crate::machine;
 use crate::measure::stacks::{Sampler, Stack};
 use crate::record::{Better, Columns, Factors, Plot, Record, Table, View, Which, factors};
@@ -37,8 +36,6 @@ const ABOUT: About = About {
     ..super::ABOUT
 };
 
-/// Bytes of TCP's payload that count as a packet: what one of the inner MTU carries.
-const PAYLOAD: f64 = MTU as f64 - 52.0;
 /// Systems that are measured when none is named.
 const USUAL: [&str; 2] = ["plain", "ironswan"];
 /// Parts of the result: the whole machine, and the gateways' processes.
@@ -49,6 +46,11 @@ const ALL: &str = "all";
 
 /// Makes the experiment.
 pub(super) fn inside(common: &Common) -> Result<Report, LabError> {
+    if common.soaker {
+        return Err(LabError::Usage(
+            "--soaker: --inside looks at the processors itself; leave one of them out".into(),
+        ));
+    }
     let seconds = Duration::from_secs_f64;
     let duration = common.duration.unwrap_or(common.by_care(seconds(5.0), seconds(2.0), seconds(0.5)));
     useful("--duration", duration, 0.2..=60.0)?;
@@ -95,13 +97,9 @@ impl<'a> Method for Inside<'a> {
 
     fn prepare(&self, c: &mut Campaign) -> Result<Owner, LabError> {
         self.doubts.iter().for_each(|doubt| c.doubt(doubt.clone()));
-        c.settings.insert("duration of a load, s".into(), self.duration.as_secs_f64().to_string());
-        c.settings.insert("repeats".into(), self.repeats.to_string());
-        c.settings.insert("ESP proposal".into(), self.esp.clone());
-        c.settings.insert("inner MTU, bytes".into(), MTU.to_string());
+        introduce(c, self.duts, &self.esp, (self.duration, self.repeats));
         let packet = format!("of TCP: {PAYLOAD} bytes of payload; what does not arrive is none");
         c.settings.insert("packet".into(), packet);
-        c.versions = self.duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
         c.versions.extend(Iperf3::version().map(|v| ("iperf3".to_string(), v)));
         c.claim_for_tcp()
     }
@@ -122,7 +120,7 @@ impl<'a> Method for Inside<'a> {
             let pids = [Node::G1, Node::G2].iter().flat_map(|node| rig.line.node(*node).pids()).collect();
             let parties = Parties { gateways: pids, laboratory: std::process::id() };
             let sampler = Sampler::start(rig.line.journal(), &rig.dir)?;
-            let packets = self.carry(&mut rig, load)?;
+            let packets = load.carry(&mut rig, self.duration)?;
             let stacks = sampler.stop(rig.line.journal())?;
             let of = factors([("dut", &dut.name()), ("load", &load.name())]);
             let per = 1e9 / f64::from(Sampler::RATE) / packets.max(1.0);
@@ -130,35 +128,12 @@ impl<'a> Method for Inside<'a> {
                 c.sample(of, repeat, began, &measures, vec![]);
             }
         }
-        let (killed, commands) = rig.stop();
-        if repeat == 0 {
-            c.ran([format!("# {}", dut.name())].into_iter().chain(commands));
-        }
-        if !killed.is_empty() {
-            c.doubt(Warning::Killed { dut: dut.name(), processes: killed });
-        }
+        super::stop(c, *dut, rig, repeat);
         Ok(())
     }
 
     fn judge(record: &Record) -> Conclusion {
         conclude(record)
-    }
-}
-
-impl Inside<'_> {
-    /// Carries a load; packets that arrived.
-    fn carry(&self, rig: &mut Rig, load: Load) -> Result<f64, LabError> {
-        Ok(match load {
-            Load::Tcp(streams) => {
-                let report = rig.tcp(streams, self.duration)?;
-                report.payload_gbps * 1e9 / 8.0 * self.duration.as_secs_f64() / PAYLOAD
-            }
-            Load::Udp(payload) => {
-                let offer = Offer { rate: None, packets: u64::MAX, at_most: self.duration };
-                let shape = Shape { payload, mix: None, flows: 1, family: Family::V4, tag: 0 };
-                rig.pass(shape, offer, Direction::Forward)?.received() as f64
-            }
-        })
     }
 }
 
