@@ -48,9 +48,24 @@ pub(crate) enum Command {
     /// Rekeys the CHILD_SAs of that name, or with --ike the IKE_SA
     #[command(after_help = "Examples:\n  ironswan rekey net\n  ironswan rekey net --ike")]
     Rekey(Rekey),
-    /// One screen: the daemon, its connections, its SAs
-    #[command(after_help = "Examples:\n  ironswan status\n  ironswan status net --json")]
-    Status(View),
+    /// One line per tunnel, bad ones first; with a name, all about one connection
+    #[command(
+        after_help = "Examples:\n  ironswan status\n  ironswan status net --json\n  ironswan status --check\n\n--check says nothing and \
+        ends with exit status 0 when all that is wanted is up; else it names what is not, and ends with 1."
+    )]
+    Status(Status),
+    /// Why a tunnel is as it is, or what a peer has been seen to do
+    #[command(
+        after_help = "Examples:\n  ironswan explain branch7\n  ironswan explain --peer 198.51.100.2\n\nExit status 0 when all is \
+        well, 1 when something is not."
+    )]
+    Explain(Explain),
+    /// Puts a tunnel to the test: up, ports, both rekeyings, MTU, traffic; then all as before
+    #[command(
+        after_help = "Examples:\n  ironswan prove branch7\n  ironswan prove branch7 --reach 10.2.0.10:22\n\nEach line is passed, or has \
+        the reason. Traffic is a TCP connection to a host behind the peer: whether that accepts or refuses it does not matter."
+    )]
+    Prove(Prove),
     /// Tables: connections, SAs, policies, counters, algorithms
     #[command(after_help = "Examples:\n  ironswan list sas\n  ironswan list counters --json")]
     List(List),
@@ -159,11 +174,53 @@ pub(crate) struct Rekey {
 }
 
 #[derive(clap::Args, Debug)]
-pub(crate) struct View {
+pub(crate) struct Status {
     /// Only this connection
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) daemon: Daemon,
+    /// Only tunnels that should be up and are not
+    #[arg(long)]
+    pub(crate) down: bool,
+    /// Exit status 1 unless all that is wanted is up
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Explain {
+    /// Connection or child, or CONNECTION/CHILD
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+    /// What is known of the peer at this address
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "name")]
+    pub(crate) peer: Option<std::net::IpAddr>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Prove {
+    /// Connection, or CONNECTION/CHILD
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+    /// Host behind the peer that answers, ADDRESS or ADDRESS:PORT; may be given several times
+    /// [default: the first and last host of each network of the peer, port 443]
+    #[arg(long, value_name = "HOST", value_parser = reach)]
+    pub(crate) reach: Vec<Reach>,
+    /// Seconds that each step may take
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub(crate) timeout: u32,
+}
+
+/// A host behind the peer, and a TCP port of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach(pub(crate) std::net::SocketAddr);
+
+fn reach(text: &str) -> Result<Reach, String> {
+    let alone = || Ok::<_, std::net::AddrParseError>((text.parse::<std::net::IpAddr>()?, 443).into());
+    let addr = text.parse().or_else(|_| alone());
+    addr.map(Reach).map_err(|_| "write an address, or an address and a port: 10.2.0.10:22".to_owned())
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -11,7 +11,10 @@
 //! | `args` | the command line |
 //! | `operate` | `up`, `down`, `rekey` |
 //! | `view` | `list` |
-//! | `status` | text of `status` |
+//! | `status` | `status` of one connection |
+//! | `tunnels` | `status`: one line per tunnel |
+//! | `explain` | `explain` |
+//! | `prove` | `prove` |
 //! | `plane` | the data plane in `status` and `list counters` |
 //! | `algs` | `list algs` |
 //! | `check` | `check` |
@@ -29,12 +32,15 @@ mod algs;
 mod args;
 mod check;
 mod companion;
+mod explain;
 mod failure;
 mod guard;
 mod json;
 mod operate;
 mod plane;
+mod prove;
 mod status;
+mod tunnels;
 mod vici;
 mod view;
 
@@ -59,7 +65,9 @@ fn main() -> ExitCode {
         Command::Up(a) => ("up", operate::up(&a)),
         Command::Down(a) => ("down", operate::down(&a)),
         Command::Rekey(a) => ("rekey", operate::rekey(&a)),
-        Command::Status(a) => ("status", status::status(&a)),
+        Command::Status(a) => ("status", tunnels::status(&a)),
+        Command::Prove(a) => ("prove", prove::prove(&a)),
+        Command::Explain(a) => ("explain", explain::explain(&a)),
         Command::List(a) => match a.what {
             What::Conns => ("list conns", view::conns(&a)),
             What::Sas => ("list sas", view::sas(&a)),

@@ -1,60 +1,22 @@
-//! `status`: what keeps traffic from passing, then every connection with its SAs, then the data
-//! plane.
+//! `status NAME`: what keeps traffic of one connection from passing, and its SAs.
 
 use ironswan_wire::vici::Section;
-use serde_json::json;
 
-use crate::args::View;
 use crate::failure::Failure;
 use crate::vici::Client;
-use crate::view::{Named, carriage, count, get, joined, list, nat, objects, seconds, suite};
-use crate::{json, plane};
+use crate::view::{Named, carriage, count, get, joined, list, nat, seconds, suite};
 
-/// One screen.
-pub(crate) fn status(a: &View) -> Result<(), Failure> {
-    let mut client = Client::connect(&a.daemon.vici)?;
-    let version = client.request("version", Section::new())?;
-    let stats = client.request("stats", Section::new())?;
-    let conns = client.conns(a.name.as_deref())?;
-    let sas = client.sas(a.name.as_deref())?;
-    let (down, machine) = client.troubles(a.name.as_deref())?;
-    let missing = a.name.as_ref().filter(|_| conns.is_empty() && sas.is_empty());
-    if a.daemon.json {
-        let uptime = stats.section("uptime").map(json::object);
-        let ikesas = stats.section("ikesas").map(json::object);
-        let data_plane = stats.section("data-plane").map(json::object);
-        let stages = stats.section("stages").map(json::numbers);
-        json::print(
-            "status",
-            json!({ "version": json::object(&version), "uptime": uptime, "ikesas": ikesas,
-                    "data_plane": data_plane, "stages": stages,
-                    "machine": list(&machine, "machine"), "links": machine.section("links").map(json::object),
-                    "down": objects(&down), "connections": objects(&conns), "sas": objects(&sas) }),
-        );
-    } else if missing.is_none() {
-        let nothing = Section::new();
-        let (up, ike) =
-            (stats.section("uptime").unwrap_or(&nothing), stats.section("ikesas").unwrap_or(&nothing));
-        say!(
-            "{} {}, up {}, {}, {} ({} half-open)",
-            get(&version, "daemon"),
-            get(&version, "version"),
-            get(up, "running"),
-            plural(conns.len(), "connection"),
-            plural(get(ike, "total").parse().unwrap_or(0), "IKE_SA"),
-            get(ike, "half-open"),
-        );
-        let troubles = Troubles { down: &down, machine: &machine };
-        say_text!("{}", tunnels(&conns, &sas, &troubles));
-        say_text!("\n{}", plane::text(&stats));
-    }
-    match missing {
-        Some(name) => Err(Failure::no(format!("{name}: no connection of that name is loaded"))),
-        None => Ok(()),
-    }
+/// The text of `status NAME`.
+pub(crate) fn of_one(client: &mut Client, name: &str) -> Result<String, Failure> {
+    let conns = client.conns(Some(name))?;
+    let sas = client.sas(Some(name))?;
+    let (down, machine) = client.troubles(Some(name))?;
+    let troubles = Troubles { down: &down, machine: &machine };
+    Ok(tunnels(&conns, &sas, &troubles).trim_start_matches('\n').to_owned())
 }
 
-fn plural(n: usize, noun: &str) -> String {
+/// `1 connection`, `2 connections`.
+pub(crate) fn plural(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -62,6 +62,42 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
+/// Columns that text for people keeps to.
+pub(crate) const COLUMNS: usize = 80;
+
+/// A text behind a word, broken between words so that it keeps to [`COLUMNS`]; lines after the
+/// first begin where the text began.
+pub(crate) fn wrapped(word: &str, text: &str) -> String {
+    let indent = word.chars().count();
+    let (mut out, mut at, mut begins) = (word.to_owned(), indent, true);
+    for piece in text.split_whitespace() {
+        let length = piece.chars().count();
+        if !begins && at + 1 + length > COLUMNS {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            (at, begins) = (indent, true);
+        }
+        if !begins {
+            out.push(' ');
+            at += 1;
+        }
+        out.push_str(piece);
+        (at, begins) = (at + length, false);
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+/// Cuts a text to so many characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(3)).collect();
+    kept.trim_end().to_owned() + "..."
+}
+
 /// `42s`, `12m`, `3h05m`, `4d07h`.
 pub(crate) fn duration(secs: u64) -> String {
     match secs {
@@ -86,6 +122,18 @@ pub(crate) fn amount(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_is_broken_between_words_under_its_beginning() {
+        assert_eq!(wrapped("  do    ", "this"), "  do    this\n");
+        let text = wrapped("  do    ", &"word ".repeat(40));
+        assert_eq!(text.lines().count(), 3);
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("        word")), "{text}");
+        // A word that fits nowhere stays whole.
+        assert!(wrapped("  at    ", &"x".repeat(100)).contains(&"x".repeat(100)));
+        assert_eq!((cut("short", 5).as_str(), cut("longer text", 8).as_str()), ("short", "longe..."));
+    }
 
     #[test]
     fn columns_align_and_amounts_are_short() {

@@ -155,6 +155,11 @@ impl Client {
         self.items_and_answer("ironswan-troubles", "list-trouble", only)
     }
 
+    /// How each tunnel is, by connection.
+    pub(crate) fn tunnels(&mut self, only: Option<&str>) -> Result<Vec<(String, Section)>, Failure> {
+        self.items("ironswan-status", "list-tunnel", only)
+    }
+
     fn items(
         &mut self,
         name: &str,

@@ -9,6 +9,7 @@ use crate::text::{amount, duration, table};
 use crate::vici::Client;
 use crate::{json, plane};
 
+/// Items by name, in their order.
 pub(crate) type Named = [(String, Section)];
 
 pub(crate) fn get<'a>(s: &'a Section, key: &str) -> &'a str {

@@ -98,6 +98,13 @@ impl Config {
         side(&self.remote_sides, conn, round, "remote")
     }
 
+    /// Places of the sections and keys of connections that a diagnosis may be about, by full name
+    /// (`connections.net`, `connections.net.children.net.local_ts`).
+    pub fn places(&self) -> impl Iterator<Item = (&str, &Origin)> {
+        let all = self.places.iter().map(|(name, at)| (name.as_str(), at));
+        all.filter(|(name, _)| name.starts_with("connections."))
+    }
+
     /// Place of a key, or of the nearest section above it.
     pub(super) fn place(&self, key: &str) -> Option<&Origin> {
         let mut key = key;
@@ -374,7 +381,7 @@ fn connections(section: &Section, named: &Named, config: &mut Config, diags: &mu
 fn note_places(conn: &Section, name: &str, config: &mut Config) {
     let (path, places) = (format!("connections.{name}"), &mut config.places);
     places.insert(path.clone(), conn.origin.clone());
-    for key in ["local_port", "remote_addrs", "ppk_id", "ppk_required"] {
+    for key in ["local_addrs", "local_port", "remote_addrs", "proposals", "ppk_id", "ppk_required"] {
         if let Some(v) = conn.value(key) {
             places.insert(format!("{path}.{key}"), v.origin.clone());
         }
@@ -383,6 +390,7 @@ fn note_places(conn: &Section, name: &str, config: &mut Config) {
     for (side, section) in &local {
         let path = format!("{path}.{side}");
         places.insert(path.clone(), section.origin.clone());
+        places.extend(section.value("id").map(|v| (format!("{path}.id"), v.origin.clone())));
         let certs = section.value("certs").map(|v| &v.origin);
         let pubkeys = section.value("pubkeys").map(|v| &v.origin).or(certs);
         places.extend(pubkeys.map(|at| (format!("{path}.pubkeys"), at.clone())));
@@ -403,7 +411,16 @@ fn note_places(conn: &Section, name: &str, config: &mut Config) {
     for (name, child) in children.sections() {
         let path = format!("{path}.children.{name}");
         places.insert(path.clone(), child.origin.clone());
-        for key in ["local_ts", "remote_ts", "dpd_action"] {
+        for key in [
+            "local_ts",
+            "remote_ts",
+            "dpd_action",
+            "start_action",
+            "mode",
+            "esp_proposals",
+            "ah_proposals",
+            "replay_window",
+        ] {
             if let Some(v) = child.value(key) {
                 places.insert(format!("{path}.{key}"), v.origin.clone());
             }

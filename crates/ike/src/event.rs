@@ -261,8 +261,10 @@ pub enum Event {
         ike: Option<IkeId>,
         /// The line, without newline; bytes from the peer are escaped.
         text: String,
-        /// The failure that the line is about, when the line was made from one.
+        /// The diagnosis that the line is about, when the line was made from one.
         why: Option<Arc<Diagnosis>>,
+        /// The sender when nobody has authenticated it, and the line is about what it has sent.
+        stranger: Option<IpAddr>,
     },
     /// An `initiate`, `terminate` or `rekey` of this ticket has ended; the error says why it
     /// failed.

@@ -18,8 +18,8 @@ use ironswan_crypto::rng::Rng;
 use ironswan_pki::Certificate;
 
 use crate::{
-    Certificates, Connection, Diagnosis, Down, Fingerprint, Limits, Policy, Ppk, PrivateKey, Protocol,
-    SharedKey, Statuses, Target, Ticket, Tunnels,
+    Before, Certificates, Connection, Diagnosis, Down, Fingerprint, Limits, Policy, Ppk, PrivateKey,
+    Protocol, SharedKey, Statuses, Target, Ticket, Tunnels, Up,
 };
 
 /// Policy and a protocol.
@@ -268,6 +268,21 @@ impl<P: Protocol> Joined<P> {
     /// Every tunnel that should be up and is not, by connection and child.
     pub fn down(&self, now: Instant) -> Vec<Down> {
         self.tunnels.down(now, |conn, child| self.protocol.progress(conn, child))
+    }
+
+    /// True when a tunnel of this connection should be up and is not.
+    pub fn is_down(&self, conn: &str) -> bool {
+        self.tunnels.is_down(conn)
+    }
+
+    /// Since when a tunnel is up, and what was before, as [`Tunnels::up`] says.
+    pub fn up(&self, now: Instant, conn: &str, child: Option<&str>) -> Option<Up> {
+        self.tunnels.up(now, conn, child)
+    }
+
+    /// The time that a tunnel was up before, as [`Tunnels::was_up`] says.
+    pub fn was_up(&self, now: Instant, conn: &str, child: Option<&str>) -> Option<Before> {
+        self.tunnels.was_up(now, conn, child)
     }
 
     /// What stands between now and this child (or with `None`, the IKE_SA) of one of these

@@ -68,4 +68,4 @@ pub use signatures::Signatures;
 pub use standing::{Chained, Fetched, Inquiry, Proven, Unproven};
 pub use statuses::{Kept, Statuses};
 pub use timers::Timers;
-pub use tunnels::{Close, Down, IkeId, Next, Order, Report, Ticket, Tunnels};
+pub use tunnels::{Before, Close, Down, IkeId, Next, Order, Report, Ticket, Tunnels, Up};

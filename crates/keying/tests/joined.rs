@@ -163,7 +163,7 @@ fn a_no_comes_back_as_the_next_attempt_and_a_yes_ends_the_trouble() {
     j.load_connection(now, conn("gw", ChildAction::Start));
     let down = j.down(now);
     assert_eq!((down.len(), &down[0].why), (1, &Some(no_answer().reason())));
-    assert!(matches!(down[0].next, Next::In(_)), "{:?}", down[0].next);
+    assert!(matches!(down[0].next, Next::In { .. }), "{:?}", down[0].next);
     let end = now + 60 * S;
     run(&mut j, &mut now, end);
     let tries = j.protocol().starts().len();

@@ -205,7 +205,7 @@ fn a_no_is_repeated_with_growing_pauses_and_the_reason_is_kept() {
     assert_eq!(numbers, (1..=at.len() as u32).collect::<Vec<_>>());
     let down = w.down().expect("a tunnel that is down");
     assert_eq!((down.why, down.since), (Some(refused()), 3_600 * S));
-    assert!(matches!(down.next, Next::In(time) if time <= 300 * S), "{:?}", down.next);
+    assert!(matches!(down.next, Next::In { pause, .. } if pause <= 300 * S), "{:?}", down.next);
     // It comes up at last.
     w.says = Says::Yes;
     w.run(300 * S);

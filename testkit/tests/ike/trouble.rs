@@ -40,12 +40,16 @@ fn a_silent_peer_is_named_with_what_was_sent_to_it_and_when_it_is_tried_again() 
     assert_eq!(obstacle(&w, 0).as_ref(), Some(&d.reason()), "what `up` says when its time is over");
     assert!(d.since >= 9 * S && d.since <= 11 * S, "{:?}", d.since);
     // The schedule is over after 165 s; then there is a pause.
-    assert!(w.run_until(200 * S, |w| matches!(down(w, 0)[0].next, Next::In(_))));
+    assert!(w.run_until(200 * S, |w| matches!(down(w, 0)[0].next, Next::In { .. })));
     let d = one(&w, 0);
     let why = "peer not responding: no answer to IKE_SA_INIT from 192.0.2.1:500 to \
                192.0.2.2:500, sent 6 times";
     assert_eq!(d.reason(), why);
-    assert!(matches!(d.next, Next::In(pause) if pause <= Limits::default().retry_initial), "{:?}", d.next);
+    assert!(
+        matches!(d.next, Next::In { pause, .. } if pause <= Limits::default().retry_initial),
+        "{:?}",
+        d.next
+    );
     assert!(d.since > 150 * S, "down since the first attempt began, not since the last one: {:?}", d.since);
     w.net.mute.clear();
     assert!(w.run_until(60 * S, |w| down(w, 0).is_empty()));
@@ -142,7 +146,7 @@ fn a_tunnel_whose_ike_sa_ran_over_its_time_is_down_for_that_reason() {
                 ChildAction::None => d.next == Next::Nothing,
                 ChildAction::Trap => d.next == Next::Packet,
                 ChildAction::Start | ChildAction::TrapAndStart => {
-                    matches!(d.next, Next::Trying | Next::In(_))
+                    matches!(d.next, Next::Trying | Next::In { .. })
                 }
             };
             assert!(next, "{d:?}");
@@ -243,14 +247,14 @@ fn many_down(count: usize) -> Vec<(&'static str, Duration)> {
     time("status", clock);
     assert_eq!(all.len(), count);
     for d in &all {
-        assert!(matches!(d.next, Next::In(_) | Next::Trying), "{d:?}");
+        assert!(matches!(d.next, Next::In { .. } | Next::Trying), "{d:?}");
         assert_eq!(
             (d.child.as_deref(), d.reason().contains("cannot be resolved")),
             (Some("net"), true),
             "{d:?}"
         );
     }
-    assert!(all.iter().filter(|d| matches!(d.next, Next::In(_))).count() > count / 2);
+    assert!(all.iter().filter(|d| matches!(d.next, Next::In { .. })).count() > count / 2);
     // One that is not configured any more is not tried again, and the others are.
     conns.iter_mut().for_each(|conn| conn.dpd_delay = S);
     let clock = Clock::new();

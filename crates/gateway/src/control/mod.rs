@@ -13,6 +13,7 @@
 //! | `conns` | list-conns |
 //! | `pols` | list-policies, and our own ironswan-policies |
 //! | `troubles` | our own ironswan-troubles: what keeps traffic from passing |
+//! | `explain` | our own ironswan-status and ironswan-explain: how each tunnel is, and why |
 //! | `sas` | list-sas, and the sections that events share with it |
 //! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
 //!
@@ -35,6 +36,7 @@ mod certs;
 mod client;
 mod conns;
 mod events;
+mod explain;
 mod keys;
 mod load;
 mod plane;
@@ -90,6 +92,7 @@ const EVENTS: &[&str] = &[
     "list-sa",
     "list-policy",
     "list-trouble",
+    "list-tunnel",
     "list-conn",
     "list-cert",
     "list-authority",
@@ -225,6 +228,8 @@ impl Control {
             "rekey" => self.rekey(client, &message).await,
             "list-sas" => self.list_sas(client, &message).await,
             "list-policies" => self.list_policies(client, &message).await,
+            "ironswan-status" => self.status(client, &message).await,
+            "ironswan-explain" => self.explain(&message),
             "ironswan-troubles" => self.troubles(client, &message).await,
             "ironswan-policies" => self.policies(client, &message).await,
             _ => return None,

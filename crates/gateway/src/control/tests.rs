@@ -184,6 +184,7 @@ async fn a_client_that_never_reads_is_cut_off_and_the_thousand_and_first_is_turn
             ike: None,
             text: text.to_owned(),
             why: None,
+            stranger: None,
         };
         for _ in 0..100 {
             s.a.announce(&event(&line));

@@ -9,15 +9,16 @@
 //! ```
 //! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA
 //! alone was asked for. `since` and `next-try` are seconds. `why` is the sentence of the last
-//! failure. `name` (of the list of diagnoses), `fault`, `remedy` and `details` (lines with its
-//! data) belong to it. Before the first failure `why` says how far the attempt is. `next` is
-//! `trying`, `retry` (with `next-try`), `packet` or `nothing`. `machine` names what on this machine
-//! keeps the tunnels from carrying anything; `links` has the local addresses of IKE_SAs that no
-//! longer work, and why.
+//! failure. `name` (of the list of diagnoses), `fault`, `meaning`, `remedy`, `details` (lines with
+//! its data), `values` and `sides` belong to it. Before the first failure `why` says how far the
+//! attempt is. `next` is `trying`, `retry` (with `next-try`), `packet` or `nothing`. `machine`
+//! names what on this machine keeps the tunnels from carrying anything; `links` has the local
+//! addresses of IKE_SAs that no longer work, and why.
 
 use std::collections::BTreeSet;
 
 use ironswan_io::route::Netlink;
+use ironswan_keying::diagnosis::Side;
 use ironswan_keying::{Down, Next};
 use ironswan_wire::vici::{Section, Value};
 
@@ -55,14 +56,17 @@ impl Control {
     }
 }
 
-fn trouble(d: &Down) -> Section {
+/// A tunnel that should be up and is not.
+pub(super) fn trouble(d: &Down) -> Section {
     let mut s = Section::new();
     if let Some(child) = &d.child {
         s.put("child", child.as_str());
     }
     s.put("since", d.since.as_secs()).put("why", d.reason());
     if let Some(why) = &d.why {
-        s.put("name", why.entry().name()).put("fault", why.entry().fault().word());
+        s.put("name", why.entry().name())
+            .put("fault", why.entry().fault().word())
+            .put("meaning", why.entry().meaning());
         let remedy = why.remedy();
         if !remedy.is_empty() {
             s.put("remedy", remedy);
@@ -71,14 +75,34 @@ fn trouble(d: &Down) -> Section {
         if !details.is_empty() {
             s.put("details", details);
         }
+        s.put("values", values(&why.values())).put("sides", sides(&why.sides()));
     }
     match d.next {
         Next::Trying => s.put("next", "trying"),
-        Next::In(pause) => s.put("next", "retry").put("next-try", pause.as_secs()),
+        Next::In { pause, number } => {
+            s.put("next", "retry").put("next-try", pause.as_secs()).put("next-number", number)
+        }
         Next::Packet => s.put("next", "packet"),
         Next::Nothing => s.put("next", "nothing"),
     };
     s
+}
+
+/// Data of a diagnosis by name.
+pub(super) fn values(values: &[(&'static str, String)]) -> Section {
+    values.iter().map(|(name, value)| ((*name).to_owned(), value.as_str())).collect()
+}
+
+/// Values of both sides.
+pub(super) fn sides(sides: &[Side]) -> Section {
+    let side = |side: &Side| {
+        Section::new()
+            .with("what", side.what.as_str())
+            .with("ours", side.ours.as_str())
+            .with("theirs", side.theirs.as_str())
+            .with("differs", side.differs)
+    };
+    (1..).zip(sides).map(|(n, of)| (n.to_string(), side(of))).collect()
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ use crate::guard::standing::StandingGuard;
 use crate::network::Kernel;
 use crate::observe::keylog::KeyLogger;
 use crate::observe::log::{self, Repeated};
+use crate::observe::records::Records;
 
 /// Hears of every event but the commands to the data plane, after it has been applied.
 pub trait Observer {
@@ -85,6 +86,7 @@ struct Inner {
     unsent: Unsent,
     /// Woken when somebody has deleted the device of the data plane.
     device_gone: Notify,
+    records: Records,
 }
 
 /// A handle to the control plane. Lives on one thread, inside a `LocalSet`.
@@ -112,12 +114,18 @@ impl Driver {
             computing: RefCell::default(),
             unsent: Unsent::default(),
             device_gone: Notify::new(),
+            records: Records::default(),
         }))
     }
 
     /// Adds an observer.
     pub fn observe(&self, observer: Rc<dyn Observer>) {
         self.0.observers.borrow_mut().push(observer);
+    }
+
+    /// What has been told about connections and strangers.
+    pub(crate) fn records(&self) -> &Records {
+        &self.0.records
     }
 
     /// Looks at the endpoint and its policy.
@@ -226,6 +234,7 @@ impl Driver {
     pub fn unload_connection(&self, name: &str) -> bool {
         let known = self.act(|e, now| e.unload_connection(now, name));
         if known {
+            self.0.records.forget_unless(|conn| conn != name);
             self.change_guard(|guard, _| guard.unloaded());
         }
         known
@@ -312,6 +321,7 @@ impl Driver {
 
     /// Tells the observers.
     pub(crate) fn announce(&self, event: &Event) {
+        self.0.records.hear(self, event);
         let observers = self.0.observers.borrow().clone();
         observers.iter().for_each(|o| o.event(self, event));
     }

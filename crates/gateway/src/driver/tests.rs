@@ -126,7 +126,7 @@ pub(crate) fn held(d: &Driver) -> (u64, u64) {
 }
 
 /// A configuration without errors.
-fn read(conf: &str) -> ironswan_config::Config {
+pub(crate) fn read(conf: &str) -> ironswan_config::Config {
     let dir = Scratch::new();
     let path = dir.write("t.conf", conf);
     let mut diags = ironswan_config::diag::Diagnostics::default();

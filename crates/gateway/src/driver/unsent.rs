@@ -59,7 +59,8 @@ impl Driver {
         if let Some(text) = text {
             let sa = t.ike.and_then(|ike| self.view(|e, now| e.protocol().ike_sa(now, ike)));
             let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));
-            self.apply(&Event::Log { level: Level::Warn, conn, ike, text, why: Some(Arc::new(why)) });
+            let (level, why) = (Level::Warn, Some(Arc::new(why)));
+            self.apply(&Event::Log { level, conn, ike, text, why, stranger: None });
         }
     }
 

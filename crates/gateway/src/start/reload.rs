@@ -14,6 +14,7 @@ use ironswan_io::clock;
 
 use crate::driver::Driver;
 use crate::helper::files::access;
+use crate::observe::records;
 use crate::start::failure::{NotReloaded, RunError};
 use ironswan_config::diag::{Diagnostics, Severity};
 use ironswan_config::files::{self, Files, Progress, Task};
@@ -246,6 +247,7 @@ impl Loaded {
         self.written_settings.replace(config.has_settings.then(|| config.daemon.clone()));
         let mut names = self.names.borrow_mut();
         let new = Names::of(&config);
+        driver.records().set_places(records::Places::of(config.places()));
         driver.loading(&config.connections);
         // One step to the driver, so that what steers packets sees the whole difference at once.
         driver.act(|e, now| {
@@ -292,6 +294,7 @@ impl Loaded {
                 }
             }
         });
+        driver.records().forget_unless(|conn| driver.view(|e, _| e.connection(conn).is_some()));
         *names = new;
     }
 }

@@ -5,13 +5,17 @@ use crate::event::{Event, IkeId, Level};
 use crate::sa::IkeSa;
 use ironswan_keying::Diagnosis;
 use ironswan_wire::ike::Payload;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Context<'_> {
     /// Writes why something about this IKE_SA has failed.
     pub(crate) fn log_why(&mut self, level: Level, sa: &IkeSa, context: &str, why: &Diagnosis) {
         let conn = (!sa.conn().name.is_empty()).then_some(sa.conn().name.as_str());
-        self.shared.outbox.extend(lines(level, conn, Some(sa.id()), context, why));
+        // Whoever we have initiated to is no stranger, though it may not be authenticated yet.
+        let stranger = (!sa.is_up() && !sa.is_initiator()).then(|| sa.remote().ip());
+        let of = Subject { conn, ike: Some(sa.id()), stranger };
+        self.shared.outbox.extend(lines(level, of, context, why));
     }
 
     /// Answers the peer's request that is being worked on with the notification of this failure.
@@ -26,11 +30,11 @@ impl Context<'_> {
 /// no colon.
 pub(crate) fn lines(
     level: Level,
-    conn: Option<&str>,
-    ike: Option<IkeId>,
+    of: Subject<'_>,
     context: &str,
     why: &Diagnosis,
 ) -> impl Iterator<Item = Event> {
+    let Subject { conn, ike, stranger } = of;
     let conn = conn.map(str::to_owned);
     let text = match context {
         "" => why.to_string(),
@@ -45,5 +49,17 @@ pub(crate) fn lines(
         ike,
         text,
         why,
+        stranger,
     })
+}
+
+/// Subject of a line.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Subject<'a> {
+    /// Connection's name, when one is known.
+    pub(crate) conn: Option<&'a str>,
+    /// IKE_SA, when one is known.
+    pub(crate) ike: Option<IkeId>,
+    /// As in [`Event::Log`].
+    pub(crate) stranger: Option<IpAddr>,
 }

@@ -501,7 +501,14 @@ impl Context<'_> {
         let Some(ike) = self.shared.spis.home(child) else { return };
         let Some((conn, installed)) = self.others.sender(ike, child) else { return };
         let text = format!("the peer uses SPI {} again, not sending on the CHILD_SA that had it", name.spi);
-        self.emit(Event::Log { level: Level::Warn, conn: Some(conn), ike: Some(ike), text, why: None });
+        self.emit(Event::Log {
+            level: Level::Warn,
+            conn: Some(conn),
+            ike: Some(ike),
+            text,
+            why: None,
+            stranger: None,
+        });
         if installed {
             self.sadb(Command::SaDelete(*name));
         }

@@ -259,7 +259,7 @@ impl<'a> Context<'a> {
     /// A line about no IKE_SA.
     pub(crate) fn note(&mut self, level: Level, conn: Option<&str>, text: impl Into<String>) {
         let conn = conn.map(str::to_owned);
-        self.emit(Event::Log { level, conn, ike: None, text: text.into(), why: None });
+        self.emit(Event::Log { level, conn, ike: None, text: text.into(), why: None, stranger: None });
     }
 
     /// Reports to policy.
@@ -408,5 +408,5 @@ impl<'a> Context<'a> {
 /// The event of a line about this IKE_SA.
 pub(crate) fn line(level: Level, sa: &IkeSa, text: impl Into<String>) -> Event {
     let conn = (!sa.conn().name.is_empty()).then(|| sa.conn().name.clone());
-    Event::Log { level, conn, ike: Some(sa.id()), text: text.into(), why: None }
+    Event::Log { level, conn, ike: Some(sa.id()), text: text.into(), why: None, stranger: None }
 }

@@ -4,7 +4,7 @@
 use ironswan_keying::Diagnosis;
 
 use super::Endpoint;
-use crate::context::failure::lines;
+use crate::context::failure::{Subject, lines};
 use crate::event::Level;
 use crate::sa::IkeSa;
 
@@ -14,11 +14,12 @@ impl Endpoint {
     pub(super) fn log_end(&mut self, sa: &IkeSa, why: &Diagnosis) {
         let conn = (!sa.conn().name.is_empty()).then_some(sa.conn().name.as_str());
         let context = "establishing IKE_SA failed";
-        self.shared.outbox.extend(lines(Level::Error, conn, Some(sa.id()), context, why).take(1));
+        let of = Subject { conn, ike: Some(sa.id()), stranger: None };
+        self.shared.outbox.extend(lines(Level::Error, of, context, why).take(1));
     }
 
     /// Writes why something about no IKE_SA has failed.
-    pub(super) fn note_why(&mut self, level: Level, conn: Option<&str>, context: &str, why: &Diagnosis) {
-        self.shared.outbox.extend(lines(level, conn, None, context, why));
+    pub(super) fn note_why(&mut self, level: Level, of: Subject<'_>, context: &str, why: &Diagnosis) {
+        self.shared.outbox.extend(lines(level, of, context, why));
     }
 }

@@ -31,6 +31,7 @@ use super::strangers::About;
 use super::{Close, Endpoint};
 use crate::auth::rounds::Rounds;
 use crate::auth::{certificate, ppk, signature};
+use crate::context::failure::Subject;
 use crate::event::{IkeId, Level};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
@@ -354,7 +355,8 @@ impl Endpoint {
             match best {
                 None => {
                     let why = Authentication::NoConnection { local, remote };
-                    self.note_why(Level::Error, None, "", &why.into());
+                    let of = Subject { stranger: Some(remote), ..Subject::default() };
+                    self.note_why(Level::Error, of, "", &why.into());
                 }
                 Some(conn) => {
                     let passed_over = offered.len() < request.proposals.len();
@@ -372,7 +374,8 @@ impl Endpoint {
                         "refused an IKE_SA_INIT request of {}, sending NO_PROPOSAL_CHOSEN",
                         from.remote
                     );
-                    self.note_why(Level::Error, Some(&conn.name), &context, &why.into());
+                    let of = Subject { conn: Some(&conn.name), ike: None, stranger: Some(remote) };
+                    self.note_why(Level::Error, of, &context, &why.into());
                 }
             }
         }
@@ -430,7 +433,8 @@ impl Endpoint {
             let level = if asks_again { Level::Info } else { Level::Error };
             let context =
                 format!("refused an IKE_SA_INIT request of {}, sending {}", from.remote, notify.kind);
-            self.note_why(level, conn, &context, why);
+            let of = Subject { conn, ike: None, stranger: Some(from.remote.ip()) };
+            self.note_why(level, of, &context, why);
         }
         if self.may_answer(now, from.remote.ip()) {
             self.respond_stateless(from.local, from.remote, from.header, notify.kind, notify.data);

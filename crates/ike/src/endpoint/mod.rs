@@ -283,6 +283,7 @@ impl Endpoint {
             ike: None,
             text: text.into(),
             why: None,
+            stranger: None,
         });
     }
 

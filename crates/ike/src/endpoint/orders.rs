@@ -9,6 +9,7 @@ use super::load::close_begun;
 use super::todo::Todo;
 use super::unanswered::UnansweredInit;
 use super::{Endpoint, Pending};
+use crate::context::failure::Subject;
 use crate::context::lifecycle::names_in_work;
 use crate::event::{ChildState, Event, IkeId, Level, Request, Ticket};
 use crate::sa::IkeSa;
@@ -45,10 +46,11 @@ impl Protocol for Endpoint {
                 self.ask(Pending::Trap { conn, child }, Request::Route { remote });
             }
             Order::Say { level, conn, ike, text } => {
-                self.emit(Event::Log { level, conn, ike, text, why: None })
+                self.emit(Event::Log { level, conn, ike, text, why: None, stranger: None })
             }
             Order::SayWhy { level, conn, context, why } => {
-                self.note_why(level, conn.as_deref(), &context, &why);
+                let of = Subject { conn: conn.as_deref(), ..Subject::default() };
+                self.note_why(level, of, &context, &why);
             }
         }
         self.run_todo(now);
@@ -200,7 +202,8 @@ impl Endpoint {
                 begun = true;
                 continue;
             };
-            self.note_why(Level::Error, Some(&start.conn), "", &why);
+            let of = Subject { conn: Some(&start.conn), ..Subject::default() };
+            self.note_why(Level::Error, of, "", &why);
             self.report(Report::Refused { start: start.clone(), child: child.clone(), why: why.clone() });
             self.done(start.ticket, Err(why));
         }

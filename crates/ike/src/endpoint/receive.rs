@@ -9,6 +9,7 @@ use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::{Header, ParseError};
 
 use super::{About, Endpoint};
+use crate::context::failure::Subject;
 use crate::event::Level;
 use crate::sa::{Datagram, IkeSa};
 use crate::timer::Timer;
@@ -100,7 +101,8 @@ impl Endpoint {
                 if !peek.flags.response() && bytes.len() >= 37 && self.may_answer_version(now) {
                     if self.may_write(now, remote.ip(), About::Message) {
                         let why = KeyExchange::BadVersion { major, remote };
-                        self.note_why(Level::Warn, None, "", &why.into());
+                        let of = Subject { stranger: Some(remote.ip()), ..Subject::default() };
+                        self.note_why(Level::Warn, of, "", &why.into());
                     }
                     self.respond_stateless(local, remote, &peek, NotifyType::INVALID_MAJOR_VERSION, [2]);
                 }

@@ -12,6 +12,7 @@ use super::candidates::{Candidate, candidates_remedy, list_candidates};
 use super::certificate::{self, Untrusted};
 use super::entry::{Words, entries, say};
 use super::ppk::{self, PpkLack};
+use super::shown::displayed;
 
 /// Reason why AUTH of the peer proves nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -535,3 +536,5 @@ impl Authentication {
         }
     }
 }
+
+displayed!(ProofFault, HalfOpenLimit);

@@ -2,7 +2,7 @@
 
 use ironswan_wire::id::{IdPattern, Identity};
 
-use super::negotiation::shorten;
+use super::shown::{displayed, shorten};
 
 /// Limits how many connections are compared with what a peer says.
 pub const CANDIDATES: usize = 8;
@@ -64,3 +64,5 @@ pub(super) fn candidates_remedy(candidates: &[Candidate]) -> &'static str {
         Some(Misfit::Peer) => "make remote.id here and local.id there the same, in type and letters",
     }
 }
+
+displayed!(Candidate);

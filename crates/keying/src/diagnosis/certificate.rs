@@ -5,6 +5,7 @@ use ironswan_wire::id::Identity;
 
 use super::authentication::Authentication;
 use super::entry::{Words, say};
+use super::shown::{Shown, cut};
 use crate::limits::CERTIFICATES_PER_PEER;
 
 /// A certificate of a peer's chain that is refused.
@@ -124,5 +125,10 @@ pub(super) fn words(why: &Authentication) -> Words {
             "name a CA of this chain, or give the peer a certificate of the CA that is named",
         ),
         _ => say("", ""),
+    }
+}
+impl Shown for Untrusted {
+    fn shown(&self) -> Option<String> {
+        Some(cut(&self.fault))
     }
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, entries, say};
+use super::shown::in_the_sentence;
 
 entries! {
     /// The data plane, which holds SAs and policies and moves packets.
@@ -283,3 +284,5 @@ impl Sources {
         }
     }
 }
+
+in_the_sentence!(DeviceChange, Offload, Sources);

@@ -115,6 +115,19 @@ macro_rules! entries {
                     $(Self::$entry { .. } => $entries::$entry,)+
                 }
             }
+
+            /// Data by name, as text. What only the sentence can say is left out.
+            pub(super) fn values(&self) -> Vec<(&'static str, String)> {
+                #[allow(unused_imports, reason = "an area may have no entry with data")]
+                use $crate::diagnosis::shown::Shown as _;
+                match self {
+                    $(Self::$entry $({ $($field),+ })? => {
+                        let all: Vec<(&'static str, Option<String>)> =
+                            vec![$($((stringify!($field), $field.shown())),+)?];
+                        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+                    })+
+                }
+            }
         }
     };
 }

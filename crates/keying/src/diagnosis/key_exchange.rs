@@ -11,6 +11,7 @@ use ironswan_wire::sadb::Spi;
 use super::entry::entries;
 use super::negotiation::Nearest;
 use super::selectors::Pair;
+use super::shown::{displayed, in_the_sentence};
 
 /// Reason why a message of ours cannot be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -284,3 +285,6 @@ entries! {
         setting: &'static str,
     } = "child-sa-limit" by Configuration;
 }
+
+displayed!(Forgery, Uncomputed, NotDone);
+in_the_sentence!(Unsent);

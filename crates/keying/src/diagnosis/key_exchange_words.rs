@@ -7,7 +7,8 @@ use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, say};
 use super::key_exchange::{Forgery, KeyExchange, NotDone, Uncomputed, Unsent};
-use super::negotiation::{list_proposals, shorten};
+use super::negotiation::list_proposals;
+use super::shown::shorten;
 
 impl KeyExchange {
     /// No key pair could be made for a key exchange.

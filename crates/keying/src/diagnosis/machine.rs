@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, entries, say};
+use super::shown::in_the_sentence;
 
 entries! {
     /// The machine that the gateway runs on: kernel, capabilities, threads, sockets.
@@ -258,3 +259,5 @@ impl QcdSecretFault {
         }
     }
 }
+
+in_the_sentence!(QcdSecretFault, SocketFault);

@@ -35,6 +35,8 @@
 //! | `selectors` | entries of traffic selectors |
 //! | `unwise` | values that contradict each other, or are probably not what is meant |
 //! | `value` | details of values, names, secrets and dates |
+//! | `shown` | fields of entries as text |
+//! | `sides` | values of both sides beside each other, and keys of the configuration |
 
 mod authentication;
 mod candidates;
@@ -54,6 +56,8 @@ mod proof;
 mod proposal;
 mod reading;
 mod selectors;
+mod shown;
+mod sides;
 mod unwise;
 mod value;
 
@@ -75,6 +79,7 @@ pub use proof::{KeyLack, ProofLack, StatusLack};
 pub use proposal::ProposalFault;
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
+pub use sides::Side;
 pub use unwise::{Conflict, Unwise};
 pub use value::{DateFault, NameFault, SecretFault, ValueFault};
 
@@ -179,6 +184,13 @@ macro_rules! areas {
                 }
             }
 
+            /// The data of this case by name, as text. What only the sentence can say is left out.
+            pub fn values(&self) -> Vec<(&'static str, String)> {
+                match self {
+                    $(Self::$area(reason) => reason.values(),)+
+                }
+            }
+
             fn words(&self) -> Words {
                 match self {
                     $(Self::$area(reason) => reason.words(),)+
@@ -219,6 +231,18 @@ areas! {
     Guard, GuardEntry;
     /// The machine that the gateway runs on: kernel, capabilities, threads, sockets.
     Machine, MachineEntry;
+}
+
+impl Entry {
+    /// True for what says how a tunnel that is up is, and not why one is down: it stays true until
+    /// the tunnel ends.
+    pub fn is_condition(self) -> bool {
+        matches!(
+            self,
+            Self::Selectors(SelectorsEntry::NoTransport)
+                | Self::KeyExchange(KeyExchangeEntry::ShortAuthLifetime)
+        )
+    }
 }
 
 impl Diagnosis {

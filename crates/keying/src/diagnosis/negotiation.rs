@@ -1,12 +1,10 @@
 //! Details of a negotiation: the nearest pair of proposals, and lists of what a peer has sent, cut
 //! to a bounded length.
 
+use super::shown::displayed;
 use ironswan_wire::iana::TransformType;
 use ironswan_wire::proposal::{Proposal, Transform};
 use ironswan_wire::selector::TrafficSelector;
-
-/// Limits the bytes of a line that lists what a peer has sent; the rest is cut.
-pub const MAX_LINE: usize = 1_000;
 
 /// Limits how many proposals, selectors or transforms one list shows.
 const SOME: usize = 16;
@@ -75,15 +73,7 @@ pub fn list_selectors(ts: &[TrafficSelector]) -> String {
     text
 }
 
-/// Cuts a line that a peer can make long.
-pub(super) fn shorten(mut line: String) -> String {
-    if line.len() > MAX_LINE {
-        let at = (0..=MAX_LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
-        line.truncate(at);
-        line.push_str(" ...");
-    }
-    line
-}
+displayed!(Nearest);
 
 #[cfg(test)]
 mod tests {
@@ -101,12 +91,5 @@ mod tests {
         let first = list_selectors(&many[..SOME]);
         assert!(first.starts_with("10.0.0.0/24 10.0.1.0/24 ") && first.ends_with(" 10.0.15.0/24"), "{first}");
         assert_eq!(list_selectors(&many), format!("{first} and 239 more"));
-    }
-
-    #[test]
-    fn a_long_line_is_cut_between_characters() {
-        let line = shorten("ä".repeat(MAX_LINE));
-        assert!(line.len() <= MAX_LINE + 4 && line.ends_with("ä ..."), "{}", line.len());
-        assert_eq!(shorten("short".to_owned()), "short");
     }
 }

@@ -7,6 +7,7 @@ use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, entries, say};
+use super::shown::{displayed, in_the_sentence};
 
 /// A request that nobody has answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -272,3 +273,6 @@ impl SendFault {
         }
     }
 }
+
+displayed!(Unanswered, Unresolved);
+in_the_sentence!(SendFault);

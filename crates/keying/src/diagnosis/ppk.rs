@@ -3,6 +3,7 @@
 use ironswan_wire::id::Identity;
 
 use super::entry::{Words, say};
+use super::shown::in_the_sentence;
 
 /// Sign that a peer does not use a post-quantum preshared key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,3 +86,5 @@ fn both(theirs: &Identity, ours: Option<&Identity>) -> String {
     let ours = ours.map_or_else(|| "ppk_id is not set".to_owned(), |ours| format!("ppk_id = {ours}"));
     format!("it names '{theirs}', here {ours}")
 }
+
+in_the_sentence!(PpkLack);

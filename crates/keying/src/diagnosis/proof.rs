@@ -4,6 +4,7 @@
 use ironswan_pki::fetch::Refused;
 
 use super::entry::{Words, say};
+use super::shown::in_the_sentence;
 
 /// The part of a proof by public key that no file holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,3 +134,5 @@ impl StatusLack {
         }
     }
 }
+
+in_the_sentence!(KeyLack, ProofLack, StatusLack);

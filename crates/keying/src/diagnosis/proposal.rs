@@ -1,6 +1,7 @@
 //! Reasons why a proposal cannot be used.
 
 use super::entry::{Words, say};
+use super::shown::in_the_sentence;
 
 /// Combined-mode algorithms, as messages list them.
 const AEADS: &str = "AES-GCM, AES-CCM, AES-GMAC and ChaCha20-Poly1305";
@@ -174,3 +175,5 @@ impl ProposalFault {
         say(format!("`{proposal}`: {sentence}"), remedy)
     }
 }
+
+in_the_sentence!(ProposalFault);

@@ -2,6 +2,7 @@
 //! control characters: whoever makes an entry has cut and escaped what it quotes.
 
 use super::entry::{Words, say};
+use super::shown::{displayed, in_the_sentence};
 
 /// Reason why a file or folder cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -363,3 +364,6 @@ impl RequestFault {
         }
     }
 }
+
+in_the_sentence!(IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault);
+displayed!(FileFault);

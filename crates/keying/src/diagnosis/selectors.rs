@@ -7,7 +7,8 @@ use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::selector::TrafficSelector;
 
 use super::entry::{Words, entries, say};
-use super::negotiation::{list_selectors, shorten};
+use super::negotiation::list_selectors;
+use super::shown::{Shown, cut, displayed, in_the_sentence, shorten};
 
 /// Limits how many configured children one line names.
 const CHILDREN: usize = 16;
@@ -195,5 +196,14 @@ impl TrapFault {
                 "add a route, or name our address in local_addrs",
             ),
         }
+    }
+}
+
+in_the_sentence!(AnswerFault, TransportFault, TrapFault);
+displayed!(Pair);
+
+impl Shown for (String, Pair) {
+    fn shown(&self) -> Option<String> {
+        Some(cut(format!("{}: {}", self.0, self.1)))
     }
 }

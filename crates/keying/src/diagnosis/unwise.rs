@@ -4,6 +4,7 @@ use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::requirement::{Level, Requirement};
 
 use super::entry::{Words, say};
+use super::shown::in_the_sentence;
 
 /// Values that contradict each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -275,3 +276,5 @@ impl Unwise {
         }
     }
 }
+
+in_the_sentence!(Conflict, Unwise);

@@ -3,6 +3,7 @@
 use ironswan_pki::Time;
 
 use super::entry::{Words, say};
+use super::shown::in_the_sentence;
 
 /// Reason why a value cannot be used. The value itself stands beside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -252,3 +253,5 @@ impl DateFault {
         }
     }
 }
+
+in_the_sentence!(DateFault, NameFault, SecretFault, ValueFault);

@@ -25,7 +25,7 @@
 //! | `report` | reports of a protocol |
 //! | `reports` | what follows from each report |
 //! | `traps` | traps and shunts |
-//! | `trouble` | tunnels that are down: why, since when, and the next try |
+//! | `trouble` | the history of each tunnel: up or down, since when, why, and what was before |
 
 mod close;
 mod later;
@@ -47,7 +47,7 @@ use crate::{Diagnosis, Level, Limits, Policy, Shared, Timers};
 pub use close::{Close, Ended, Tried};
 pub use order::{AttemptId, IkeId, Order, Start, Ticket};
 pub use report::Report;
-pub use trouble::{Down, Next};
+pub use trouble::{Before, Down, Next, Up};
 
 /// Work that a timer starts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -138,11 +138,17 @@ impl Tunnels {
     /// connections are not in it.
     pub fn tables(&self) -> Vec<(&'static str, usize)> {
         let names = self.loaded.read().connections().names();
+        // A child and the IKE_SA alone are tunnels.
+        let loaded = self.loaded.read().connections().values().map(|conn| 1 + conn.children.len()).sum();
         vec![
             ("attempts to come", self.laters.len()),
             ("attempts that wait for their turn", self.pace.len()),
             ("tunnels that are down", self.troubles.len()),
             ("tunnels that are up", self.troubles.standing()),
+            (
+                "tunnels that are remembered, without connection",
+                self.troubles.remembered().saturating_sub(loaded),
+            ),
             ("traps", self.traps.len()),
             ("names without connection", self.names.len().saturating_sub(names)),
             ("orders", self.orders.len()),

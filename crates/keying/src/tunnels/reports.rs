@@ -7,7 +7,7 @@ use ironswan_crypto::rng::Rng;
 use ironswan_wire::selector::PacketSelector;
 
 use super::later::Later;
-use super::{Close, Down, Due, Ended, IkeId, Next, Order, Report, Start, Ticket, Tried, Tunnels};
+use super::{Before, Close, Down, Due, Ended, IkeId, Next, Order, Report, Start, Ticket, Tried, Tunnels, Up};
 use crate::diagnosis::{KeyExchange, Path, Unresolved};
 use crate::limits::{ADDRESSES_PER_NAME, RETRY_SOON};
 use crate::{ChildAction, ChildConfig, Diagnosis, Level, Policy, jitter};
@@ -31,8 +31,11 @@ impl Tunnels {
             Report::Over(id) => self.pace.over(id),
             Report::TakeOver { ike, conn, children, prefer } => self.take_over(ike, &conn, children, prefer),
             Report::Acquired { conn, child, packet } => self.acquired(&conn, &child, packet),
-            Report::Up { conn, child } => self.troubles.up(&conn, child.as_deref()),
-            Report::Gone { conn, child } => self.troubles.gone(&conn, child.as_deref()),
+            Report::Up { conn, child } => self.troubles.up(now, &conn, child.as_deref()),
+            Report::Gone { conn, child } => {
+                let loaded = self.is_loaded(&conn, child.as_deref());
+                self.troubles.gone(now, &conn, child.as_deref(), loaded);
+            }
             Report::Failed { conn, child, why } => self.failed(now, &conn, child.as_deref(), &why),
             Report::Expired { conn, child } => self.expired(now, &conn, &child),
             Report::Unwanted { conn, child } => {
@@ -82,9 +85,14 @@ impl Tunnels {
 
     // ---- tunnels ----
 
+    /// True when the connection is loaded, and has the child.
+    fn is_loaded(&self, conn: &str, child: Option<&str>) -> bool {
+        self.loaded.connection(conn).is_some_and(|c| child.is_none_or(|name| c.child(name).is_some()))
+    }
+
     /// A child, or an attempt to bring it up, has failed or ended for this reason.
     fn failed(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &Diagnosis) {
-        if self.loaded.connection(conn).is_some_and(|c| child.is_none_or(|name| c.child(name).is_some())) {
+        if self.is_loaded(conn, child) {
             self.troubles.ended(now, conn, child, why);
         }
     }
@@ -265,26 +273,31 @@ impl Tunnels {
     /// Every tunnel that should be up and is not, by connection and child. `progress` says how far
     /// the protocol is with bringing a tunnel up; `None`: it does not.
     pub fn down(&self, now: Instant, progress: impl Fn(&str, Option<&str>) -> Option<String>) -> Vec<Down> {
-        let down = self.troubles.iter().map(|(conn, child, trouble)| {
+        let down = self.troubles.down(now).map(|(conn, child, trouble, before)| {
             let progress = progress(conn, child.as_deref());
             let to_come = self.laters.of(conn).filter(|later| later.start.children.contains(child));
-            let at = to_come.filter_map(|later| self.timers.get(Due::Attempt(later.start.id))).min();
+            let at = to_come
+                .filter_map(|later| {
+                    let at = self.timers.get(Due::Attempt(later.start.id))?;
+                    Some((at, later.start.number))
+                })
+                .min();
             let trapped = || child.as_ref().is_some_and(|c| self.traps.stands(conn, c));
             let next = match at {
                 _ if progress.is_some() => Next::Trying,
-                Some(at) => Next::In(at.saturating_duration_since(now)),
+                Some((at, number)) => Next::In { pause: at.saturating_duration_since(now), number },
                 None if self.pace.waits(conn, child) => Next::Trying,
                 None if trapped() => Next::Packet,
                 None => Next::Nothing,
             };
-            let why = trouble.why.clone();
             Down {
                 conn: conn.to_owned(),
                 child: child.clone(),
                 since: now.saturating_duration_since(trouble.since),
-                why,
+                why: trouble.why.clone(),
                 progress,
                 next,
+                before,
             }
         });
         down.collect()
@@ -294,5 +307,20 @@ impl Tunnels {
     /// down, or the first attempt is under way.
     pub fn why_down(&self, conn: &str, child: Option<&str>) -> Option<&Diagnosis> {
         self.troubles.why(conn, child)
+    }
+
+    /// True when a tunnel of this connection should be up and is not.
+    pub fn is_down(&self, conn: &str) -> bool {
+        self.troubles.has_any(conn)
+    }
+
+    /// Since when a tunnel is up, and what was before; `None` when it is not up.
+    pub fn up(&self, now: Instant, conn: &str, child: Option<&str>) -> Option<Up> {
+        self.troubles.is_up(now, conn, child)
+    }
+
+    /// The time that a tunnel was up before; `None` when it was not, or is up now.
+    pub fn was_up(&self, now: Instant, conn: &str, child: Option<&str>) -> Option<Before> {
+        self.troubles.was_up(now, conn, child)
     }
 }
