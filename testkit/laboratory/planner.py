@@ -236,7 +236,8 @@ def found_by_searches(verify, rate):
     own = [c for c in verify["measured"] if (c["suite"], c["path"], c["alone"], c["mix"]["name"]) == key]
     pps = [seen[WAYS[rate["way"]][0]]["pps"] for cell in own for seen in cell["seen"]]
     if not pps:
-        return {"measured_pps": None}
+        # A rate of the other run, whose loss may be the same: it has no searches here, and so no spread.
+        return {"measured_pps": None} if "spread" in rate else {}
     # Before searches were repeated only their loads were, and nothing was said of how far they are apart.
     apart = {"spread": (max(pps) - min(pps)) / median(pps)} if "spread" in rate else {}
     return {"measured_pps": median(pps), **apart}
