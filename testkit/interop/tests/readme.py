@@ -57,21 +57,23 @@ def first_tunnel(lab, full):
         check('0 errors, 0 warnings' in said, f'{gateway.box}: `check` finds nothing')
         # A person takes longer to type the next command than the gateway takes to start.
         gateway.type('for i in $(seq 200); do [ -S /run/ironswan.vici ] && break; sleep 0.1; done')
-    until('both gateways have the tunnel', lambda: all('lan: INSTALLED' in g.type(look) for g in (g1, g2)), 20, 0.3)
+    until('both gateways have the tunnel', lambda: all(re.search('^office +up ', g.type(look), re.M) for g in (g1, g2)), 20, 0.3)
     check(True, 'the tunnel is up')
     lab.run('a', 'ping', '-c', '3', '-i', '0.2', '-W', '2', '10.2.0.2')
     check(True, 'a host of one network gets answers from a host of the other')
     said = g1.type(look)
-    check('in the way' not in said and 'UDP encapsulation forced' in said and 'NAT' not in said, 'status has nothing to complain of')
+    check('in the way' not in said and '1 tunnel: 1 up' in said, 'status has nothing to complain of')
+    said = g1.type('ironswan status office')
+    check('UDP encapsulation forced' in said and 'NAT' not in said, 'of the one tunnel it says that UDP encapsulation is forced')
 
     # What a newcomer forgets.
     g1.type('sysctl -qw net.ipv4.ip_forward=0')
     said = g1.type(look)
-    head = said.split('office:')[0]
+    head = said.split('TUNNEL')[0]
     check('in the way' in head and 'net.ipv4.ip_forward=1' in head, 'status says first that forwarding is off, and the remedy')
     lab.ip('g1', 'link', 'set', 'wan', 'down')
     said = g1.type(look)
-    check('ESTABLISHED, but the link wan is down' in said, 'status says that the link of an established tunnel is down')
+    check('in the way: 192.0.2.1: the link wan is down' in said, 'status says that the link of an established tunnel is down')
     lab.ip('g1', 'link', 'set', 'wan', 'up')
 
 
