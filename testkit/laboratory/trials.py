@@ -226,6 +226,8 @@ class Found:
             kinds = {load: self.later_class(stage, load) for load in known}
             self.load = max((load for load in known if kinds[load] == "lower"), default=0.0)
             self.upper = min(load for load in known if kinds[load] == "upper" and load > self.load)
+        if self.load != self.lower:
+            # Of a load that was lowered, what arrived in the worst of all trials that it carried.
             carried = [t.lost() for t in self.searched + self.heard if t.rate == self.load and t.lost() <= self.goal]
             self.arrived = self.load * (1 - max([0.0] + carried))
         about = self.load or self.lower
