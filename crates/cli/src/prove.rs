@@ -7,7 +7,6 @@
 //! | `ports` | the UDP ports at which the peer has answered |
 //! | `rekey child` | each CHILD_SA is replaced while the old one goes on |
 //! | `rekey ike` | the same of the IKE_SA |
-//! | `mtu` | the largest packet that was seen to pass towards the peer |
 //! | `traffic` | packets went into the tunnel, and others came back out of it |
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -93,7 +92,6 @@ impl Proof<'_> {
         self.ports()?;
         self.rekey_children()?;
         self.rekey_ike()?;
-        self.mtu()?;
         self.traffic()
     }
 
@@ -183,36 +181,6 @@ impl Proof<'_> {
             Err(why) => self.say("rekey ike", false, why),
         }
         Ok(())
-    }
-
-    fn mtu(&mut self) -> Result<(), Failure> {
-        let begun = now();
-        loop {
-            let question = Section::new().with("ike", self.conn.as_str());
-            let known = self.client.request("ironswan-explain", question)?;
-            let conn = known.section("connections").and_then(|all| all.section(&self.conn));
-            let path = conn.and_then(|conn| conn.section("path"));
-            match path.map(|path| (get(path, "state"), path)) {
-                Some(("known", path)) => {
-                    let text = format!(
-                        "packets of {} bytes pass towards the peer, {} ago",
-                        get(path, "mtu"),
-                        get(path, "ago")
-                    );
-                    self.say("mtu", true, text);
-                }
-                Some(("off" | "refused", path)) => {
-                    self.say("mtu", true, format!("not probed: {}", get(path, "why")));
-                }
-                // A probe begins when nothing else waits.
-                Some(_) if begun.elapsed() < ANSWER * 10 => {
-                    std::thread::sleep(Duration::from_millis(200));
-                    continue;
-                }
-                _ => self.say("mtu", false, "no probe of the path was answered"),
-            }
-            return Ok(());
-        }
     }
 
     /// Packets that came out of the tunnel, and that went into it.
