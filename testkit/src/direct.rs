@@ -254,6 +254,7 @@ impl End {
     fn other(&self, request: &Request) -> Completion {
         match request {
             Request::Usage { .. } => Completion::Usage { last_use: None },
+            Request::Packets { sas } => Completion::Packets(vec![0; sas.len()]),
             Request::Resolve { .. } => Completion::Addresses(Ok(Vec::new())),
             _ => Completion::Route { local: Some(self.addr) },
         }

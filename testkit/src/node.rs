@@ -13,7 +13,7 @@ use ironswan_ike::{Endpoint, Options};
 use ironswan_keying::{Connection, Diagnosis, Fetched, Joined, Limits};
 use ironswan_pki::fetch::Fetch;
 use ironswan_wire::fetched::FetchFault;
-use ironswan_wire::sadb::Direction;
+use ironswan_wire::sadb::{Direction, SaRef};
 use ironswan_wire::secret::Secret;
 
 use crate::engine::Engine;
@@ -227,6 +227,10 @@ impl Node {
                 };
                 let times = [of(Direction::In, self.last_esp), of(Direction::Out, self.last_esp_out)];
                 Completion::Usage { last_use: times.into_iter().flatten().max() }
+            }
+            Request::Packets { sas } => {
+                let of = |sa: &SaRef| self.engine.counts.get(&(sa.direction == Direction::In, sa.spi));
+                Completion::Packets(sas.iter().map(|sa| of(sa).copied().unwrap_or(0)).collect())
             }
             Request::Route { .. } if self.routes_unknown => {
                 let (request, why) = ("the route".to_owned(), "no table today".to_owned());

@@ -13,6 +13,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use crate::endpoint::Narrowed;
 use crate::event::{ChildId, ChildSaInfo, ChildState};
+use crate::flow::Watch;
 use crate::narrow;
 use crate::task::DeleteChild;
 use ironswan_keying::ChildConfig;
@@ -81,6 +82,10 @@ pub(crate) struct Child {
     spi_out: Spi,
     udp_encap: bool,
     installed: Instant,
+    /// Whether packets come back.
+    watch: Watch,
+    /// It has been said that the peer refuses to rekey it.
+    refused: bool,
     outbound: Outbound,
     /// ChildUp or ChildRekeyed has been told.
     announced: bool,
@@ -126,6 +131,8 @@ impl Child {
             spi_out: pair.spi_out,
             udp_encap: pair.udp_encap,
             installed: pair.at,
+            watch: Watch::new(pair.at),
+            refused: false,
             outbound: Outbound::Absent,
             announced: false,
             begun_by_us: pair.begun_by_us,
@@ -229,6 +236,26 @@ impl Child {
     /// Takes over a configuration that means the same to the peer.
     pub(crate) fn set_config(&mut self, config: Arc<ChildConfig>) {
         self.config = config;
+    }
+
+    /// Whether its packets travel in UDP.
+    pub(crate) fn is_in_udp(&self) -> bool {
+        self.udp_encap
+    }
+
+    /// Whether packets come back.
+    pub(crate) fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    /// The peer refuses to rekey it, which is said.
+    pub(crate) fn refuse_rekeying(&mut self) {
+        self.refused = true;
+    }
+
+    /// True when it has been said that the peer refuses to rekey it.
+    pub(crate) fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
     }
 
     // ---- the outbound SA ----

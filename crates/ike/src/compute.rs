@@ -17,7 +17,11 @@ impl Request {
             | Self::Sign { .. }
             | Self::Verify { .. }
             | Self::Certify(_) => true,
-            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } | Self::Fetch { .. } => false,
+            Self::Usage { .. }
+            | Self::Packets { .. }
+            | Self::Route { .. }
+            | Self::Resolve { .. }
+            | Self::Fetch { .. } => false,
         }
     }
 
@@ -48,7 +52,11 @@ impl Request {
                 Completion::Verified(keys.iter().any(by))
             }
             Self::Certify(claim) => Completion::Certified(claim.judge(now)),
-            Self::Usage { .. } | Self::Route { .. } | Self::Resolve { .. } | Self::Fetch { .. } => {
+            Self::Usage { .. }
+            | Self::Packets { .. }
+            | Self::Route { .. }
+            | Self::Resolve { .. }
+            | Self::Fetch { .. } => {
                 return None;
             }
         })

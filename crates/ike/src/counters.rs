@@ -70,6 +70,8 @@ pub struct Counters {
     /// Key exchanges of authenticated peers that were answered with TEMPORARY_FAILURE, as many of
     /// the same identity waited.
     pub kex_put_off: u64,
+    /// ICMP errors that were noted about a request of ours.
+    pub icmp_noted: u64,
     /// AUTH payloads that did not verify.
     pub auth_failed: u64,
     /// Requests of IKE_SAs that this process does not have, answered with a QCD token (RFC 6290).
@@ -118,6 +120,7 @@ impl Counters {
             | Request::Verify { .. }
             | Request::Certify(_)
             | Request::Usage { .. }
+            | Request::Packets { .. }
             | Request::Route { .. }
             | Request::Fetch { .. }
             | Request::Resolve { .. } => {}

@@ -1,7 +1,7 @@
 //! What an endpoint asks for and tells: datagrams to send, work to do outside, events, and views of
 //! its SAs.
 
-use ironswan_keying::diagnosis::{KeyExchange, Unresolved};
+use ironswan_keying::diagnosis::{Entry, Icmp, KeyExchange, Unresolved};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +37,17 @@ pub struct Transmit {
     /// The IKE_SA that sends it to where its peer is. `None`: an answer to somebody who is not
     /// authenticated, or whose request came from another address.
     pub ike: Option<IkeId>,
+}
+
+/// An ICMP error about a request of ours, as a data plane has received it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Undelivered {
+    /// Our SPI in the request.
+    pub spi: u64,
+    /// Address and port to which the request went.
+    pub remote: SocketAddr,
+    /// The error.
+    pub icmp: Icmp,
 }
 
 /// Ties a [`Request`] to its [`Completion`].
@@ -105,6 +116,11 @@ pub enum Request {
         /// The SAs.
         sas: Vec<SaRef>,
     },
+    /// How many packets SAs have carried. Completed by [`Completion::Packets`].
+    Packets {
+        /// The SAs.
+        sas: Vec<SaRef>,
+    },
     /// Which of our addresses the routing table would send from. Completed by
     /// [`Completion::Route`]; where that cannot be known, by [`Completion::Failed`], which changes
     /// nothing for an IKE_SA that stands.
@@ -160,6 +176,8 @@ pub enum Completion {
         /// `None`: never.
         last_use: Option<Instant>,
     },
+    /// Packets of each SA, in the order of the request; 0 of one that is not there.
+    Packets(Vec<u64>),
     /// The address to send from.
     Route {
         /// `None`: there is no route to the peer.
@@ -273,6 +291,15 @@ pub enum Event {
         ticket: Ticket,
         /// Result.
         result: Result<(), Diagnosis>,
+    },
+    /// A condition that a line with this entry has told of tunnels that stand is over.
+    Over {
+        /// Connection's name.
+        conn: String,
+        /// Its IKE_SA.
+        ike: IkeId,
+        /// The entry.
+        entry: Entry,
     },
     /// The answer to this request is of no use any more. Who has not begun with it need not.
     Unwanted(RequestId),

@@ -14,6 +14,7 @@
 //! | `context/` | the surroundings of one IKE_SA, and its work beside the exchanges |
 //! | `counters` | counters |
 //! | `event` | events and requests for the driver |
+//! | `flow` | finds CHILD_SAs on which packets go out and none comes back |
 //! | `init` | one IKE_SA while it is set up |
 //! | `ipcomp` | CPIs of IPComp |
 //! | `keymat` | keys of IKE_SAs and CHILD_SAs |
@@ -38,6 +39,7 @@ mod cookie;
 pub mod counters;
 pub mod endpoint;
 pub mod event;
+mod flow;
 mod init;
 mod ipcomp;
 mod keymat;

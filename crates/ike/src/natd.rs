@@ -56,6 +56,22 @@ pub(crate) fn detect(
     Nat { supported: true, local: !destinations.any(|h| h == to), remote: !sources.any(|h| h == from) }
 }
 
+/// Source hashes of a message.
+fn sources(payloads: &[Payload]) -> impl Iterator<Item = &Notify> {
+    notifies(payloads).filter(|n| n.kind == NotifyType::NAT_DETECTION_SOURCE_IP).take(NATD_HASHES)
+}
+
+/// True when the sender says anything of where it has sent from.
+pub(crate) fn claims_some_source(payloads: &[Payload]) -> bool {
+    sources(payloads).next().is_some()
+}
+
+/// True when the sender says that it has sent from this address and port. Anybody can write that.
+pub(crate) fn claims_source(payloads: &[Payload], spi_i: u64, spi_r: u64, source: SocketAddr) -> bool {
+    let expected = hash(spi_i, spi_r, source);
+    sources(payloads).any(|n| n.data == expected)
+}
+
 /// The two notifications of a message that we send. `fake` gives a source hash that cannot match,
 /// so that both sides encapsulate (`encap = yes`).
 pub(crate) fn payloads(
@@ -96,5 +112,9 @@ mod tests {
         let several = [payloads(1, 0, nat, b, false), payloads(1, 0, a, b, false)].concat();
         assert_eq!(detect(&several, 1, 0, b, a), Nat { supported: true, local: false, remote: false });
         assert!(detect(&payloads(1, 0, a, b, true), 1, 0, b, a).remote);
+        assert!(claims_source(&several, 1, 0, a) && claims_source(&several, 1, 0, nat));
+        assert!(!claims_source(&several, 2, 0, a) && !claims_source(&several, 1, 0, b));
+        assert!(!claims_source(&payloads(1, 0, a, b, true), 1, 0, a), "a fake one");
+        assert!(!claims_source(&[], 1, 0, a) && !claims_some_source(&[]) && claims_some_source(&several));
     }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     /// `rekey_time` or the time of the authentication, and `over_time`, are over: the IKE_SA is
     /// closed.
     OverTime(IkeId),
+    /// Look whether packets come back on the children.
+    Flow(IkeId),
     /// `dpd_delay` since the last sign of life: ask.
     Liveness(IkeId),
     /// Fragments of a message of the peer have waited long enough for the others.
@@ -62,13 +64,14 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 14] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 15] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
             Self::RekeyIke(id),
             Self::Reauth(id),
             Self::OverTime(id),
+            Self::Flow(id),
             Self::Liveness(id),
             Self::Fragments(id),
             Self::FollowUp(id),

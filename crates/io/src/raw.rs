@@ -7,7 +7,7 @@
 //! | 50 | ESP: the kernel builds the header | ESP, after [`RawSocket::strip`] |
 //! | 51 | (nothing is sent) | the IP header, after [`RawSocket::whole`]: AH covers it |
 //! | [`WITH_HEADER`] | the IP header | (nothing is received) |
-//! | [`RawSocket::for_too_big`] | (nothing is sent) | ICMP, after [`RawSocket::strip`] |
+//! | [`RawSocket::for_icmp_errors`] | (nothing is sent) | ICMP, after [`RawSocket::strip`] |
 //!
 //! Of a header that is given to it the kernel fills in length and checksum of IPv4, and an
 //! identification where that is 0: AH, which covers the identification, must bring one. It does not
@@ -91,22 +91,26 @@ impl RawSocket {
         Ok(socket)
     }
 
-    /// A socket that gets the ICMP errors that tell of narrow paths: IPv4 "destination unreachable"
-    /// (type 3, of which code 4 is meant), IPv6 "packet too big" (type 2). The kernel has not
-    /// looked at the checksum of those of IPv4.
+    /// A socket that gets the ICMP errors about narrow paths and about packets that did not get
+    /// through: of IPv4 "destination unreachable" (type 3) and "time exceeded" (11), of IPv6
+    /// "destination unreachable" (1), "packet too big" (2) and "time exceeded" (3). The kernel has
+    /// not looked at the checksum of those of IPv4.
+    ///
+    /// Errors come here and not to the sockets that send (`IP_RECVERR`): there an error that
+    /// anybody can send would be the result of the next send, which may be to another peer.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn for_too_big(ipv6: bool) -> Result<Self, Error> {
+    pub fn for_icmp_errors(ipv6: bool) -> Result<Self, Error> {
         let protocol = if ipv6 { libc::IPPROTO_ICMPV6 } else { libc::IPPROTO_ICMP };
         let socket = Self::open(ipv6, protocol as u8, 0, ICMP_BUFFER)?;
         // A bit for each type that is not wanted.
         let set = if ipv6 {
             let mut types = [u32::MAX; 8];
-            types[0] &= !(1 << 2);
+            types[0] &= !(1 << 1 | 1 << 2 | 1 << 3);
             sockopt::set_words(socket.as_fd(), libc::IPPROTO_ICMPV6, ICMP6_FILTER, &types)
         } else {
-            sockopt::set_words(socket.as_fd(), libc::SOL_RAW, ICMP_FILTER, &[!(1 << 3)])
+            sockopt::set_words(socket.as_fd(), libc::SOL_RAW, ICMP_FILTER, &[!(1 << 3 | 1 << 11)])
         };
         set.map_err(|e| Error::system("setting ICMP_FILTER", e))?;
         Ok(socket)

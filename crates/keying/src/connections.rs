@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
 
-use crate::limits::{LISTS_COMPARED_FIRST, LISTS_PER_REQUEST};
+use crate::limits::{CHOICES_EXPLAINED, LISTS_COMPARED_FIRST, LISTS_PER_REQUEST};
 use crate::{AddrSpec, Connection};
 
 type Names = BTreeSet<String>;
@@ -317,6 +318,29 @@ impl Connections {
         if any { Fit::NoProposal } else { Fit::NoConnection }
     }
 
+    /// The first single address of a peer that `fits`, and a connection for it. `after`: looks at
+    /// the addresses behind this one first. At most `most` are looked at; the last of them is given
+    /// when none fits.
+    pub fn find_peer(
+        &self,
+        after: Option<IpAddr>,
+        most: usize,
+        fits: &mut dyn FnMut(IpAddr) -> bool,
+    ) -> (Option<(IpAddr, &str)>, Option<IpAddr>) {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.by_peer.range((from, Bound::Unbounded));
+        let before = after.map(|last| self.by_peer.range(..=last)).into_iter().flatten();
+        let mut last = None;
+        for (addr, names) in behind.chain(before).take(most) {
+            last = Some(*addr);
+            if fits(*addr) {
+                let name = names.first().map_or("", String::as_str);
+                return (Some((*addr, name)), last);
+            }
+        }
+        (None, last)
+    }
+
     /// Names of the connections of which an IKE_SA may be with the same peer as this one's, which
     /// is at one of these addresses: those that name the same identity, and those for one of the
     /// addresses where either of the two leaves the identity open.
@@ -387,6 +411,34 @@ impl Connections {
             }
         }
         best.cloned()
+    }
+
+    /// Connections that could have been chosen for a peer instead of `chosen`: those that its
+    /// addresses mean more precisely (true), and those that its claim fits as well. At most `most`
+    /// of them, and not all connections are looked at when there are very many.
+    pub fn beside(
+        &self,
+        claim: &Claim<'_>,
+        chosen: &Connection,
+        most: usize,
+    ) -> Vec<(Arc<Connection>, bool)> {
+        let Claim { local, remote, peer, asked } = *claim;
+        let precision =
+            |c: &Connection| Some((self.fit(&c.remote_addrs, remote)?, self.fit(&c.local_addrs, local)?));
+        let Some(ours) = precision(chosen) else { return Vec::new() };
+        let [pair, from] = [self.by_pair.get(&(local, remote)), self.by_remote.get(&remote)];
+        let by_addresses = pair.into_iter().chain(from).flatten().chain(self.general.keys());
+        let by_identity = self.by_id.get(&peer.folded()).into_iter().chain([&self.any_id]).flatten();
+        let names: BTreeSet<&String> =
+            by_addresses.take(CHOICES_EXPLAINED).chain(by_identity.take(CHOICES_EXPLAINED)).collect();
+        let others = names.into_iter().filter(|name| **name != chosen.name);
+        let others = others.filter_map(|name| self.by_name.get(name)).filter_map(|c| {
+            let theirs = precision(c)?;
+            let is_asked = |asked| IdPattern::Exact(c.local_identity(local)).matches(asked);
+            let fits = c.remote_id.matches(peer) && asked.is_none_or(is_asked);
+            (theirs > ours || fits).then(|| (c.clone(), theirs > ours))
+        });
+        others.take(most).collect()
     }
 
     /// True when a peer says that it is us, where we are `ours`, and `expected` does not say that

@@ -64,6 +64,9 @@ pub const PROBE_ANSWER: Duration = Duration::from_secs(2);
 pub const LISTS_PER_REQUEST: usize = 64;
 /// With this many lists or fewer, all are compared before any connection is looked for.
 pub const LISTS_COMPARED_FIRST: usize = 16;
+/// Connections that are looked at, by address and by identity each, to explain why another one was
+/// chosen for a peer.
+pub const CHOICES_EXPLAINED: usize = 64;
 
 // ---- Peers with the same identity ----
 
@@ -219,8 +222,14 @@ pub const LAST_ANSWER_KEPT: Duration = Duration::from_secs(60);
 pub const LAST_ANSWERS: usize = 1_024;
 /// Source hashes of NAT detection that are compared in one message; further ones are ignored.
 pub const NATD_HASHES: usize = 16;
+/// Hashes per second by which configured addresses are compared with what refused strangers say of
+/// their own. One stranger costs one hash for each address at most.
+pub const GUESSES_PER_SECOND: u32 = 4_096;
 /// Offers of IPComp that are read in one message; further ones are ignored.
 pub const IPCOMP_OFFERS: usize = 16;
+
+/// Addresses at which peers were reached by NAT traversal, which are remembered.
+pub const REACHED_KEPT: usize = 4_096;
 
 // ---- Exchanges that have to begin again ----
 
@@ -272,6 +281,20 @@ pub const HANDED_OVER_ANSWER: Duration = Duration::from_millis(200);
 /// NOT in RFC 8221 section 5). After 1 GiB, 2^27 blocks, there is one with a probability of 2^-11,
 /// and 3DES at its fastest still has seconds for the rekeying before the SA is closed.
 pub const SMALL_BLOCK_BYTES: u64 = 1 << 30;
+
+// ---- Packets that do not come back ----
+
+/// Time between two looks at the counters of CHILD_SAs that carry packets, up to a tenth less.
+pub const FLOW_LOOK: Duration = Duration::from_secs(60);
+/// The same for CHILD_SAs that carry none.
+pub const FLOW_LOOK_IDLE: Duration = Duration::from_secs(300);
+/// Packets that have to go out, without one that comes in, before that is said.
+pub const ONE_WAY_PACKETS: u64 = 10;
+/// Time without a packet before that is said of a CHILD_SA on which none has ever come in. Less
+/// than [`FLOW_LOOK`], so that the first look may say it.
+pub const ONE_WAY_NEVER: Duration = Duration::from_secs(45);
+/// Time without a packet before that is said of a CHILD_SA on which some have come in.
+pub const ONE_WAY_SILENCE: Duration = Duration::from_secs(300);
 
 // ---- Limits that can be set ----
 

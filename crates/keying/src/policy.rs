@@ -33,6 +33,16 @@ pub trait Policy: Send + Sync {
         accepts: &mut dyn FnMut(&[Proposal]) -> bool,
     ) -> Fit;
 
+    /// The first single address of a peer that `fits`, with the name of a connection for it.
+    /// `after`: looks at the addresses behind this one first. At most `most` are looked at; the
+    /// second answer is the last of them.
+    fn find_peer(
+        &self,
+        after: Option<IpAddr>,
+        most: usize,
+        fits: &mut dyn FnMut(IpAddr) -> bool,
+    ) -> (Option<(IpAddr, String)>, Option<IpAddr>);
+
     /// The best connection for a peer that has said who it is. `allows` says whether what has been
     /// agreed with the peer already may be agreed on this connection.
     fn for_identity(
@@ -40,6 +50,10 @@ pub trait Policy: Send + Sync {
         claim: &Claim<'_>,
         allows: &dyn Fn(&Connection) -> bool,
     ) -> Option<Arc<Connection>>;
+
+    /// Connections that could have been chosen for a peer instead of `chosen`: those that its
+    /// addresses mean more precisely (true), and those that its claim fits as well. At most `most`.
+    fn beside(&self, claim: &Claim<'_>, chosen: &Connection, most: usize) -> Vec<(Arc<Connection>, bool)>;
 
     /// True when this peer must not stand: it says that it is us, where we are `ours`, and
     /// `expected` does not name exactly this identity as the peer's.
@@ -189,12 +203,27 @@ impl Policy for Shared {
         self.read().conns.fitting((local, remote), accepts)
     }
 
+    fn find_peer(
+        &self,
+        after: Option<IpAddr>,
+        most: usize,
+        fits: &mut dyn FnMut(IpAddr) -> bool,
+    ) -> (Option<(IpAddr, String)>, Option<IpAddr>) {
+        let loaded = self.read();
+        let (found, last) = loaded.conns.find_peer(after, most, fits);
+        (found.map(|(addr, name)| (addr, name.to_owned())), last)
+    }
+
     fn for_identity(
         &self,
         claim: &Claim<'_>,
         allows: &dyn Fn(&Connection) -> bool,
     ) -> Option<Arc<Connection>> {
         self.read().conns.by_identity(claim, allows)
+    }
+
+    fn beside(&self, claim: &Claim<'_>, chosen: &Connection, most: usize) -> Vec<(Arc<Connection>, bool)> {
+        self.read().conns.beside(claim, chosen, most)
     }
 
     fn claims_to_be_us(&self, expected: &IdPattern, ours: &Identity, peer: &Identity) -> bool {

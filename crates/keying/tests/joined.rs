@@ -143,7 +143,7 @@ fn conn(name: &str, start_action: ChildAction) -> Connection {
 /// The end of an attempt that nobody has answered.
 fn no_answer() -> Close {
     let (local, remote) = (SocketAddr::from(([192, 0, 2, 1], 500)), SocketAddr::from(([192, 0, 2, 2], 500)));
-    let request = Unanswered { local, remote, exchange: ExchangeType::IKE_SA_INIT, sent: 6 };
+    let request = Unanswered { local, remote, exchange: ExchangeType::IKE_SA_INIT, sent: 6, before: None };
     Close::NoAnswer(Path::NoAnswer { request }.into())
 }
 

@@ -160,7 +160,7 @@ fn gw(start_action: ChildAction) -> Connection {
 
 fn request() -> Unanswered {
     let (local, remote) = ("192.0.2.1:500".parse().unwrap(), "192.0.2.2:500".parse().unwrap());
-    Unanswered { local, remote, exchange: ExchangeType::IKE_SA_INIT, sent: 6 }
+    Unanswered { local, remote, exchange: ExchangeType::IKE_SA_INIT, sent: 6, before: None }
 }
 
 fn unanswered() -> Close {
@@ -279,7 +279,7 @@ fn so_many_are_under_way_at_once_while_nobody_answers() {
 
 #[test]
 fn the_end_of_an_ike_sa_does_what_the_configuration_says() {
-    let lost = || Close::Lost(Path::PeerDead { request: request() }.into());
+    let lost = || Close::Lost(Path::PeerDead { request: request(), silent: 165, icmp: None }.into());
     for (how, dpd, close, starts, traps) in [
         (lost(), ChildAction::Start, ChildAction::None, 1, 0),
         (lost(), ChildAction::Trap, ChildAction::Start, 0, 1),

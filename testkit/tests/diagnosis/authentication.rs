@@ -100,6 +100,20 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
     match entry {
         E::NoConnection => tried(|c| c[1].remote_addrs = vec![AddrSpec::Host(config::ip("192.0.2.77"))]),
         E::NoPeer => tried(|c| c[1].remote_id = IdPattern::parse("g9.example").expect("an identity")),
+        E::Chosen => {
+            // Its address means `gw`, and its identity `other`.
+            let mut w = World::pair(1, |c| c[0].local_id = Identity::parse("g9.example"));
+            let (now, mut other) = (w.now(), w.nodes[1].connection("gw"));
+            other.name = "other".to_owned();
+            other.remote_addrs = vec![AddrSpec::Any];
+            other.remote_id = IdPattern::parse("g9.example").expect("an identity");
+            w.nodes[1].endpoint.load_connection(now, other);
+            for node in &mut w.nodes {
+                node.endpoint.load_shared(config::psk("any", "a secret of both", &[]));
+            }
+            w.establish(0).expect("an IKE_SA");
+            failures(&w)
+        }
         // The initiator sends no IDr, which would settle it.
         E::OtherPeer => {
             with_any_key(|c| c[0].remote_id = IdPattern::parse("*.elsewhere").expect("an identity"))
@@ -175,4 +189,14 @@ fn connections_that_a_peer_could_have_belonged_to_are_named_with_the_reason() {
     let why = found.iter().map(Diagnosis::sentence).find(|s| s.contains("configured for these addresses"));
     let why = why.expect("a sentence");
     assert!(why.ends_with("gw: g7.example...g1.example (another identity of ours)"), "{why}");
+}
+
+#[test]
+fn a_peer_that_belongs_to_another_connection_than_its_address_means_is_told_with_the_reason() {
+    let found = happens(E::Chosen);
+    let told = found.iter().find(|d| d.entry().name() == "connection-chosen").expect("an explanation");
+    let why = "'g9.example' belongs to other, and not to gw: g2.example...g1.example (another peer)";
+    assert_eq!(told.sentence(), why);
+    // A peer that belongs where its address points has none.
+    assert!(tried(|_| {}).iter().all(|d| d.entry().name() != "connection-chosen"));
 }

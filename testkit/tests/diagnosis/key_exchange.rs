@@ -94,6 +94,16 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             let refusal = [Payload::Notify(Notify::new(NotifyType::NO_ADDITIONAL_SAS, []))];
             pair.answer(ExchangeType::CREATE_CHILD_SA, |w| _ = w.rekey_child(0), &refusal)
         }
+        E::RekeyRefused => {
+            // PFS at one side alone: the first CHILD_SA is made without.
+            let mut pair = Pair::up(|c| {
+                c[0].children[0].proposals = vec![config::esp_proposal(&[KeId::CURVE_25519])];
+                c[1].children[0].proposals = vec![config::esp_proposal(&[KeId::ECP_384])];
+            });
+            pair.w.rekey_child(0);
+            pair.w.run(S);
+            failures(&pair.w)
+        }
         E::PeerCannotRead => {
             let error = [Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX, []))];
             let mut pair = Pair::up(|_| {});

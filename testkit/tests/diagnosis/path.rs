@@ -1,6 +1,7 @@
 //! Cases of the area path.
 
-use ironswan_keying::diagnosis::PathEntry as E;
+use ironswan_ike::event::Undelivered;
+use ironswan_keying::diagnosis::{Icmp, PathEntry as E};
 use ironswan_keying::{AddrSpec, Diagnosis, Unique};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
@@ -29,6 +30,29 @@ fn mobile(w: &mut World) {
     w.establish(0).expect("an IKE_SA");
 }
 
+/// Nobody answers node 0, and a box says this by ICMP.
+fn told(kind: u8, code: u8) -> Vec<Diagnosis> {
+    let mut w = roaming(Unique::No);
+    w.net.mute.insert(1);
+    w.initiate(0);
+    w.run(S);
+    let now = w.now();
+    let sa = w.nodes[0].sas(now).remove(0);
+    let icmp = Icmp { kind, code, from: config::ip("198.51.100.9"), certain: true, times: 1 };
+    let error = Undelivered { spi: sa.spi_i, remote: sa.remote, icmp };
+    w.nodes[0].endpoint.call(now, |e| e.handle_icmp(now, &error));
+    w.run(200 * S);
+    failures(&w)
+}
+
+/// Drops requests of this exchange that node 0 sends.
+fn drop_requests(w: &mut World, exchange: ExchangeType) {
+    w.net.rules.push(Box::new(move |s| match s.node == 0 && s.exchange == exchange {
+        true => Verdict::Drop,
+        false => Verdict::Pass,
+    }));
+}
+
 /// Makes the entry happen, and returns every failure.
 pub fn happens(entry: E) -> Vec<Diagnosis> {
     let mut w = match entry {
@@ -46,6 +70,30 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             w.net.mute.insert(1);
             w.initiate(0);
             w.run(200 * S);
+        }
+        E::PortClosed => return told(3, 3),
+        E::PeerUnreachable => return told(3, 1),
+        E::Filtered => return told(3, 13),
+        E::SilenceOnNatt => {
+            // With `encap = yes` IKE_AUTH goes to UDP 4500.
+            w = World::pair(1, |c| c[0].encap = true);
+            drop_requests(&mut w, ExchangeType::IKE_AUTH);
+            w.initiate(0);
+            w.run(200 * S);
+        }
+        E::SilenceOnIke => {
+            mobile(&mut w);
+            w.terminate(0, false);
+            w.run(S);
+            drop_requests(&mut w, ExchangeType::IKE_SA_INIT);
+            w.initiate(0);
+            w.run(200 * S);
+        }
+        E::OneWay => {
+            w.establish(0).expect("an IKE_SA");
+            w.traffic = Some(S);
+            w.quiet.insert(1);
+            w.run(70 * S);
         }
         E::PeerDead => {
             w.net.mute.insert(1);
@@ -119,7 +167,30 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
 #[test]
 fn a_peer_that_does_not_answer_is_named_with_addresses_and_ports() {
     let found = happens(E::NoAnswer);
-    let told = "no answer to IKE_SA_INIT from 192.0.2.1:500 to 192.0.2.2:500, sent 6 times";
+    let told = "no answer to IKE_SA_INIT from 192.0.2.1:500 to 192.0.2.2:500, sent 6 times, no ICMP";
     // The log says so, the command, and the list of tunnels that are down.
     assert_eq!(found.iter().filter(|d| d.sentence().ends_with(told)).count(), 3, "{found:?}");
+}
+
+#[test]
+fn an_answer_on_500_and_silence_on_4500_says_what_to_let_through() {
+    let found = happens(E::SilenceOnNatt);
+    let told: Vec<_> = found.iter().filter(|d| d.entry().name() == "silence-on-natt").collect();
+    // The log says so, the command, and the list of tunnels that are down.
+    assert_eq!(told.len(), 3, "{found:?}");
+    assert_eq!(told[0].sentence(), "192.0.2.2 answers on UDP 500, silence on UDP 4500");
+    assert_eq!(told[0].remedy(), "let UDP 4500 through to and from 192.0.2.2, then: ironswan prove gw");
+    let seen = &told[0].details()[0];
+    assert!(
+        seen.starts_with("IKE_SA_INIT answered in ") && seen.ends_with("sent 6 times, no ICMP"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn a_dead_peer_is_told_with_the_time_of_its_silence_and_what_was_sent() {
+    let found = happens(E::PeerDead);
+    let told = found.iter().find(|d| d.entry().name() == "peer-dead").expect("a dead peer").sentence();
+    assert!(told.contains("no answer to CREATE_CHILD_SA from 192.0.2.1:500"), "{told}");
+    assert!(told.contains("sent 6 times; nothing came from it for 165 s, no ICMP"), "{told}");
 }

@@ -75,6 +75,9 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
                 p.insert(0, Payload::Notify(rekey));
             })
         }
+        E::Narrowed => tried(|c| {
+            c[1].children[0].local_ts = vec![config::net("10.2.0.0/25")];
+        }),
         E::BadAnswer => {
             let mut pair = Pair::up(|_| {});
             let mut answer = pair.child(0xc222_2222);

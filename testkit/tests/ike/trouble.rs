@@ -43,7 +43,7 @@ fn a_silent_peer_is_named_with_what_was_sent_to_it_and_when_it_is_tried_again() 
     assert!(w.run_until(200 * S, |w| matches!(down(w, 0)[0].next, Next::In { .. })));
     let d = one(&w, 0);
     let why = "peer not responding: no answer to IKE_SA_INIT from 192.0.2.1:500 to \
-               192.0.2.2:500, sent 6 times";
+               192.0.2.2:500, sent 6 times, no ICMP";
     assert_eq!(d.reason(), why);
     assert!(
         matches!(d.next, Next::In { pause, .. } if pause <= Limits::default().retry_initial),

@@ -41,7 +41,11 @@ impl Observer for Control {
                 let both = ike(&sa).with("child-sas", Section::new().with(old.name.as_str(), pair));
                 Some(Section::new().with(name(&sa), both))
             }),
-            Event::Sadb(_) | Event::Done { .. } | Event::Unwanted(_) | Event::KeyLog(_) => {}
+            Event::Sadb(_)
+            | Event::Done { .. }
+            | Event::Over { .. }
+            | Event::Unwanted(_)
+            | Event::KeyLog(_) => {}
         }
     }
 }

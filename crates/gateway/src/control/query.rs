@@ -106,6 +106,7 @@ impl Control {
                 ("kex-generated", c.kex_generated),
                 ("kex-agreed", c.kex_agreed),
                 ("kex-put-off", c.kex_put_off),
+                ("icmp-noted", c.icmp_noted),
                 ("auth-failed", c.auth_failed),
                 ("qcd-sent", c.qcd_sent),
                 ("qcd-held-back", c.qcd_held_back),

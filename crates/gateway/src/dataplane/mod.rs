@@ -27,6 +27,7 @@ use std::time::Instant;
 
 use ironswan_config::tuning::Tuning;
 use ironswan_crypto::engines::EngineSelection;
+use ironswan_ike::event::Undelivered;
 use ironswan_io::route::Route;
 use ironswan_ipsec::Stages;
 use ironswan_keying::diagnosis::DataPlane as DataPlaneFault;
@@ -149,6 +150,8 @@ pub struct IkeDatagram {
 pub enum Notice {
     /// An IKE message has arrived.
     Ike(IkeDatagram),
+    /// ICMP errors about requests of IKE. A data plane that does not hear of any gives none.
+    Undelivered(Vec<Undelivered>),
     /// Acquire, expire and the like, in their order.
     Up(Vec<Up>),
     /// The commands under way have been applied, but for these.

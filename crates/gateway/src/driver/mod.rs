@@ -342,6 +342,10 @@ impl Driver {
                 let last_use = self.last_use(&sas);
                 self.complete(now, id, Completion::Usage { last_use });
             }
+            Request::Packets { sas } => {
+                let packets = self.packets(&sas);
+                self.complete(now, id, Completion::Packets(packets));
+            }
             Request::Resolve { name } => self.resolve(id, &name),
             Request::Fetch { wanted, limit } => self.fetch(id, &wanted, limit),
             Request::Route { remote } => {

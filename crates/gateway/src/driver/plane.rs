@@ -33,6 +33,9 @@ impl Driver {
                 Notice::Ike(d) => self.act(|e, now| {
                     e.call(now, |e| e.handle_datagram(now, d.local, d.remote, &d.payload));
                 }),
+                Notice::Undelivered(errors) => self.act(|e, now| {
+                    errors.iter().for_each(|error| e.call(now, |e| e.handle_icmp(now, error)));
+                }),
                 Notice::Up(list) => {
                     self.act(|e, now| {
                         list.into_iter().for_each(|up| e.call(now, |e| e.handle_engine(now, up)))
@@ -131,6 +134,12 @@ impl Driver {
             let last = plane.sa_stats(sas).into_iter().flatten().filter(used).map(|s| s.last_use).max();
             last.map(|secs| plane.epoch() + Duration::from_secs(secs))
         })
+    }
+
+    /// Packets that each of these SAs has carried; 0 of one that is not there.
+    pub(super) fn packets(&self, sas: &[SaRef]) -> Vec<u64> {
+        let stats = self.plane(|plane| plane.sa_stats(sas));
+        stats.into_iter().map(|stats| stats.map_or(0, |stats| stats.packets)).collect()
     }
 
     /// The data plane's clock.

@@ -39,6 +39,9 @@ pub(crate) struct Rounds {
     pub child: Option<ChildId>,
     /// Responder: the first of several requests.
     pub first: Option<First>,
+    /// Responder: why the peer belongs to its connection, where that is not plain. It is said when
+    /// the peer is let in.
+    pub chosen: Option<Box<Authentication>>,
 }
 
 /// What a responder keeps of the first request until the last response.

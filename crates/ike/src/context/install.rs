@@ -5,7 +5,7 @@
 //! out on the first packet or on the DELETE of the old one. A rekeyed child: SaDelete out at once,
 //! SaDelete in some seconds later.
 
-use ironswan_keying::diagnosis::NotDone;
+use ironswan_keying::diagnosis::{Entry, KeyExchangeEntry, NotDone};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -162,6 +162,7 @@ impl Context<'_> {
         } else {
             self.sadb(Command::SaAdd(outbound));
             child.begin_sending();
+            self.watch_flow(sa);
         }
         for p in
             policies(&self.shared.spd, &sa.conn().name, child.config(), Action::Protect(reqid), &selectors)
@@ -314,6 +315,7 @@ impl Context<'_> {
         let line = established("outbound ", child);
         to_close.into_iter().for_each(|close| sa.work_mut().push(Task::DeleteChild(close)));
         self.sadb(Command::SaAdd(out));
+        self.watch_flow(sa);
         self.log(Level::Info, sa, line);
     }
 
@@ -396,10 +398,17 @@ impl Context<'_> {
         }
         let Some(child) = sa.child_mut(old) else { return };
         child.replace_by(new);
+        let (watch, refused) = (*child.watch(), child.take_refused());
         self.count_gone(&conn.name, child);
         self.shared.handovers.inherit(old, new);
         if out_stands && child.sends() {
             self.remove_outbound(sa, old);
+        }
+        if let Some(child) = sa.child_mut(new) {
+            child.watch().take_over(watch);
+        }
+        if refused {
+            self.over(sa, Entry::KeyExchange(KeyExchangeEntry::RekeyRefused));
         }
         self.shared.timers.cancel(Timer::RekeyChild(old));
         self.shared.counters.child_rekey += 1;

@@ -81,6 +81,9 @@ impl Context<'_> {
         let line = format!("IKE_SA {} established between {}", sa.name(), sa.ends());
         self.log(Level::Info, sa, line);
         self.set_ike_timers(sa);
+        if sa.local().port() == self.ports().natt {
+            self.shared.reached.note(sa.remote());
+        }
         self.emit(Event::IkeUp(sa.id()));
         self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
         let ticket = sa.attempt_mut().ticket.take();

@@ -21,6 +21,7 @@
 //! | `admit` | limits on the cost of senders that nobody has authenticated |
 //! | `close` | tasks and children of an IKE_SA that ends |
 //! | `failure` | lines and notifications of a diagnosis |
+//! | `flow` | looks whether packets come back on the children |
 //! | `inactivity` | children that carry nothing for `inactivity` are closed |
 //! | `initiate` | from the wish for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
@@ -39,6 +40,7 @@
 mod admit;
 mod close;
 pub(crate) mod failure;
+mod flow;
 mod inactivity;
 pub(crate) mod initiate;
 pub(crate) mod install;
@@ -291,6 +293,11 @@ impl<'a> Context<'a> {
 
     pub(crate) fn cancel_timer(&mut self, timer: Timer) {
         self.shared.timers.cancel(timer);
+    }
+
+    /// Time until this timer fires; `None` when it does not run.
+    pub(crate) fn time_left(&self, timer: Timer) -> Option<Duration> {
+        Some(self.shared.timers.get(timer)?.saturating_duration_since(self.now))
     }
 
     /// True when this timer runs.

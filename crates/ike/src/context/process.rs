@@ -147,7 +147,7 @@ impl Context<'_> {
 
     /// What an authenticated message that is the next of its kind tells, whatever is in it.
     fn alive(&mut self, sa: &mut IkeSa, d: &Datagram, auth_request: bool) {
-        sa.signs_mut().last_in = self.now;
+        (sa.signs_mut().last_in, sa.signs_mut().last_ike) = (self.now, self.now);
         if auth_request {
             // It brings the ports that both float to. There are no children yet.
             sa.path().set_ends(d.local, d.remote);
@@ -316,9 +316,10 @@ impl Context<'_> {
     /// been forged, the attempt begins again; else gives the request back.
     fn doubt_sealed(&mut self, sa: &mut IkeSa, active: Active) -> Option<Active> {
         match active {
-            Active { task: Task::Auth(child), mid, exchange, bytes, tries, unsent } => {
+            Active { task: Task::Auth(child), mid, exchange, bytes, tries, sent_at, unsent, icmp } => {
                 let child = restart::doubted(self, sa, child, false)?;
-                Some(Active { task: Task::Auth(child), mid, exchange, bytes, tries, unsent })
+                let task = Task::Auth(child);
+                Some(Active { task, mid, exchange, bytes, tries, sent_at, unsent, icmp })
             }
             active => restart::doubted(self, sa, None, false).map(|_| active),
         }
@@ -326,6 +327,7 @@ impl Context<'_> {
 
     fn response(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
         let Some((inner, opened)) = self.open(sa, d) else { return };
+        sa.note_answer(self.now);
         self.alive(sa, d, false);
         self.shared.timers.cancel(Timer::Retransmit(sa.id()));
         if let Ok(payloads) = &opened {

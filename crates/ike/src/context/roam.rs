@@ -182,7 +182,7 @@ impl Context<'_> {
     pub(crate) fn send_again(&mut self, sa: &mut IkeSa) {
         let (local, remote) = (sa.local(), sa.remote());
         let Some(active) = sa.work_mut().active_mut() else { return };
-        (active.tries, active.unsent) = (0, None);
+        active.elsewhere(self.now);
         let bytes = active.bytes.clone();
         self.transmit_all(sa, (local, remote), &bytes);
         self.test_paths(sa, 0, &bytes);

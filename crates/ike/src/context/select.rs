@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ironswan_keying::diagnosis::{Authentication, CANDIDATES, Candidate, Misfit};
 use ironswan_keying::{Auth, Claim, Connection};
 use ironswan_wire::iana::AuthMethod;
 use ironswan_wire::id::{IdPattern, Identity};
@@ -42,6 +43,36 @@ impl Context<'_> {
         self.policy()
             .for_identity(&claim, &|conn| allows(conn, suite) && fits(conn))
             .or_else(|| self.policy().for_identity(&claim, &|conn| allows(conn, suite)))
+    }
+
+    /// Why the IKE_SA's connection was chosen for the peer that makes this claim, where its
+    /// addresses mean another one more precisely, or several fit.
+    pub(crate) fn explain_choice(
+        &self,
+        sa: &IkeSa,
+        (method, follows): (Option<AuthMethod>, bool),
+        claim: &Claim<'_>,
+    ) -> Option<Authentication> {
+        let (chosen, suite) = (sa.conn(), sa.suite()?);
+        let others = self.policy().beside(claim, chosen, CANDIDATES).into_iter();
+        let candidates = others.filter_map(|(c, precise)| {
+            let ours = c.local_identity(claim.local);
+            let is_asked = |asked| IdPattern::Exact(ours.clone()).matches(asked);
+            let by_method = method.is_none_or(|method| accepts(&c.remote_auth, method));
+            let misfit = match () {
+                () if !c.remote_id.matches(claim.peer) => Misfit::Peer,
+                () if !claim.asked.is_none_or(is_asked) => Misfit::Ours,
+                () if !allows(&c, &suite) => Misfit::Proposals,
+                () if !by_method || c.remote_rounds.is_empty() == follows => Misfit::Method,
+                () => Misfit::None,
+            };
+            let candidate =
+                || Candidate { name: c.name.clone(), ours: ours.clone(), peer: c.remote_id.clone(), misfit };
+            (precise || misfit == Misfit::None).then(candidate)
+        });
+        let candidates: Vec<Candidate> = candidates.collect();
+        let (conn, peer) = (chosen.name.clone(), claim.peer.clone());
+        (!candidates.is_empty()).then_some(Authentication::Chosen { conn, peer, candidates })
     }
 
     /// The best connection for a peer that is in a later round of IKE_AUTH (counted from 0) and

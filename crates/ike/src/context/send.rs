@@ -100,7 +100,7 @@ impl Context<'_> {
             let delay = self.until_retransmit(sa, 0);
             self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + delay);
         }
-        sa.work_mut().sent(Active { task, mid, exchange, bytes, tries: 0, unsent: None });
+        sa.work_mut().sent(Active::new(task, mid, exchange, bytes, self.now));
     }
 
     /// Sends a request and forgets it: the last word of an IKE_SA that is dropped.

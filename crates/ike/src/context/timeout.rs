@@ -7,7 +7,8 @@ use crate::sa::IkeSa;
 use crate::task::{DeleteChild, DeleteIke, NewChild, Task, restart};
 use crate::timer::Timer;
 use ironswan_keying::Close;
-use ironswan_keying::diagnosis::{KeyExchange, Path, Unanswered};
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{Icmp, KeyExchange, Path, Unanswered};
 use ironswan_keying::{ChildAction, Report};
 
 impl Context<'_> {
@@ -18,7 +19,7 @@ impl Context<'_> {
         let (local, remote) = (sa.local(), sa.remote());
         let Some(active) = sa.work_mut().active_mut() else { return };
         if active.tries < self.limits().retransmit_tries {
-            let (tries, mid, bytes) = (active.again(), active.mid, active.bytes.clone());
+            let (tries, mid, bytes) = (active.again(self.now), active.mid, active.bytes.clone());
             self.shared.counters.retransmits_out += 1;
             self.transmit_all(sa, (local, remote), &bytes);
             self.test_paths(sa, tries, &bytes);
@@ -27,8 +28,8 @@ impl Context<'_> {
             self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
             return;
         }
-        let (tries, exchange, unsent) = (active.tries, active.exchange, active.unsent.take());
-        let request = Unanswered { local, remote, exchange, sent: tries + 1 };
+        let (tries, unsent, icmp) = (active.tries, active.unsent.take(), active.icmp);
+        let Some(request) = sa.unanswered() else { return };
         self.shared.counters.timeouts += 1;
         match sa.state() {
             // Only the DELETE of what is gone anyway was not answered.
@@ -39,7 +40,7 @@ impl Context<'_> {
         }
         let context = format!("giving up after {tries} retransmits");
         if sa.is_up() {
-            let why = unsent.unwrap_or_else(|| Path::PeerDead { request }.into());
+            let why = unsent.unwrap_or_else(|| self.peer_dead(sa, request, icmp));
             self.log_why(Level::Error, sa, &context, &why);
             self.close(sa, Close::Lost(why));
             return;
@@ -52,10 +53,24 @@ impl Context<'_> {
                 // Perhaps only the way back is closed: each attempt would leave another one there.
                 self.say_deleted(sa);
             }
-            let why = unsent.unwrap_or_else(|| Path::NoAnswer { request }.into());
+            let why = unsent.unwrap_or_else(|| self.silence(sa, request, icmp).into());
             self.log_why(Level::Error, sa, "establishing IKE_SA failed,", &why);
             self.close(sa, Close::NoAnswer(why));
         }
+    }
+
+    /// The most specific reason why an attempt of ours has no answer.
+    pub(crate) fn silence(&self, sa: &IkeSa, request: Unanswered, icmp: Option<Icmp>) -> Path {
+        // Only who is asked on the port for plain IKE can have been reached on the other.
+        let plain = request.local.port() == self.ports().ike;
+        let reached = self.shared.reached.at(request.remote.ip()).filter(|_| plain);
+        Path::silence(&sa.conn().name, request, icmp, reached)
+    }
+
+    /// The reason why an IKE_SA ends whose peer does not answer any more.
+    fn peer_dead(&self, sa: &IkeSa, request: Unanswered, icmp: Option<Icmp>) -> Diagnosis {
+        let silent = self.now.saturating_duration_since(sa.signs().last_in).as_secs();
+        Path::PeerDead { request, silent, icmp: icmp.map(Box::new) }.into()
     }
 
     /// The hard end of an IKE_SA that could not be rekeyed.

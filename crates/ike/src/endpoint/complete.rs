@@ -24,6 +24,11 @@ impl Endpoint {
                     self.work_on(now, ike, |cx, sa| liveness::keepalive(cx, sa, last_use));
                 }
             }
+            Some(Pending::Flow { ike, children }) => {
+                if let Completion::Packets(packets) = completion {
+                    self.work_on(now, ike, |cx, sa| cx.judge_flow(sa, &children, &packets));
+                }
+            }
             Some(Pending::Inactivity(child)) => {
                 if let Completion::Usage { last_use } = completion {
                     self.with_child(now, child, |cx, sa| cx.close_inactive(sa, child, last_use));

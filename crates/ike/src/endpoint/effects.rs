@@ -10,6 +10,7 @@ use crate::sa::IkeSa;
 use crate::task::{Task, qcd};
 use crate::timer::Timer;
 use ironswan_keying::Report;
+use ironswan_keying::diagnosis::{Entry, KeyExchangeEntry};
 
 impl Endpoint {
     /// Works on one IKE_SA, which is out of the table meanwhile, and then starts what waits in its
@@ -134,6 +135,7 @@ impl Endpoint {
         self.shared.timers.cancel(Timer::Linger(heir));
         self.on(now, &mut sa, |cx, sa| {
             cx.set_ike_timers(sa);
+            cx.watch_flow(sa);
             qcd::announce(cx, sa);
         });
         self.index_identities(&sa);
@@ -141,6 +143,10 @@ impl Endpoint {
         self.log(Level::Info, &sa, line);
         self.emit(Event::IkeRekeyed { old: estate.snapshot, new: heir });
         self.report(Report::Gone { conn: old.conn().name.clone(), child: None });
+        if std::mem::take(&mut old.signs_mut().refused) {
+            let entry = Entry::KeyExchange(KeyExchangeEntry::RekeyRefused);
+            self.emit(Event::Over { conn: sa.conn().name.clone(), ike: heir, entry });
+        }
         self.forget_identities(old);
         self.pump(now, &mut sa);
         self.settle(sa);

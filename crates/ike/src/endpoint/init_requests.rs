@@ -39,9 +39,14 @@ use crate::sa::{Answering, Half, IkeSa, Init, NatState};
 use crate::task::answer_init;
 use crate::timer::Timer;
 use crate::window::digest;
-use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit, KeyExchange};
+use ironswan_keying::diagnosis::{Authentication, Guess, HalfOpenLimit, KeyExchange};
 use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
 use ironswan_keying::{Childless, Connection, Diagnosis, Fit, Fragmentation, Policy};
+
+/// UDP ports of IKE that a peer sends from (RFC 7296 section 2), the second with the non-ESP
+/// marker.
+const IKE_PORT: u16 = 500;
+const NATT_PORT: u16 = 4500;
 
 struct Request1<'a> {
     payloads: &'a [Payload],
@@ -354,7 +359,8 @@ impl Endpoint {
             let best = self.policy().for_addresses(local, remote, 1).pop();
             match best {
                 None => {
-                    let why = Authentication::NoConnection { local, remote };
+                    let guess = self.guess_peer(now, from, request.payloads).map(Box::new);
+                    let why = Authentication::NoConnection { local, remote, guess };
                     let of = Subject { stranger: Some(remote), ..Subject::default() };
                     self.note_why(Level::Error, of, "", &why.into());
                 }
@@ -383,6 +389,27 @@ impl Endpoint {
             self.respond_stateless(from.local, from.remote, from.header, NotifyType::NO_PROPOSAL_CHOSEN, []);
         }
         None
+    }
+
+    /// The configured peer whose address a stranger gives for its own: that peer may be behind a
+    /// NAT, or have another outer address. Nobody has authenticated this, and nothing follows from
+    /// it.
+    fn guess_peer(&mut self, now: Instant, from: &Stranger<'_>, payloads: &[Payload]) -> Option<Guess> {
+        let (spi_i, remote) = (from.header.initiator_spi, from.remote);
+        if !natd::claims_some_source(payloads) || natd::claims_source(payloads, spi_i, 0, remote) {
+            return None;
+        }
+        // A host sends to a port of ours from the same one of its own, before a NAT.
+        let port = if from.local.port() == self.options.ports.natt { NATT_PORT } else { IKE_PORT };
+        let policy = self.policy.clone();
+        self.shared.strangers.guess(now, |after, most, used| {
+            let (found, last) = policy.find_peer(after, most, &mut |addr| {
+                *used += 1;
+                let source = SocketAddr::new(addr, port);
+                addr.is_ipv4() == remote.is_ipv4() && natd::claims_source(payloads, spi_i, 0, source)
+            });
+            (found.map(|(address, conn)| Guess { conn, address }), last)
+        })
     }
 
     /// A request with the SPI and from the address of one that was taken: a retransmission, which

@@ -28,6 +28,7 @@
 //! | `halfopen` | half-open IKE_SAs and their limits |
 //! | `handover` | children of one tunnel on two IKE_SAs |
 //! | `init_requests` | IKE_SA_INIT requests from anyone |
+//! | `icmp` | ICMP errors about our requests: noted, never acted on |
 //! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
 //! | `load` | SAs, traps and shunts follow what is loaded |
@@ -39,6 +40,7 @@
 //! | `peers` | what each authenticated identity has |
 //! | `progress` | how far the protocol is with what policy wants |
 //! | `race` | several addresses of one peer, side by side |
+//! | `reached` | ports at which peers were reached |
 //! | `receive` | from a datagram to its IKE_SA |
 //! | `roam` | our own addresses and routes change |
 //! | `send` | makes and queues messages |
@@ -63,6 +65,7 @@ mod effects;
 mod failure;
 mod halfopen;
 pub(crate) mod handover;
+mod icmp;
 mod init_requests;
 mod initiate;
 mod lifecycle;
@@ -75,6 +78,7 @@ pub(crate) mod own;
 pub(crate) mod peers;
 mod progress;
 mod race;
+pub(crate) mod reached;
 mod receive;
 mod roam;
 mod send;

@@ -16,6 +16,13 @@ pub(crate) enum Pending {
     Usage(IkeId),
     /// When ESP of an IKE_SA went to the peer last.
     Keepalive(IkeId),
+    /// How many packets these children of an IKE_SA have carried.
+    Flow {
+        /// The IKE_SA.
+        ike: IkeId,
+        /// Its children.
+        children: Vec<ChildId>,
+    },
     /// When a child was used last.
     Inactivity(ChildId),
     /// The route to a peer, for these IKE_SAs.

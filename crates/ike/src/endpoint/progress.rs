@@ -39,10 +39,11 @@ fn progress(sa: &IkeSa) -> String {
             format!("no answer yet from {} to {}", sa.remote(), active.exchange)
         }
         (Some(active), _) => format!(
-            "peer not responding: no answer from {} to {}, sent {} times",
+            "peer not responding: no answer from {} to {}, sent {} times{}",
             sa.remote(),
             active.exchange,
-            active.tries + 1
+            active.tries + 1,
+            active.icmp.map_or(String::new(), |icmp| format!("; {icmp}"))
         ),
         (None, Some(exchange)) => exchange.waits_for(),
         (None, None) => "waiting to begin".to_owned(),

@@ -11,6 +11,7 @@ use super::old_inbound::OldInbounds;
 use super::outbox::Outbox;
 use super::own::OwnValues;
 use super::peers::Peers;
+use super::reached::Reached;
 use super::spd::Spd;
 use super::spis::Spis;
 use super::strangers::Strangers;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub own: OwnValues,
     /// Possessions of each authenticated identity.
     pub peers: Peers,
+    /// Addresses and ports at which peers were reached by NAT traversal.
+    pub reached: Reached,
     /// Limits on the cost of senders that nobody has authenticated.
     pub strangers: Strangers,
     pub tombs: Tombs,
@@ -65,6 +68,7 @@ impl Shared {
             handovers: Handovers::default(),
             own: OwnValues::default(),
             peers: Peers::default(),
+            reached: Reached::default(),
             strangers: Strangers::default(),
             tombs: Tombs::default(),
             tokens: None,

@@ -9,6 +9,7 @@
 //! | answers that say no | [`ANSWERS_PER_NET`] to one network | silence |
 //! | QCD tokens sent | [`TOKENS_PER_SECOND`], [`TOKENS_PER_NET`] to one network | silence |
 //! | QCD tokens compared | [`TOKENS_VERIFIED_PER_NET`] a second | counted |
+//! | guesses at who it is | [`GUESSES_PER_SECOND`] hashes | no guess |
 //! | log lines | [`STRANGER_LINES`] | counted |
 //!
 //! The limit of lines is for all networks together, with [`STRANGER_LINES_BURST`] at once; about
@@ -28,8 +29,9 @@ use ironswan_crypto::rng::Rng;
 
 use super::halfopen::Prefix;
 use ironswan_keying::limits::{
-    ANSWERS_PER_NET, PROVED_REFUSALS_PER_NET, REFUSALS_PER_SECOND, STRANGER_BUCKETS, STRANGER_LINE_OF_NET,
-    STRANGER_LINES, STRANGER_LINES_BURST, TOKENS_PER_NET, TOKENS_PER_SECOND, TOKENS_VERIFIED_PER_NET,
+    ANSWERS_PER_NET, GUESSES_PER_SECOND, PROVED_REFUSALS_PER_NET, REFUSALS_PER_SECOND, STRANGER_BUCKETS,
+    STRANGER_LINE_OF_NET, STRANGER_LINES, STRANGER_LINES_BURST, TOKENS_PER_NET, TOKENS_PER_SECOND,
+    TOKENS_VERIFIED_PER_NET,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -129,6 +131,9 @@ pub(crate) struct Strangers {
     tokens_verified: Buckets,
     tokens_of_net: Buckets,
     tokens_sent: Counted,
+    guesses: Counted,
+    /// The last configured address that was compared with what a stranger says of its own.
+    guessed_last: Option<IpAddr>,
 }
 
 impl Strangers {
@@ -220,6 +225,25 @@ impl Strangers {
         }
         self.silent[usize::from(about == About::Authentication)] += 1;
         false
+    }
+
+    /// Guesses which configured peer a stranger is. `find` compares at most so many addresses,
+    /// beginning behind the one that is given, and returns its guess and the last address.
+    pub(crate) fn guess<T>(
+        &mut self,
+        now: Instant,
+        find: impl FnOnce(Option<IpAddr>, usize, &mut u32) -> (Option<T>, Option<IpAddr>),
+    ) -> Option<T> {
+        self.guesses.turn(now);
+        let left = GUESSES_PER_SECOND.saturating_sub(self.guesses.now);
+        if left == 0 {
+            return None;
+        }
+        let mut used = 0;
+        let (guess, last) = find(self.guessed_last, left as usize, &mut used);
+        self.guesses.now = self.guesses.now.saturating_add(used);
+        self.guessed_last = last;
+        guess
     }
 
     /// Takes the number of lines that were not written: about messages, and about peers that failed

@@ -24,6 +24,7 @@ impl Endpoint {
             }),
             Timer::Reauth(id) => self.work_on(now, id, |cx, sa| cx.reauthenticate(sa)),
             Timer::OverTime(id) => self.work_on(now, id, |cx, sa| cx.over_time(sa)),
+            Timer::Flow(id) => self.work_on(now, id, |cx, sa| cx.ask_flow(sa)),
             Timer::Liveness(id) => self.work_on(now, id, liveness::check),
             Timer::Fragments(id) => self.work_on(now, id, |cx, sa| cx.expire_fragments(sa)),
             Timer::FollowUp(id) => self.work_on(now, id, follow_up::forget),

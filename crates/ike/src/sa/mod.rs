@@ -43,6 +43,7 @@ pub(crate) use begin::Half;
 pub(crate) use crypt::Crypt;
 use fragments::Fragments;
 pub(crate) use fragments::Inner;
+use ironswan_keying::diagnosis::{Answered, Unanswered};
 use ironswan_keying::{Connection, Fingerprint};
 pub(crate) use open::Opened;
 pub(crate) use parts::{Asked, Attempt, Renewal, Roam, Signs};
@@ -136,10 +137,12 @@ impl IkeSa {
             roam: Roam::default(),
             signs: Signs {
                 last_in: now,
+                last_ike: now,
                 usage_asked: false,
                 busy_peer: None,
                 told_full: false,
                 forgotten: 0,
+                refused: false,
             },
             follow_ups: FollowUps::default(),
             ppk: false,
@@ -223,7 +226,8 @@ impl IkeSa {
     /// The peer is authenticated.
     pub(crate) fn establish(&mut self, now: Instant) {
         (self.state, self.announced) = (IkeState::Established, true);
-        (self.established, self.signs.last_in) = (Some(now), now);
+        self.established = Some(now);
+        (self.signs.last_in, self.signs.last_ike) = (now, now);
     }
 
     /// IkeUp has been told.
@@ -472,6 +476,7 @@ impl IkeSa {
         self.path.set_nat(NatState::default());
         self.state = IkeState::Created;
         self.attempt.restarts += 1;
+        self.attempt.answered = None;
     }
 
     /// The key under which the half-open table knows it.
@@ -492,6 +497,24 @@ impl IkeSa {
     /// The attempt, to be changed.
     pub(crate) fn attempt_mut(&mut self) -> &mut Attempt {
         &mut self.attempt
+    }
+
+    /// The peer answers the request in flight: notes how long that took, for an attempt that gets
+    /// no further.
+    pub(crate) fn note_answer(&mut self, now: Instant) {
+        let (up, port) = (self.is_up(), self.remote().port());
+        let Some(active) = self.work.active().filter(|_| !up) else { return };
+        let millis = now.saturating_duration_since(active.sent_at).as_millis();
+        let millis = u32::try_from(millis).unwrap_or(u32::MAX);
+        self.attempt.answered = Some(Answered { exchange: active.exchange, port, millis });
+    }
+
+    /// The request in flight, as one that has no answer yet.
+    pub(crate) fn unanswered(&self) -> Option<Unanswered> {
+        let active = self.work.active()?;
+        let (local, remote) = (self.local(), self.remote());
+        let before = self.attempt.answered.filter(|_| !self.is_up());
+        Some(Unanswered { local, remote, exchange: active.exchange, sent: active.tries + 1, before })
     }
 
     /// Its state while addresses change.

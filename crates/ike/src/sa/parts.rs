@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use ironswan_keying::diagnosis::Answered;
 use ironswan_keying::tunnels::AttemptId;
 
 use crate::event::{IkeId, Ticket};
@@ -59,11 +60,22 @@ pub(crate) struct Attempt {
     pub choices: u32,
     /// Other addresses of the peer are asked besides; by the first of the attempts.
     pub race: Option<IkeId>,
+    /// The last exchange that the peer has answered.
+    pub answered: Option<Answered>,
 }
 
 impl Default for Attempt {
     fn default() -> Self {
-        Self { start: None, number: 1, restarts: 0, automatic: false, ticket: None, choices: 0, race: None }
+        Self {
+            start: None,
+            number: 1,
+            restarts: 0,
+            automatic: false,
+            ticket: None,
+            choices: 0,
+            race: None,
+            answered: None,
+        }
     }
 }
 
@@ -72,6 +84,8 @@ impl Default for Attempt {
 pub(crate) struct Signs {
     /// The last authenticated message from the peer.
     pub last_in: Instant,
+    /// The last authenticated message of IKE from the peer, or when the IKE_SA was established.
+    pub last_ike: Instant,
     /// Usage has been asked for and not answered.
     pub usage_asked: bool,
     /// The peer answers TEMPORARY_FAILURE: since when without anything else, and when last.
@@ -80,6 +94,8 @@ pub(crate) struct Signs {
     pub told_full: bool,
     /// Series of additional key exchanges in a row that the peer has forgotten.
     pub forgotten: u32,
+    /// It has been said that the peer refuses to rekey the IKE_SA.
+    pub refused: bool,
 }
 
 /// The peer's IKE_AUTH request. Its time puts several IKE_SAs of one peer in the order in which the

@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::Icmp;
 use ironswan_keying::limits::{BYTES_WAITING, DATAGRAMS_WAITING};
 use ironswan_wire::iana::ExchangeType;
 
@@ -28,15 +30,30 @@ pub(crate) struct Active {
     pub bytes: Sealed,
     /// Retransmissions so far.
     pub tries: u32,
+    /// When it was sent last.
+    pub sent_at: Instant,
     /// Reason why the operating system has not sent the last one.
     pub unsent: Option<Diagnosis>,
+    /// The ICMP error that was kept of those about it.
+    pub icmp: Option<Icmp>,
 }
 
 impl Active {
+    /// A request that is sent now for the first time.
+    pub(crate) fn new(task: Task, mid: u32, exchange: ExchangeType, bytes: Sealed, now: Instant) -> Self {
+        Self { task, mid, exchange, bytes, tries: 0, sent_at: now, unsent: None, icmp: None }
+    }
+
     /// The request is sent once more. Returns the number of retransmissions.
-    pub(crate) fn again(&mut self) -> u32 {
-        (self.tries, self.unsent) = (self.tries + 1, None);
+    pub(crate) fn again(&mut self, now: Instant) -> u32 {
+        (self.tries, self.sent_at, self.unsent) = (self.tries + 1, now, None);
         self.tries
+    }
+
+    /// The request is sent on another way, where its retransmissions are counted from the
+    /// beginning.
+    pub(crate) fn elsewhere(&mut self, now: Instant) {
+        (self.tries, self.sent_at, self.unsent, self.icmp) = (0, now, None, None);
     }
 }
 

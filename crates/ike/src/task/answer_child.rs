@@ -17,7 +17,7 @@ use super::child_payloads::{ChildPayloads, check_nonce};
 use super::exchange::Exchange;
 use super::series::Agreement;
 use super::state::{AgreedChild, child_name};
-use super::{create_child, link, rekey_child};
+use super::{create_child, link, narrowed, rekey_child};
 use crate::child::{Agreed, Child};
 use crate::context::Context;
 use crate::context::install::NewSas;
@@ -350,6 +350,10 @@ fn consider(
     if let Some(other) = cx.others().same_host(sa, &agreed) {
         let asked = Pair { local: agreed.local_ts, remote: agreed.remote_ts };
         return Err(Reason::SameHost { other, asked }.into());
+    }
+    if rekey.is_none() {
+        let asked = Pair { local: tsr.to_vec(), remote: tsi.to_vec() };
+        narrowed::explain(cx, sa, &config, asked, &agreed, false);
     }
     let (ni, nr) = (nonce.to_vec(), Vec::new());
     Ok(Box::new(Offered { config, rekey, agreed, answer, spi_out, ni, nr, peer_public }))

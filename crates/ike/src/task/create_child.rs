@@ -21,6 +21,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use super::child_payloads::{ChildPayloads, check_nonce};
 use super::exchange::Exchange;
 use super::link::{link, no_link};
+use super::narrowed;
 use super::rekey_child;
 use super::series::{FollowUp, Making};
 use super::state::{AnsweredChild, DeleteChild, NewChild, Task, child_name};
@@ -495,6 +496,9 @@ pub(super) fn finish(
         cx.free_cpi(new.id, new.cpi_in);
     }
     explain(cx, sa, &new.config, &answer.agreed);
+    if new.rekey.is_none() {
+        narrowed::explain(cx, sa, &new.config, asked(&new), &answer.agreed, true);
+    }
     if new.rekey.is_some() {
         return rekey_child::finish(cx, sa, new, answer, keys);
     }

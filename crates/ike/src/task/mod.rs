@@ -18,7 +18,9 @@
 //! | `link` | links between CREATE_CHILD_SA and its IKE_FOLLOWUP_KE |
 //! | `liveness` | an empty INFORMATIONAL to a silent peer |
 //! | `mobike` | UPDATE_SA_ADDRESSES and further addresses |
+//! | `narrowed` | says when a CHILD_SA carries less than is configured |
 //! | `qcd` | QCD tokens (RFC 6290) in all messages of an IKE_SA |
+//! | `refused` | says when the peer refuses to rekey an SA |
 //! | `rekey_child` | rekeying a CHILD_SA |
 //! | `restart` | answers to IKE_SA_INIT that may be forged |
 //! | `sa_init` | IKE_SA_INIT as initiator |
@@ -39,7 +41,9 @@ pub(crate) mod intermediate;
 mod link;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
+mod narrowed;
 pub(crate) mod qcd;
+mod refused;
 pub(crate) mod rekey_child;
 pub(crate) mod rekey_ike;
 pub(crate) mod restart;

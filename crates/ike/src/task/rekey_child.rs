@@ -21,6 +21,7 @@ use ironswan_wire::sadb::Spi;
 
 use super::create_child::sas;
 use super::delete::closed_by_peer;
+use super::refused;
 use super::state::{AnsweredChild, ChildCollision, DeleteChild, NewChild, Task};
 use crate::child::Child;
 use crate::context::Context;
@@ -193,9 +194,15 @@ pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, new: Box<NewChild>, w
         give_way(cx, sa, &new);
         return cx.done(new.ticket, Ok(()));
     }
+    let name = sa.child(old).map(Child::name);
+    let refused = refused::rekeying(cx, Timer::LifeChild(old), name, &new.proposals, why);
+    let why = refused.as_ref().unwrap_or(why);
     if let Some(child) = sa.child_mut(old)
         && child.end_rekeying()
     {
+        if refused.is_some() {
+            child.refuse_rekeying();
+        }
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyChild(old), cx.now() + pause);
         let context = format!("CHILD_SA rekeying failed, trying again in {} seconds", pause.as_secs());

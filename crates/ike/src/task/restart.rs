@@ -92,7 +92,7 @@ pub(crate) fn unanswered(cx: &mut Context<'_>, sa: &mut IkeSa) -> bool {
                 let why = why.clone();
                 cx.close(sa, Close::Failed(why));
             } else if let Some(active) = sa.work_mut().active_mut() {
-                active.again();
+                active.again(cx.now());
                 let bytes = active.bytes.clone();
                 cx.counters().retransmits_out += 1;
                 cx.transmit_all(sa, (sa.local(), sa.remote()), &bytes);

@@ -198,6 +198,7 @@ pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, header: &Header, d: 
     let fragments = init.fragments && sa.conn().fragmentation != Fragmentation::No;
     sa.agree_fragments(fragments);
     sa.crypt().agree(header.responder_spi, suite);
+    sa.note_answer(cx.now());
     sa.work_mut().answered();
     cx.cancel_timer(Timer::Retransmit(sa.id()));
     detect_nat(cx, sa, payloads, d);
@@ -229,6 +230,7 @@ fn bring_cookie(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) {
     }
     init.cookie = Some(n.data.clone());
     cx.log(Level::Info, sa, "received COOKIE notify, sending the request again with it");
+    sa.note_answer(cx.now());
     sa.work_mut().take_active();
     send(cx, sa);
 }
@@ -248,6 +250,7 @@ fn change_method(cx: &mut Context<'_>, sa: &mut IkeSa, n: &Notify) {
             init.ke = ke;
             cx.log(Level::Info, sa, line);
             cx.cancel_timer(Timer::Retransmit(sa.id()));
+            sa.note_answer(cx.now());
             sa.work_mut().take_active();
             cx.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
         }

@@ -90,6 +90,32 @@ impl std::fmt::Display for ProofFault {
     }
 }
 
+/// A configured peer that a stranger may be, since it gives the address of that peer for its own
+/// (NAT_DETECTION_SOURCE_IP). Anybody can write that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Guess {
+    /// A connection for that address.
+    pub conn: String,
+    /// The address.
+    pub address: IpAddr,
+}
+
+impl std::fmt::Display for Guess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}", self.conn, self.address)
+    }
+}
+
+impl Guess {
+    fn detail(&self, remote: IpAddr) -> String {
+        let Self { conn, address } = self;
+        format!(
+            "a guess, as the request says that it was sent from {address}, which anybody can write: it may be the peer \
+             of {conn}, behind a NAT or with another outer address. If so, add {remote} to remote_addrs of {conn}"
+        )
+    }
+}
+
 /// Names with commas between, or "none".
 fn list<T: std::fmt::Display>(of: &[T]) -> String {
     let names: Vec<String> = of.iter().map(ToString::to_string).collect();
@@ -129,6 +155,8 @@ entries! {
         local: IpAddr,
         /// The peer's address.
         remote: IpAddr,
+        /// The configured peer that it may be.
+        guess: Option<Box<Guess>>,
     } = "no-connection-for-addresses" by Configuration;
     /// No connection is configured for these addresses and identities.
     NoPeer {
@@ -143,6 +171,17 @@ entries! {
         /// Connections for these addresses, and why each does not fit.
         candidates: Vec<Candidate>,
     } = "no-connection-for-identities" by Configuration;
+
+    /// A peer was found to belong to another connection than its addresses alone would mean, or to
+    /// one of several that fit.
+    Chosen {
+        /// Name of the connection.
+        conn: String,
+        /// Identity of the peer.
+        peer: Identity,
+        /// The others, and why each was not chosen.
+        candidates: Vec<Candidate>,
+    } = "connection-chosen" by Configuration;
 
     // ---- identities and proofs ----
 
@@ -376,7 +415,10 @@ impl Authentication {
             Self::NoConnection { .. } => NotifyType::NO_PROPOSAL_CHOSEN,
             // What a responder does that does not know RFC 6023: payloads are missing.
             Self::Childless { with_child: false } => NotifyType::INVALID_SYNTAX,
-            Self::Rejected { .. } | Self::NotInTime { .. } | Self::ChildNeeded { .. } => return None,
+            Self::Rejected { .. }
+            | Self::NotInTime { .. }
+            | Self::ChildNeeded { .. }
+            | Self::Chosen { .. } => return None,
             // Nothing but AUTHENTICATION_FAILED says that there is to be no IKE_SA (RFC 7296
             // section 2.21.2).
             _ => NotifyType::AUTHENTICATION_FAILED,
@@ -386,10 +428,11 @@ impl Authentication {
 
     pub(super) fn words(&self) -> Words {
         match self {
-            Self::NoConnection { local, remote } => say(
+            Self::NoConnection { local, remote, guess } => say(
                 format!("no IKE config found for {local}...{remote}, sending NO_PROPOSAL_CHOSEN"),
                 "configure a connection with these local_addrs and remote_addrs",
-            ),
+            )
+            .with(guess.iter().map(|guess| guess.detail(*remote)).collect()),
             Self::NoPeer { local, asked, remote, peer, candidates } => {
                 let asked = asked.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);
                 say(
@@ -401,6 +444,10 @@ impl Authentication {
                     candidates_remedy(candidates),
                 )
             }
+            Self::Chosen { conn, peer, candidates } => say(
+                format!("'{peer}' belongs to {conn}, and not to {}", list_candidates(candidates)),
+                "nothing, if that is meant; else compare remote_addrs, remote.id, local.id and proposals of them",
+            ),
             Self::OtherPeer { peer, required } => say(
                 format!("the peer says it is '{peer}', '{required}' is required"),
                 "make remote.id here and local.id there the same",
@@ -537,4 +584,4 @@ impl Authentication {
     }
 }
 
-displayed!(ProofFault, HalfOpenLimit);
+displayed!(Guess, ProofFault, HalfOpenLimit);

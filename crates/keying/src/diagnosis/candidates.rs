@@ -16,6 +16,10 @@ pub enum Misfit {
     Ours,
     /// The connection does not allow the algorithms that have been agreed on.
     Proposals,
+    /// The connection asks the peer for another method of authentication, or number of rounds.
+    Method,
+    /// The connection fits as well, and comes behind.
+    None,
 }
 
 /// A connection that a peer could have belonged to.
@@ -37,6 +41,8 @@ impl std::fmt::Display for Candidate {
             Misfit::Peer => "another peer",
             Misfit::Ours => "another identity of ours",
             Misfit::Proposals => "other algorithms",
+            Misfit::Method => "another method of authentication",
+            Misfit::None => "fits as well",
         };
         write!(f, "{}: {}...{} ({why})", self.name, self.ours, self.peer)
     }
@@ -53,12 +59,16 @@ pub(super) fn list_candidates(candidates: &[Candidate]) -> String {
 /// The remedy for a peer that belongs to none of these connections.
 pub(super) fn candidates_remedy(candidates: &[Candidate]) -> &'static str {
     let first = candidates.iter().map(|c| c.misfit).min_by_key(|misfit| match misfit {
-        Misfit::Proposals => 0,
-        Misfit::Ours => 1,
-        Misfit::Peer => 2,
+        Misfit::None => 0,
+        Misfit::Proposals => 1,
+        Misfit::Method => 2,
+        Misfit::Ours => 3,
+        Misfit::Peer => 4,
     });
     match first {
         None => "configure a connection with this peer as remote.id",
+        Some(Misfit::None) => "give the connections other identities (remote.id), or addresses",
+        Some(Misfit::Method) => "let remote.auth here and local.auth there be the same",
         Some(Misfit::Proposals) => "let `proposals` of the connection have what both sides agreed on",
         Some(Misfit::Ours) => "make local.id here and remote.id there the same, in type and letters",
         Some(Misfit::Peer) => "make remote.id here and local.id there the same, in type and letters",

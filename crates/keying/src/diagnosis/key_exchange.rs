@@ -222,6 +222,18 @@ entries! {
         selectors: Option<Pair>,
     } = "peer-error" by NoAgreement;
 
+    /// The peer refuses to rekey an SA, which ends when its lifetime is over.
+    RekeyRefused {
+        /// Name of the CHILD_SA. `None`: the IKE_SA.
+        child: Option<String>,
+        /// The peer's notification.
+        kind: NotifyType,
+        /// Time until the SA ends, in seconds. `None`: it has no lifetime in time.
+        ends: Option<u64>,
+        /// Proposals of our request.
+        proposed: Vec<Proposal>,
+    } = "rekeying-refused" by NoAgreement;
+
     /// The peer cannot read a message of ours.
     PeerCannotRead {
         /// Exchange of our request. `None`: the peer does not say which message it means.

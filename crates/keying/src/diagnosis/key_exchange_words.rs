@@ -34,6 +34,7 @@ impl KeyExchange {
             | Self::NeverOffered { .. }
             | Self::PeerCannotRead { .. }
             | Self::PeerBusy
+            | Self::RekeyRefused { .. }
             | Self::CannotSend { .. }
             | Self::MessageTooLong { .. }
             | Self::NotComputed { .. }
@@ -120,6 +121,28 @@ impl KeyExchange {
             ),
             Self::OutOfPlace { exchange } => {
                 say(format!("the peer sends an {exchange} request, which has no place in this IKE_SA"), "")
+            }
+            Self::RekeyRefused { child, kind, ends, proposed } => {
+                let what =
+                    child.as_ref().map_or("the IKE_SA".to_owned(), |child| format!("CHILD_SA {child}"));
+                let ends = ends.map_or("it goes on with its old keys".to_owned(), |ends| {
+                    format!("it ends in {ends} s unless a rekeying succeeds before")
+                });
+                let remedy = match (*kind, child) {
+                    (NotifyType::NO_PROPOSAL_CHOSEN | NotifyType::INVALID_KE_PAYLOAD, Some(_)) => {
+                        "compare the key exchange (PFS) in esp_proposals of both sides: it is not used before the first \
+                         rekeying"
+                    }
+                    (NotifyType::NO_PROPOSAL_CHOSEN | NotifyType::INVALID_KE_PAYLOAD, None) => {
+                        "compare proposals of both sides"
+                    }
+                    _ => "the peer's log says why",
+                };
+                let details = match proposed.is_empty() {
+                    true => Vec::new(),
+                    false => vec![shorten(format!("proposed was {}", list_proposals(proposed)))],
+                };
+                say(format!("the peer refuses to rekey {what} ({kind}); {ends}"), remedy).with(details)
             }
             Self::PeerError { kind, authentic, proposed, selectors } => {
                 let doubt = if *authentic { "" } else { " (not authenticated)" };

@@ -31,6 +31,7 @@
 //! | `ppk` | sentences about post-quantum preshared keys |
 //! | `proof` | details of proofs by public key: keys, CAs and statuses that are missing |
 //! | `proposal` | reasons why a proposal cannot be used |
+//! | `reach` | requests without an answer, and what ICMP says of them |
 //! | `reading` | details of files, syntax and inheritance |
 //! | `selectors` | entries of traffic selectors |
 //! | `unwise` | values that contradict each other, or are probably not what is meant |
@@ -54,6 +55,7 @@ mod path;
 mod ppk;
 mod proof;
 mod proposal;
+mod reach;
 mod reading;
 mod selectors;
 mod shown;
@@ -63,7 +65,7 @@ mod value;
 
 use std::fmt;
 
-pub use authentication::{Authentication, AuthenticationEntry, HalfOpenLimit, ProofFault};
+pub use authentication::{Authentication, AuthenticationEntry, Guess, HalfOpenLimit, ProofFault};
 pub use candidates::{CANDIDATES, Candidate, Misfit};
 pub use certificate::Untrusted;
 pub use configuration::{Configuration, ConfigurationEntry};
@@ -73,10 +75,11 @@ pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{Forgery, KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
 pub use machine::{Machine, MachineEntry, QcdSecretFault, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
-pub use path::{Path, PathEntry, SendFault, Unanswered, Unresolved};
+pub use path::{Carrier, Path, PathEntry, SendFault, Unresolved};
 pub use ppk::PpkLack;
 pub use proof::{KeyLack, ProofLack, StatusLack};
 pub use proposal::ProposalFault;
+pub use reach::{Answered, Icmp, Unanswered, Unreachable};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
 pub use sides::Side;
@@ -240,7 +243,10 @@ impl Entry {
         matches!(
             self,
             Self::Selectors(SelectorsEntry::NoTransport)
+                | Self::Selectors(SelectorsEntry::Narrowed)
                 | Self::KeyExchange(KeyExchangeEntry::ShortAuthLifetime)
+                | Self::Authentication(AuthenticationEntry::Chosen)
+                | Self::Path(PathEntry::OneWay)
         )
     }
 }

@@ -2,30 +2,51 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, entries, say};
+use super::reach::{self, Icmp, Unanswered};
 use super::shown::{displayed, in_the_sentence};
 
-/// A request that nobody has answered.
+/// What carries the packets of a CHILD_SA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unanswered {
-    /// Our address and port.
-    pub local: SocketAddr,
-    /// The peer's address and port.
-    pub remote: SocketAddr,
-    /// Exchange of the request.
-    pub exchange: ExchangeType,
-    /// Number of times that the request was sent.
-    pub sent: u32,
+pub enum Carrier {
+    /// IP protocol 50.
+    Esp,
+    /// IP protocol 51.
+    Ah,
+    /// ESP in UDP.
+    Udp {
+        /// Our port.
+        ours: u16,
+        /// The peer's port.
+        theirs: u16,
+    },
 }
 
-impl std::fmt::Display for Unanswered {
+impl std::fmt::Display for Carrier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { local, remote, exchange, sent } = self;
-        write!(f, "no answer to {exchange} from {local} to {remote}, sent {sent} times")
+        match self {
+            Self::Esp => f.write_str("ESP, IP protocol 50"),
+            Self::Ah => f.write_str("AH, IP protocol 51"),
+            Self::Udp { ours, theirs } => write!(f, "ESP in UDP, ports {ours} and {theirs}"),
+        }
+    }
+}
+
+impl Carrier {
+    fn remedy(self, remote: IpAddr) -> String {
+        let hosts = "and see whether the hosts behind it answer";
+        match self {
+            Self::Esp => format!(
+                "let IP protocol 50 (ESP) through to and from {remote}, or set encap = yes to have it in UDP 4500; {hosts}"
+            ),
+            Self::Ah => format!("let IP protocol 51 (AH) through to and from {remote}; {hosts}"),
+            Self::Udp { theirs, .. } => {
+                format!("let UDP {theirs} through to and from {remote}, long datagrams as well; {hosts}")
+            }
+        }
     }
 }
 
@@ -73,16 +94,78 @@ entries! {
     /// Reaching the peer.
     Path, PathEntry;
 
-    /// The peer does not answer when we initiate.
+    // ---- no answer ----
+
+    /// The peer does not answer when we initiate, and nobody says why.
     NoAnswer {
         /// The request.
         request: Unanswered,
     } = "no-answer" by ThisMachine;
+    /// An ICMP error says that the peer's port is closed.
+    PortClosed {
+        /// The request.
+        request: Unanswered,
+        /// The error.
+        icmp: Box<Icmp>,
+    } = "port-closed" by ThisMachine;
+    /// An ICMP error says that there is no way to the peer.
+    PeerUnreachable {
+        /// The request.
+        request: Unanswered,
+        /// The error.
+        icmp: Box<Icmp>,
+    } = "peer-unreachable" by ThisMachine;
+    /// An ICMP error says that a filter refuses our messages.
+    Filtered {
+        /// The request.
+        request: Unanswered,
+        /// The error.
+        icmp: Box<Icmp>,
+    } = "filtered" by ThisMachine;
+    /// The peer answers on UDP 500, and not on UDP 4500.
+    SilenceOnNatt {
+        /// The connection.
+        conn: String,
+        /// The request.
+        request: Unanswered,
+    } = "silence-on-natt" by ThisMachine;
+    /// The peer does not answer on UDP 500, and was reached on UDP 4500.
+    SilenceOnIke {
+        /// The connection.
+        conn: String,
+        /// The request.
+        request: Unanswered,
+        /// Address and port at which the peer was reached.
+        reached: Box<SocketAddr>,
+    } = "silence-on-ike" by ThisMachine;
     /// The peer of an established IKE_SA does not answer any more.
     PeerDead {
         /// The request.
         request: Unanswered,
+        /// Time since the last sign of life of the peer, in seconds.
+        silent: u64,
+        /// The ICMP error about the request.
+        icmp: Option<Box<Icmp>>,
     } = "peer-dead" by ThisMachine;
+
+    /// Packets go out on a CHILD_SA and none comes back, while IKE lives.
+    OneWay {
+        /// Name of the CHILD_SA.
+        child: String,
+        /// Packets sent since one came in last.
+        sent: u64,
+        /// Packets received on the same SA, in all.
+        received: u64,
+        /// Time since one came in, or since the SA was made, in seconds.
+        silent: u64,
+        /// The peer's address.
+        remote: IpAddr,
+        /// What carries the packets.
+        carrier: Carrier,
+    } = "one-way-traffic" by ThisMachine;
+
+    // ---- our side ----
+
     /// The operating system does not send our messages to the peer.
     NotSent {
         /// Our address and port.
@@ -180,14 +263,16 @@ impl Path {
 
     pub(super) fn words(&self) -> Words {
         match self {
-            Self::NoAnswer { request } => say(
-                format!("peer not responding: {request}"),
-                "see that remote_addrs is right and the peer runs there, and let UDP 500 and 4500 through",
-            ),
-            Self::PeerDead { request } => say(
-                format!("the peer does not respond: {request}"),
-                "see whether the peer runs, and what has changed on the way to it",
-            ),
+            Self::NoAnswer { request } => reach::no_answer(request),
+            Self::PortClosed { request, icmp } => reach::port_closed(request, icmp),
+            Self::PeerUnreachable { request, icmp } => reach::peer_unreachable(request, icmp),
+            Self::Filtered { request, icmp } => reach::filtered(request, icmp),
+            Self::SilenceOnNatt { conn, request } => reach::silence_on_natt(conn, request),
+            Self::SilenceOnIke { conn, request, reached } => reach::silence_on_ike(conn, request, **reached),
+            Self::PeerDead { request, silent, icmp } => reach::peer_dead(request, *silent, icmp.as_deref()),
+            Self::OneWay { child, sent, received, silent, remote, carrier } => {
+                one_way(child, (*sent, *received), *silent, *remote, *carrier)
+            }
             Self::NotSent { local, remote, why } => why.words(*local, *remote),
             Self::NoLocalAddress { configured, remote, route } => say(
                 format!(
@@ -209,14 +294,7 @@ impl Path {
                 format!("the route to {remote} is not known: {why}"),
                 format!("look at `ip route get {remote}`"),
             ),
-            Self::NoName { names, why } => {
-                let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
-                let (noun, list) = (if names.len() == 1 { "name" } else { "names" }, names.join(", "));
-                let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-                let remedy =
-                    "correct it in remote_addrs or local_addrs, or mend the resolver (`getent ahosts NAME`)";
-                say(format!("the {noun} {list} cannot be resolved{why}"), remedy)
-            }
+            Self::NoName { names, why } => no_name(names, why.as_ref()),
             Self::AddressChanged { from, to } => {
                 say(format!("our address has changed from {from} to {to}"), "")
             }
@@ -235,6 +313,32 @@ impl Path {
             ),
         }
     }
+}
+
+/// Words about names that have no address.
+fn no_name(names: &[String], why: Option<&Unresolved>) -> Words {
+    let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+    let (noun, list) = (if names.len() == 1 { "name" } else { "names" }, names.join(", "));
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    let remedy = "correct it in remote_addrs or local_addrs, or mend the resolver (`getent ahosts NAME`)";
+    say(format!("the {noun} {list} cannot be resolved{why}"), remedy)
+}
+
+/// Words about a CHILD_SA on which packets go out and none comes back.
+fn one_way(
+    child: &str,
+    (sent, received): (u64, u64),
+    silent: u64,
+    remote: IpAddr,
+    carrier: Carrier,
+) -> Words {
+    say(
+        format!(
+            "packets go out and none comes back while IKE lives: {sent} sent on CHILD_SA {child} in {silent} s, {received} \
+             received before ({carrier})"
+        ),
+        carrier.remedy(remote),
+    )
 }
 
 /// Words about addresses to which the peer has moved the IKE_SA.
@@ -274,5 +378,5 @@ impl SendFault {
     }
 }
 
-displayed!(Unanswered, Unresolved);
+displayed!(Carrier, Unresolved);
 in_the_sentence!(SendFault);

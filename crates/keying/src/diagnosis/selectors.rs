@@ -90,6 +90,19 @@ entries! {
         /// Selectors that the peer asks for.
         asked: Pair,
     } = "same-traffic-behind-nat" by Configuration;
+    /// A CHILD_SA carries less traffic than its child is configured for, since the peer wants less.
+    Narrowed {
+        /// Name of the child.
+        child: String,
+        /// Selectors of the child as configured.
+        configured: Box<Pair>,
+        /// Selectors that whoever has begun has asked for.
+        asked: Box<Pair>,
+        /// Selectors of the CHILD_SA.
+        agreed: Box<Pair>,
+        /// We have asked; else the peer has.
+        by_us: bool,
+    } = "selectors-narrowed" by NoAgreement;
     /// The peer's answer to our selectors cannot be used.
     BadAnswer {
         /// Selectors of the answer.
@@ -121,7 +134,10 @@ entries! {
 impl Selectors {
     pub(super) fn notify(&self) -> Option<Notify> {
         let kind = match self {
-            Self::BadAnswer { .. } | Self::NoTrap { .. } | Self::NoTransport { .. } => return None,
+            Self::BadAnswer { .. }
+            | Self::NoTrap { .. }
+            | Self::NoTransport { .. }
+            | Self::Narrowed { .. } => return None,
             Self::Unacceptable { .. } | Self::Narrows { .. } | Self::SameHost { .. } => {
                 NotifyType::TS_UNACCEPTABLE
             }
@@ -144,6 +160,14 @@ impl Selectors {
                 say(format!("traffic selectors {asked} unacceptable"), "")
                     .with(vec![format!("{child} has {in_use}, which a rekeying must not narrow")])
             }
+            Self::Narrowed { child, configured, asked, agreed, by_us } => say(
+                shorten(format!("CHILD_SA {child} carries {agreed} alone, configured is {configured}")),
+                match by_us {
+                    true => "nothing, if that is meant; else let local_ts there have remote_ts here, and the other way round",
+                    false => "nothing, if the peer is to ask for less; else let it ask for all of local_ts and remote_ts",
+                },
+            )
+            .with(vec![shorten(format!("{} asked for {asked}", if *by_us { "we" } else { "the peer" }))]),
             Self::SameHost { other, asked } => say(
                 format!(
                     "{other} has transport mode with {asked} already: hosts behind one NAT need ports of their own \

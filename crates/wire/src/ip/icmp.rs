@@ -7,7 +7,7 @@
 //! A quoted packet is cut off somewhere, but its IP header has to be whole. Its IPv6 extension
 //! headers are walked as far as they are there.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::checksum::{fold, sum};
 use super::{Fragment, IpInfo, ext, protocol, udp, v4, v6};
@@ -101,6 +101,55 @@ pub fn too_big(message: &[u8], ipv6: bool) -> Option<TooBig> {
     };
     let (from, to) = info.addresses(quoted)?;
     Some(TooBig { mtu, from, to, protocol: kind, ports, spi: spi.map(Spi) })
+}
+
+/// A box's word that it did not pass a UDP datagram on, or did not take it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Undelivered<'a> {
+    /// Type of the error: of IPv4 3 (destination unreachable) or 11 (time exceeded), of IPv6 1 or
+    /// 3.
+    pub kind: u8,
+    /// Code of the error.
+    pub code: u8,
+    /// Sender of the datagram.
+    pub from: SocketAddr,
+    /// Its destination.
+    pub to: SocketAddr,
+    /// Payload of the datagram, as far as it is quoted: nothing where the box quotes the 8 bytes
+    /// that RFC 792 asks for.
+    pub payload: &'a [u8],
+}
+
+/// What "destination unreachable" and "time exceeded in transit" say about a UDP datagram or its
+/// first fragment. "Fragmentation needed" is none of them: see [`too_big`]. `message` begins with
+/// the ICMP header and may be cut off.
+pub fn undelivered(message: &[u8], ipv6: bool) -> Option<Undelivered<'_>> {
+    let fixed = message.first_chunk::<HEADER>()?;
+    let (kind, code) = (fixed[0], fixed[1]);
+    // RFC 4884: the length of the quote in words, where something else follows it.
+    let words = match (ipv6, kind, code) {
+        (false, 3, 4) => return None,
+        (false, 3, _) | (false, 11, 0) => usize::from(fixed[5]) * 4,
+        (true, 1, _) | (true, 3, 0) => usize::from(fixed[4]) * 8,
+        _ => return None,
+    };
+    let quoted = message.get(HEADER..)?;
+    let quoted = quoted.get(..words).filter(|quoted| !quoted.is_empty()).unwrap_or(quoted);
+    let info = header(quoted, ipv6)?;
+    if info.protocol != protocol::UDP || info.fragment == Fragment::Later {
+        return None;
+    }
+    let ports = quoted.get(info.upper..)?.first_chunk::<4>()?;
+    let [from_port, to_port] = [[ports[0], ports[1]], [ports[2], ports[3]]].map(u16::from_be_bytes);
+    let (from, to) = info.addresses(quoted)?;
+    let payload = quoted.get(info.upper + udp::HEADER..).unwrap_or_default();
+    Some(Undelivered {
+        kind,
+        code,
+        from: SocketAddr::new(from, from_port),
+        to: SocketAddr::new(to, to_port),
+        payload,
+    })
 }
 
 /// True when the checksum of a whole ICMP message for IPv4 is right.
@@ -254,6 +303,71 @@ mod tests {
             let fragment = [50, 0, 0, offset | 1, 0, 0, 0, 7, 0xc0, 1, 2, 3];
             assert_eq!(too_big(&too_big_about(true, 44, &fragment), true).map(|t| t.spi), spi);
         }
+    }
+
+    /// An error of this type and code about `upper` in a packet of UDP.
+    fn error_about(ipv6: bool, (kind, code): (u8, u8), upper: &[u8]) -> Vec<u8> {
+        let mut m = too_big_about(ipv6, protocol::UDP, upper);
+        m[..8].copy_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
+        m
+    }
+
+    #[test]
+    fn an_error_tells_the_ends_of_a_datagram_and_what_it_quotes() {
+        let datagram = [1, 244, 0x11, 0x94, 0, 20, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        for (ipv6, kinds) in [
+            (false, &[(3, 0), (3, 1), (3, 3), (3, 9), (3, 10), (3, 13), (11, 0)][..]),
+            (true, &[(1, 0), (1, 1), (1, 3), (1, 4), (1, 5), (1, 6), (3, 0)][..]),
+        ] {
+            for (kind, code) in kinds.iter().copied() {
+                let m = error_about(ipv6, (kind, code), &datagram);
+                let told = undelivered(&m, ipv6).unwrap();
+                assert_eq!((told.kind, told.code, told.payload), (kind, code, &datagram[8..]));
+                assert_eq!((told.from.port(), told.to.port()), (500, 4500));
+                assert_eq!(told.to.ip().is_ipv6(), ipv6);
+                // As RFC 792 asks, and less.
+                for quoted in 4..=8 {
+                    let m = error_about(ipv6, (kind, code), &datagram[..quoted]);
+                    assert_eq!(undelivered(&m, ipv6).unwrap().payload, b"", "{quoted}");
+                }
+                for quoted in 0..4 {
+                    assert_eq!(
+                        undelivered(&error_about(ipv6, (kind, code), &datagram[..quoted]), ipv6),
+                        None
+                    );
+                }
+                assert_eq!(undelivered(&m, !ipv6), None, "of the other family");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_error_about_udp_tells_nothing_of_a_datagram() {
+        let datagram = [1, 244, 0x11, 0x94, 0, 20, 0, 0, 1, 2, 3, 4];
+        for (ipv6, kinds) in
+            [(false, [(3, 4), (11, 1), (0, 0), (5, 1)]), (true, [(2, 0), (3, 1), (128, 0), (4, 0)])]
+        {
+            for kind in kinds {
+                assert_eq!(undelivered(&error_about(ipv6, kind, &datagram), ipv6), None, "{kind:?}");
+            }
+        }
+        let mut tcp = error_about(false, (3, 3), &datagram);
+        tcp[8 + 9] = protocol::TCP;
+        assert_eq!(undelivered(&tcp, false), None);
+        let mut later = error_about(false, (3, 3), &datagram);
+        later[8 + 7] = 1;
+        assert_eq!(undelivered(&later, false), None);
+    }
+
+    #[test]
+    fn extensions_behind_a_quote_are_no_part_of_it() {
+        let datagram = [1, 244, 1, 244, 0, 20, 0, 0, 1, 2, 3, 4];
+        let mut m = error_about(false, (3, 3), &[&datagram[..], &[0x20, 0, 0, 0]].concat());
+        m[5] = 8; // 32 bytes: the IP header, and the datagram
+        assert_eq!(undelivered(&m, false).unwrap().payload, &datagram[8..]);
+        // A length that is more than there is.
+        m[5] = 200;
+        assert_eq!(undelivered(&m, false).unwrap().payload.len(), 8);
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `asked` | requests of IKE that were sent, and which ICMP errors are about them |
 //! | `config` | settings of the workers |
 //! | `crew` | the workers beside the first |
 //! | `device` | the TUN device, and changes of it by other programs |
@@ -48,6 +49,7 @@
 //! | `workers` | the threads, and the loop of the first |
 //! | `xdp` | ESP through `AF_XDP`, beside the sockets |
 
+mod asked;
 mod config;
 mod crew;
 mod device;

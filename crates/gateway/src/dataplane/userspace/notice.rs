@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ironswan_ike::event::Undelivered;
 use ironswan_wire::sadb::Up;
 
 use super::offloads::Slower;
@@ -15,6 +16,8 @@ pub enum WorkerNotice {
     /// and are dropped: ask the routing table and `Workers::paths` for the path MTU and lower
     /// the routes to the device, so that the kernel tells the senders.
     NarrowPath(Vec<IpAddr>),
+    /// ICMP errors about requests of IKE.
+    Undelivered(Vec<Undelivered>),
     /// A worker has ended by a defect of ours: nothing can be relied on to be carried any more.
     Ended,
     /// The TUN device was deleted by someone; IKE goes on, packets do not until

@@ -138,6 +138,7 @@ impl UserSpace {
                 Some(WorkerNotice::DeviceGone) => return Poll::Ready(Notice::DeviceGone),
                 Some(WorkerNotice::Ended) | None => return Poll::Ready(Notice::Ended),
                 Some(WorkerNotice::NarrowPath(peers)) => self.installer.narrowed(&peers),
+                Some(WorkerNotice::Undelivered(errors)) => return Poll::Ready(Notice::Undelivered(errors)),
                 Some(WorkerNotice::Slower(what)) => {
                     log::diagnosis(Level::Warn, None, &what.diagnosis());
                     if self.slower.len() < MAX_SLOWER {

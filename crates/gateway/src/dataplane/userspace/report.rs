@@ -80,6 +80,7 @@ fn counters(workers: &Workers) -> Vec<(&'static str, u64)> {
         ("socket-drops", workers.socket_drops()),
     ];
     counters.extend(workers.paths().counters());
+    counters.extend(workers.icmp_counters());
     counters.extend(workers.xdp_stats().named());
     counters.extend(s.send.named());
     counters

@@ -14,6 +14,7 @@ use ironswan_io::tun::Tun;
 use ironswan_io::udp::{UdpConfig, UdpSocket};
 use ironswan_wire::ip::protocol;
 
+use super::asked::Asked;
 use super::config::WorkersConfig;
 use super::xdp::Xdp;
 use crate::observe::log;
@@ -66,6 +67,8 @@ pub(super) struct Sockets {
     _errors: Vec<RawSocket>,
     /// IKE messages that found no buffer space.
     pub(super) ike_full: AtomicU64,
+    /// Requests of IKE that were sent last.
+    pub(super) asked: Asked,
 }
 
 impl Sockets {
@@ -90,6 +93,7 @@ impl Sockets {
             xdp: Arc::new(xdp),
             _errors: inner.iter().map(|p| RawSocket::for_errors(*p, mark)).collect::<Result<_, _>>()?,
             ike_full: AtomicU64::new(0),
+            asked: Asked::new(natt_port),
         })
     }
 
@@ -150,6 +154,7 @@ impl IkeSender {
                 SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
             }
         };
+        self.sockets.asked.note(local.port(), remote, payload);
         // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383)
         // avoids it.
         match socket.send_fragmentable_now(from, remote, dscp << 2, payload) {

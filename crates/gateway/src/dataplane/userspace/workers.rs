@@ -123,8 +123,8 @@ impl Workers {
         let lanes = Arc::new(lanes);
         let natt = [false, true].map(|ipv6| sockets.natt.get(ipv6).map(UdpSocket::port));
         let told = lanes.clone();
-        let narrowed = move |peers| told.notice(WorkerNotice::NarrowPath(peers));
-        let errors = Some(icmp::Listener::start(paths.clone(), natt, narrowed)?);
+        let judges = icmp::Judges { paths: paths.clone(), natt, sent: sockets.clone() };
+        let errors = Some(icmp::Listener::start(judges, move |notice| told.notice(notice))?);
         let (threads, attendant) = (Vec::new(), xdp::Attendant::start(&sockets.xdp)?);
         let mut plane = Self {
             device_index,
@@ -213,6 +213,11 @@ impl Workers {
     /// Counters of all workers together.
     pub fn stats(&self) -> WorkerStats {
         self.lanes.stats()
+    }
+
+    /// ICMP errors about IKE that were passed on to the control thread, and that were not.
+    pub fn icmp_counters(&self) -> [(&'static str, u64); 2] {
+        self.sockets.asked.counters()
     }
 
     /// IKE messages that were dropped since the send buffer was full.

@@ -86,6 +86,7 @@ impl Records {
                     self.told.borrow_mut().keep(&conn, Entry::is_condition);
                 }
             }
+            Event::Over { conn, entry, .. } => self.told.borrow_mut().keep(conn, |other| other != *entry),
             Event::ChildDown { ike } | Event::IkeDown(ike) => {
                 let conn = &ike.conn;
                 let stands = || {

@@ -21,7 +21,7 @@ use crate::event::{Completion, IkeState, Level};
 use crate::sa::{Asked, IkeSa};
 use ironswan_crypto::prf::Prf;
 use ironswan_keying::diagnosis::{Authentication, CANDIDATES, Candidate, KeyExchange, Misfit, NotDone};
-use ironswan_keying::{Childless, Diagnosis};
+use ironswan_keying::{Childless, Claim as ConnectionClaim, Diagnosis};
 
 /// The peer's IKE_AUTH request on its way through the phases.
 struct AnswerAuth {
@@ -250,6 +250,10 @@ fn find_connection(
     if cx.claims_to_be_us(sa, peer) {
         return Err(Authentication::OurIdentity { peer: peer.clone() }.into());
     }
+    let chosen = cx.explain_choice(sa, (method, follows), &ConnectionClaim { local, remote, peer, asked });
+    if let Some(init) = sa.init_mut() {
+        init.auth.chosen = chosen.map(Box::new);
+    }
     Ok(looking)
 }
 
@@ -461,7 +465,11 @@ fn establish(cx: &mut Context<'_>, sa: &mut IkeSa, x: AnswerAuth, auth: Option<A
     }
     response.extend(qcd::token(cx, sa));
     let nonces = sa.init().map(|i| (i.ni.clone(), i.nr.clone()));
+    let chosen = sa.init_mut().and_then(|init| init.auth.chosen.take());
     cx.establish(sa);
+    if let Some(chosen) = chosen {
+        cx.log_why(Level::Info, sa, "", &(*chosen).into());
+    }
     if let (true, Some((ni, nr))) = (asks_for_child(&payloads), nonces)
         && let Err(why) = answer_child::answer_first(cx, sa, &payloads, ni, nr, &mut response)
     {

@@ -5,6 +5,7 @@ use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, find_notify, notifies};
 use ironswan_wire::secret::Secret;
 
+use super::super::refused;
 use super::{Made, derive, linger, successor};
 use crate::context::{Context, Effect};
 use crate::event::{Completion, IkeState, KeyPair, Level, Request, SharedSecret};
@@ -320,8 +321,11 @@ pub(crate) fn failed(cx: &mut Context<'_>, sa: &mut IkeSa, task: RekeyIke, why: 
         give_way(cx, sa, &task);
         return cx.obeyed(task.ticket);
     }
+    let refused = refused::rekeying(cx, Timer::OverTime(sa.id()), None, &task.proposals, why);
+    let why = refused.as_ref().unwrap_or(why);
     if sa.state() == IkeState::Rekeying {
         sa.set_state(IkeState::Established);
+        sa.signs_mut().refused |= refused.is_some();
         let pause = cx.soon();
         cx.set_timer(Timer::RekeyIke(sa.id()), cx.now() + pause);
         let context = format!("IKE_SA rekeying failed, trying again in {} seconds", pause.as_secs());
