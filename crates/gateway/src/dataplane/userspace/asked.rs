@@ -270,6 +270,7 @@ mod tests {
             asked.note(500, to, &message(500, (u64::from(n) + 1, 0), true, false));
             assert_eq!(told(&asked, (500, to), &[]), Some((u64::from(n) + 1, false)));
         }
-        assert_eq!(asked.tables().by_spi.len() + asked.tables().by_peer.len(), 2 * PLACES);
+        let tables = asked.tables();
+        assert_eq!((tables.by_spi.len(), tables.by_peer.len()), (PLACES, PLACES));
     }
 }
