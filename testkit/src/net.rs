@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::{Rng, Seeded};
+use ironswan_ike::event::Cut;
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::ike::Header;
 
@@ -35,6 +36,10 @@ pub struct Seen {
     pub spi_i: u64,
     /// How many datagrams the network has seen before.
     pub index: usize,
+    /// Whether IP may fragment it.
+    pub cut: Cut,
+    /// Bytes of its IP packet.
+    pub bytes: usize,
 }
 
 /// What a rule says.
@@ -124,6 +129,11 @@ pub struct Net {
     pub duplicate: u32,
     /// Nodes of which everything that they send is lost, ESP too.
     pub mute: BTreeSet<usize>,
+    /// Bytes of the largest IP packet on the way from each node; none is named: all pass. Routers
+    /// fragment what may be, and say nothing of what may not.
+    pub mtu: BTreeMap<usize, usize>,
+    /// Fragments of IP are lost.
+    pub no_fragments: bool,
     /// When each IKE datagram and keepalive was sent, for finding storms.
     pub sent: Vec<Instant>,
     /// Looked at in order; the first that does not pass decides.
@@ -156,6 +166,8 @@ impl Net {
             loss: 0,
             duplicate: 0,
             mute: BTreeSet::new(),
+            mtu: BTreeMap::new(),
+            no_fragments: false,
             sent: Vec::new(),
             rules: Vec::new(),
             tamper: None,
@@ -172,6 +184,15 @@ impl Net {
 
     fn chance(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.rng.u32() % 1_000 < per_mille
+    }
+
+    /// True when a packet of this size passes on the way from a node, whole or in fragments.
+    fn carries(&self, node: usize, bytes: usize, ipv4: bool, cut: Cut) -> bool {
+        match self.mtu.get(&node) {
+            // Over IPv6 the sender alone makes fragments, and it knows nothing of the path.
+            Some(mtu) if bytes > *mtu => cut == Cut::Allowed && ipv4 && !self.no_fragments,
+            _ => true,
+        }
     }
 
     fn corrupted(&mut self, payload: &[u8]) -> Vec<u8> {
@@ -194,9 +215,10 @@ impl Net {
         node: usize,
         from: SocketAddr,
         to: SocketAddr,
-        mut payload: Vec<u8>,
+        (mut payload, cut): (Vec<u8>, Cut),
     ) {
         self.sent.push(now);
+        let bytes = payload.len() + if to.is_ipv4() { 28 } else { 48 };
         if let Some(tamper) = self.tamper.as_mut().filter(|_| from.port() == 500 && to.port() == 500) {
             tamper(&mut payload);
         }
@@ -215,6 +237,8 @@ impl Net {
                 mid: h.message_id,
                 spi_i: h.initiator_spi,
                 index: self.count,
+                cut,
+                bytes,
             };
             self.log.push((seen, packet.clone()));
             self.count += 1;
@@ -231,6 +255,10 @@ impl Net {
             }
         }
         if self.mute.contains(&node) || self.chance(self.loss) {
+            self.lost += 1;
+            return;
+        }
+        if !self.carries(node, bytes, to.is_ipv4(), cut) {
             self.lost += 1;
             return;
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ike::event::{
-    Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Time, Transmit,
+    Completion, Event, IkeSaInfo, KeyLog, KnownPath, Level, Request, RequestId, Ticket, Time, Transmit,
 };
 use ironswan_ike::{Endpoint, Options};
 use ironswan_keying::{Connection, Diagnosis, Fetched, Joined, Limits};
@@ -70,6 +70,8 @@ pub struct Node {
     pub no_routes: bool,
     /// The routing table cannot be asked.
     pub routes_unknown: bool,
+    /// What it knows of every path: the answer to `Request::PathMtu`.
+    pub known_path: Option<KnownPath>,
     /// Datagrams from an address that it does not have.
     pub unsendable: usize,
     /// Calls of the endpoint: requests answered, datagrams taken in, timers.
@@ -118,6 +120,7 @@ impl Node {
             held: None,
             no_routes: false,
             routes_unknown: false,
+            known_path: Some(KnownPath { mtu: 1_500, told: None }),
             unsendable: 0,
             calls: 0,
             keepalives: 0,
@@ -240,6 +243,7 @@ impl Node {
             Request::Route { remote } => Completion::Route {
                 local: self.addrs.iter().copied().find(|a| a.is_ipv4() == remote.is_ipv4()),
             },
+            Request::PathMtu { .. } => Completion::PathMtu(self.known_path),
             Request::Fetch { wanted, limit } => {
                 let silent = || FetchFault::Silent { milliseconds: limit.as_millis() as u32 };
                 let answer = |fetch: &Fetch| self.web.get(fetch.place.uri()).cloned();

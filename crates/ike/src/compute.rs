@@ -20,6 +20,7 @@ impl Request {
             Self::Usage { .. }
             | Self::Packets { .. }
             | Self::Route { .. }
+            | Self::PathMtu { .. }
             | Self::Resolve { .. }
             | Self::Fetch { .. } => false,
         }
@@ -55,10 +56,9 @@ impl Request {
             Self::Usage { .. }
             | Self::Packets { .. }
             | Self::Route { .. }
+            | Self::PathMtu { .. }
             | Self::Resolve { .. }
-            | Self::Fetch { .. } => {
-                return None;
-            }
+            | Self::Fetch { .. } => return None,
         })
     }
 }

@@ -122,6 +122,7 @@ impl Counters {
             | Request::Usage { .. }
             | Request::Packets { .. }
             | Request::Route { .. }
+            | Request::PathMtu { .. }
             | Request::Fetch { .. }
             | Request::Resolve { .. } => {}
         }

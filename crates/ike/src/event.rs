@@ -23,6 +23,18 @@ use ironswan_wire::selector::TrafficSelector;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ChildId(pub u64);
 
+/// Whether a datagram may be fragmented on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Cut {
+    /// By any router over IPv4 (no DF), and by this machine where its link or what the kernel knows
+    /// of the path is narrower.
+    #[default]
+    Allowed,
+    /// Nowhere: with DF over IPv4. The datagram is lost where the path is narrower, whatever the
+    /// kernel knows of the path.
+    Forbidden,
+}
+
 /// One datagram to send. On port 4500 the non-ESP marker is already in front.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
@@ -34,6 +46,8 @@ pub struct Transmit {
     pub payload: Vec<u8>,
     /// DSCP of its IP header, 0 to 63.
     pub dscp: u8,
+    /// Whether it may be fragmented.
+    pub cut: Cut,
     /// The IKE_SA that sends it to where its peer is. `None`: an answer to somebody who is not
     /// authenticated, or whose request came from another address.
     pub ike: Option<IkeId>,
@@ -128,6 +142,14 @@ pub enum Request {
         /// The peer.
         remote: IpAddr,
     },
+    /// How large packets the path to the peer takes, as far as this machine knows. Completed by
+    /// [`Completion::PathMtu`].
+    PathMtu {
+        /// Our address.
+        local: IpAddr,
+        /// The peer.
+        remote: IpAddr,
+    },
     /// Fetch revocation lists and responses of OCSP from servers of the web. Completed by
     /// [`Completion::Fetched`].
     Fetch {
@@ -183,6 +205,9 @@ pub enum Completion {
         /// `None`: there is no route to the peer.
         local: Option<IpAddr>,
     },
+    /// Size of packets on the path to a peer. `None`: not known, or what a measurement finds could
+    /// not be used.
+    PathMtu(Option<KnownPath>),
     /// It could not be done, whatever it was.
     Failed {
         /// Reason.
@@ -191,6 +216,29 @@ pub enum Completion {
     /// Addresses of a name, in the resolver's order of preference, or the reason why they are not
     /// known.
     Addresses(Result<Vec<IpAddr>, Unresolved>),
+}
+
+/// Knowledge of this machine about the path to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnownPath {
+    /// Bytes of the largest IP packet by the routing table, the link and ICMP errors that are
+    /// believed, but not by measurements.
+    pub mtu: u32,
+    /// The MTU of an ICMP error, believed or not.
+    pub told: Option<u32>,
+}
+
+/// Result of the last measurement of the path from us to a peer. Nothing is known of the way back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathMtu {
+    /// Bytes of the largest IP packet that has passed.
+    pub proven: u32,
+    /// Bytes of the largest IP packet that we believed to pass.
+    pub believed: u32,
+    /// Packets of `believed` bytes do not pass.
+    pub narrow: bool,
+    /// Time since then.
+    pub age: Duration,
 }
 
 /// Private key and public value, or the reason why there is no pair.
@@ -300,6 +348,15 @@ pub enum Event {
         ike: IkeId,
         /// The entry.
         entry: Entry,
+    },
+    /// The path to a peer has been measured, or what was measured counts no more.
+    PathMtu {
+        /// The IKE_SA.
+        ike: IkeId,
+        /// The peer's address.
+        remote: IpAddr,
+        /// Bytes of the largest IP packet that passes; `None`: as many as are believed otherwise.
+        mtu: Option<u32>,
     },
     /// The answer to this request is of no use any more. Who has not begun with it need not.
     Unwanted(RequestId),
@@ -426,6 +483,8 @@ pub struct IkeSaInfo {
     pub established: Option<Duration>,
     /// Until rekeying.
     pub rekey_in: Option<Duration>,
+    /// Size of packets that pass to the peer, once measured.
+    pub path_mtu: Option<PathMtu>,
     /// Names of tasks that wait.
     pub tasks_queued: Vec<&'static str>,
     /// Names of tasks that we started and that run.

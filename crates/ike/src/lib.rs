@@ -24,6 +24,7 @@
 //! | `qcd` | tokens of quick crash detection |
 //! | `options` | settings of an endpoint |
 //! | `sa/` | one IKE_SA |
+//! | `search` | searches the largest packet that a path carries |
 //! | `timer` | timers |
 //! | `transport` | selectors of transport mode through a NAT |
 //! | `window` | message IDs and retransmission |
@@ -49,6 +50,7 @@ mod negotiate;
 mod options;
 mod qcd;
 mod sa;
+mod search;
 mod task;
 mod timer;
 mod transport;

@@ -26,6 +26,8 @@ pub(crate) enum Timer {
     Fragments(IkeId),
     /// The peer has not gone on with additional key exchanges of its rekeying.
     FollowUp(IkeId),
+    /// The path to the peer is measured, or the next probe of that goes out.
+    PathProbe(IkeId),
     /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
     Keepalive(IkeId),
     /// There is no IKE_SA with the peer at this address yet, whether it has answered or not: ask
@@ -81,6 +83,7 @@ impl Timer {
             Self::Linger(id),
             Self::Twin(id),
             Self::Rival(id),
+            Self::PathProbe(id),
         ]
     }
 

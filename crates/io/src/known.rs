@@ -2,9 +2,9 @@
 //!
 //! The kernel keeps such MTUs too, but it believes every ICMP error that quotes a packet with our
 //! addresses. Our sockets ignore what it keeps (`IP_PMTUDISC_PROBE`), and with that the `mtu` of a
-//! route. Both stand here instead, and only here is known who said it: the routing table, or an
-//! ICMP error that the gateway found worthy of belief. [`crate::send::Sender`] reads what others
-//! write.
+//! route. Both stand here instead, and only here is known who said it: the routing table, an ICMP
+//! error that the gateway found worthy of belief, or a measurement of the gateway's own.
+//! [`crate::send::Sender`] reads what others write.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,12 +21,14 @@ struct PathLimits {
     route: Option<u32>,
     /// The MTU that an ICMP error has told, and until when we believe it.
     learned: Option<(u32, Instant)>,
+    /// The MTU that a measurement has found.
+    measured: Option<u32>,
 }
 
 impl PathLimits {
     fn mtu(&self) -> Option<u32> {
         let learned = self.learned.map(|(mtu, _)| mtu);
-        self.route.into_iter().chain(learned).min()
+        self.route.into_iter().chain(learned).chain(self.measured).min()
     }
 }
 
@@ -71,6 +73,17 @@ impl KnownPaths {
     /// decides.
     pub fn set_route_mtu(&self, remote: IpAddr, mtu: Option<u32>) {
         self.change(remote, |known| known.route = mtu);
+    }
+
+    /// The MTU that a measurement of the path to `remote` has found.
+    pub fn measured_mtu(&self, remote: IpAddr) -> Option<u32> {
+        hold(&self.paths).get(&remote)?.measured
+    }
+
+    /// Notes the MTU that a measurement has found; `None` when the path is as wide as the rest
+    /// says. Returns true when the measurement before had found another one.
+    pub fn set_measured_mtu(&self, remote: IpAddr, mtu: Option<u32>) -> bool {
+        self.change(remote, |known| std::mem::replace(&mut known.measured, mtu) != mtu)
     }
 
     /// Forgets MTUs of ICMP errors whose time is over. Returns their peers.
@@ -132,5 +145,21 @@ mod tests {
         assert_eq!((paths.mtu(peer), paths.count.load(Relaxed)), (None, 0));
         paths.set_route_mtu(peer, None);
         assert_eq!(paths.count.load(Relaxed), 0, "what says nothing is not kept");
+    }
+
+    #[test]
+    fn a_measurement_holds_until_the_next_one_whatever_becomes_of_errors() {
+        let (paths, now) = (KnownPaths::default(), clock::now());
+        let peer: IpAddr = "192.0.2.2".parse().unwrap();
+        assert!(!paths.set_measured_mtu(peer, None));
+        assert_eq!(paths.count.load(Relaxed), 0);
+        assert!(paths.set_measured_mtu(peer, Some(1300)));
+        assert!(!paths.set_measured_mtu(peer, Some(1300)), "the same");
+        assert!(!paths.learn_icmp_mtu(peer, 1400, now), "it is as narrow already");
+        assert_eq!((paths.mtu(peer), paths.icmp_mtu(peer)), (Some(1300), Some(1400)));
+        assert_eq!(paths.forget_expired(now), [peer]);
+        assert_eq!((paths.mtu(peer), paths.measured_mtu(peer)), (Some(1300), Some(1300)));
+        assert!(paths.set_measured_mtu(peer, None));
+        assert_eq!((paths.mtu(peer), paths.count.load(Relaxed)), (None, 0));
     }
 }

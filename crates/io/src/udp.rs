@@ -85,8 +85,8 @@ pub struct UdpSocket {
     port: u16,
     max_segments: usize,
     merging: bool,
-    /// Held while fragmentation is allowed for one datagram, and while datagrams are sent for which
-    /// it must not be.
+    /// Held while fragmentation is allowed or forbidden for one datagram, and while datagrams are
+    /// sent for which it must not be.
     fragmenting: Mutex<()>,
 }
 
@@ -180,6 +180,7 @@ impl UdpSocket {
         payload: &[u8],
     ) -> io::Result<()> {
         let m = Outgoing::single(payload.len(), local, remote, tos);
+        let _held = self.allowing();
         send_one(self.fd.as_fd(), self.config.ipv6, self.lock(), payload, m, true)
     }
 
@@ -197,7 +198,33 @@ impl UdpSocket {
         payload: &[u8],
     ) -> io::Result<()> {
         let m = Outgoing::single(payload.len(), local, remote, tos);
+        let _held = self.allowing();
         send_one_now(self.fd.as_fd(), self.config.ipv6, self.lock(), payload, m, true)
+    }
+
+    /// The same for a datagram that must not be fragmented: with DF over IPv4, and as it is whatever
+    /// the kernel believes of the path.
+    ///
+    /// # Errors
+    /// The same, and `EMSGSIZE` when the link is too narrow.
+    pub fn send_unfragmented_now(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        tos: u8,
+        payload: &[u8],
+    ) -> io::Result<()> {
+        let m = Outgoing::single(payload.len(), local, remote, tos);
+        let (fd, ipv6, forbids) = (self.fd.as_fd(), self.config.ipv6, self.config.dont_fragment);
+        let _held = self.unfragmented();
+        if !forbids {
+            set_dont_fragment(fd, ipv6, true)?;
+        }
+        let sent = send_one_now(fd, ipv6, None, payload, m, true);
+        if !forbids {
+            set_dont_fragment(fd, ipv6, false)?;
+        }
+        sent
     }
 
     /// The lock to hold while a datagram that may be fragmented is sent from a socket whose other
@@ -206,7 +233,13 @@ impl UdpSocket {
         self.config.dont_fragment.then_some(&self.fragmenting)
     }
 
-    /// Keeps the socket from allowing fragmentation as long as the guard is held.
+    /// Keeps others from forbidding fragmentation for a datagram of theirs, on a socket that allows
+    /// it.
+    fn allowing(&self) -> Option<MutexGuard<'_, ()>> {
+        (!self.config.dont_fragment).then(|| self.unfragmented())
+    }
+
+    /// Keeps the socket's option of fragmentation as it is, as long as the guard is held.
     pub(crate) fn unfragmented(&self) -> MutexGuard<'_, ()> {
         hold(&self.fragmenting)
     }

@@ -311,6 +311,8 @@ pub struct Connection {
     pub dscp: u8,
     /// Liveness check after this much silence; zero: off.
     pub dpd_delay: Duration,
+    /// The size of packets that the path to the peer carries is measured.
+    pub path_probe: bool,
     /// Attempts to bring it up before giving up, 0: for ever.
     pub keyingtries: u32,
     /// When our certificate is sent.
@@ -447,6 +449,7 @@ impl Connection {
         let of = |c: &Self| Self {
             dscp: other.dscp,
             dpd_delay: other.dpd_delay,
+            path_probe: other.path_probe,
             keyingtries: other.keyingtries,
             unique: other.unique,
             rekey_time: other.rekey_time,

@@ -58,6 +58,38 @@ pub const ROUTE_POLL: Duration = Duration::from_secs(30);
 /// has caused.
 pub const PROBE_ANSWER: Duration = Duration::from_secs(2);
 
+// ---- Size of the path to a peer ----
+
+/// The path is measured for the first time this long after an IKE_SA is established or has moved:
+/// what is set up together with it has been sent by then.
+pub const PATH_PROBE_FIRST: Duration = Duration::from_secs(1);
+/// First measurements that begin in a second, of all IKE_SAs together. Each is an exchange or a few
+/// that the peer has to answer.
+pub const PATH_PROBES_PER_SECOND: u32 = 100;
+/// Time from one measurement to the next, less a random part.
+pub const PATH_PROBE_PERIOD: Duration = Duration::from_secs(75 * 60);
+/// Random part of [`PATH_PROBE_PERIOD`]: an hour on average.
+pub const PATH_PROBE_SPREAD: Duration = Duration::from_secs(30 * 60);
+/// Time from the beginning of one measurement to that of the next, when the peer moves meanwhile.
+pub const PATH_PROBE_AGAIN: Duration = Duration::from_secs(10);
+/// Pause before a probe is tried again that found the IKE_SA busy.
+pub const PATH_PROBE_BUSY: Duration = Duration::from_secs(1);
+/// A probe that has no answer after this time is sent again without DF. So long does everything
+/// else wait that the IKE_SA has to do.
+pub const PATH_PROBE_WAIT: Duration = Duration::from_secs(1);
+/// A path counts as narrow only if the probes that pass are answered within this time: where
+/// answers take longer, the others may only have been late.
+pub const PATH_PROBE_PROMPT: Duration = Duration::from_millis(500);
+/// Probes of one measurement.
+pub const PATH_PROBES: u32 = 20;
+/// Probes without an answer in time after which a size counts as too large. The first size, which
+/// is what we believe of the path, needs one more: a packet may be lost for other reasons.
+pub const PATH_PROBE_FAILURES: u32 = 2;
+/// Bytes of the largest probe: a peer need not take longer messages than [`MESSAGE_BYTES`].
+pub const PATH_PROBE_MAX: u32 = 9_000;
+/// Peers that are remembered because they refuse probes. The oldest is forgotten first.
+pub const PATH_PROBE_REFUSERS: usize = 16_384;
+
 // ---- Choice of the connection for a stranger's proposals ----
 
 /// Lists of proposals that a stranger's request is compared with at most.

@@ -299,6 +299,9 @@ registry! {
         ADDITIONAL_KEY_EXCHANGE = 16441 => "ADDITIONAL_KEY_EXCHANGE",
         USE_PPK_INT = 16445 => "USE_PPK_INT",
         PPK_IDENTITY_KEY = 16446 => "PPK_IDENTITY_KEY",
+        // Status types from 40960 on are for private use. 40960 to 40969 are strongSwan's and
+        // Libreswan's.
+        PATH_PROBE = 50123 => "PATH_PROBE",
     }
 }
 

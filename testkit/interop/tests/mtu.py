@@ -10,9 +10,11 @@ import struct
 import sys
 import time
 
-from gateway import Charon, IronSwan, program
-from guest import StrongSwanGuest, plug
+import libreswan
+from gateway import Charon, IronSwan, program, tunnel
+from guest import StrongSwanGuest, line_before_guest, plug
 from lab import Failed, call, check, main, until
+from libreswan import Libreswan
 from wan import (HOST, Rest, Stream, Watch, conf, connection, inner, internet, net, pair_at_rest, pings, site,
                  uplink, v6_of)
 
@@ -483,8 +485,133 @@ def readdress6(lab, box, dev):
         lab.ip(box, '-6', 'route', 'replace', 'default', 'via', f'{v6_of(net4)}::fe')
 
 
+def filtered(lab):
+    """The router says nothing of packets that are too large for its links."""
+    lab.run('r', 'nft', 'add table inet mute; add chain inet mute out { type filter hook output priority 0; }; '
+            'add rule inet mute out icmp type destination-unreachable drop; '
+            'add rule inet mute out icmpv6 type packet-too-big drop')
+
+
+# Seconds that a measurement takes on a path that is narrow, at the longest.
+MEASURED = 25
+
+
+def narrow_and_silent(lab, peer, cases, measures='yes'):
+    """World and tunnel, over a far link of 1,300 bytes of which nobody tells, for each of `cases`: what is set up, and a TCP stream."""
+    watch = world(lab)
+    filtered(lab)
+    us = IronSwan(lab, 'g1').start(end_conf('g1'))
+    them = peer(lab, 'g2').start(end_conf('g2'))
+    for esp, ike, encap, v6_outer in cases:
+        what = f"{them.kind}, {esp} {'in UDP' if encap else 'raw'}, {'IPv6' if v6_outer else 'IPv4'}, IKE with {ike}"
+        lab.ip('r', 'link', 'set', 'g2', 'mtu', '1300')
+        for gateway in (us, them):
+            text = end_conf(gateway.box, esp, encap, v6_outer).replace('proposals = aes128gcm16-prfsha256-x25519', f'proposals = {ike}')
+            probe = f'path_probe = {measures}' if isinstance(gateway, IronSwan) else ''
+            gateway.load(text.replace('version = 2', f'version = 2\n    {probe}'))
+        us.initiate()
+        yield what, watch, us, them, (esp, encap, v6_outer)
+        us.swanctl('--terminate', '--ike', 'net')
+        until('both ends are clean', lambda: not us.sas() and not them.sas())
+
+
+def measured(lab, peer, cases):
+    """A link that is narrow and silent carries TCP after one measurement; rekeyings pass meanwhile; a link that is wide again is found."""
+    for what, watch, us, them, (esp, encap, v6_outer) in narrow_and_silent(lab, peer, cases):
+        wide = exact(1500, esp, encap, v6_outer)
+        settled(lab, 'g1', net('g2'), wide, f'{what}: at first')
+        ike = us.ike_spis()
+        time.sleep(1.3)
+        # A probe is in flight, most likely: what comes now waits for it.
+        began = time.monotonic()
+        us.rekey('child')
+        check(time.monotonic() - began < 4, f'{what}: a rekeying in the middle took {time.monotonic() - began:.1f} s')
+        until('the path has been measured', lambda: route_mtu(lab, 'g1', net('g2')) != wide, MEASURED, 0.1)
+        found = re.findall(r'the path from \S+ to (\S+) is narrower than believed: (\d+) bytes pass, (\d+) do not, and no ICMP error',
+                           us.log())
+        check(found and found[-1][0] == OUTER['g2'][v6_outer], f'{what}: the log says so: {found[-1:]}')
+        size = int(found[-1][1])
+        check(1280 < size <= 1300 and int(found[-1][2]) == 1500, f'{what}: {size} bytes pass')
+        # With a cipher in CBC mode the largest message is a little smaller.
+        settled(lab, 'g1', net('g2'), exact(size, esp, encap, v6_outer), what)
+        check(us.ike_spis() == ike, f'{what}: the IKE_SA is the one of before')
+        stream = Stream(lab)
+        flowing(stream, f'{what}: after the measurement', stall=1)
+        stream.end()
+        us.rekey('ike')
+        us.rekey('child')
+        check(route_mtu(lab, 'g1', net('g2')) == exact(size, esp, encap, v6_outer), f'{what}: the successors know the path')
+        pair_at_rest(us, them)
+        us.swanctl('--terminate', '--ike', 'net')
+        until('both ends are clean', lambda: not us.sas() and not them.sas())
+        lab.ip('r', 'link', 'set', 'g2', 'mtu', '1500')
+        us.initiate()
+        time.sleep(4)
+        settled(lab, 'g1', net('g2'), wide, f'{what}: the link is wide again')
+        check(len(re.findall('narrower than believed', us.log())) == len(found), f'{what}: and nobody calls it narrow')
+    check(not re.search('takes no messages that measure', us.log()), 'the peer has refused nothing')
+
+
+GCM, CBC = 'aes128gcm16-prfsha256-x25519', 'aes128-sha256-x25519'
+
+
+def silent_narrow_path_is_measured(lab, full):
+    """IronSwan at both ends: in UDP and raw, over IPv4 and IPv6, IKE with an AEAD and in CBC mode."""
+    measured(lab, IronSwan, [('aes128gcm16', GCM, True, False), ('aes128gcm16', GCM, False, True), ('aes128-sha256', CBC, True, False)])
+
+
+def silent_narrow_path_to_strongswan_is_measured(lab, full):
+    """strongSwan as peer, which knows nothing of this: it answers, in whatever form the message comes."""
+    measured(lab, Charon, [('aes128gcm16', GCM, True, False), ('aes128-sha256', CBC, True, False)])
+
+
+def silent_narrow_path_to_libreswan_is_measured(lab, full):
+    """Libreswan as peer, behind a link that swallows all packets of more than 1,300 bytes, with DF and without: it answers fragments of IKE,
+    and where it takes none an empty request."""
+    line_before_guest(lab)
+    lab.run('g2', 'nft', 'add table netdev hole; add chain netdev hole in { type filter hook ingress device eth0 priority 0; }; '
+            'add rule netdev hole in ip length > 1300 counter drop')
+    them = Libreswan(lab, libreswan.conf('g2'), 5 if full else 4)
+    us = IronSwan(lab, 'g1').start(tunnel('g1', encap=False))
+    for fragments in ('yes', 'no'):
+        what = f'{them.kind}, fragmentation={fragments}'
+        them.load(libreswan.conf('g2', more=f'fragmentation={fragments}'))
+        us.initiate()
+        ike = us.ike_spis()
+        wide = exact(1500, 'aes128gcm16', False, False)
+        settled(lab, 'g1', '10.2.0.0/24', wide, f'{what}: at first')
+
+        def passes():
+            # Without DF: this gateway cuts them, as the route says.
+            done = lab.run('a', 'ping', '-n', '-q', '-c', '2', '-i', '0.2', '-W', '1', '-M', 'dont', '-s', '1400', '10.2.0.1', fail=False)
+            return ' 0% packet loss' in done.stdout
+
+        check(not passes(), f'{what}: packets of 1,400 bytes are lost')
+        settled(lab, 'g1', '10.2.0.0/24', exact(1300, 'aes128gcm16', False, False), what, timeout=3 * MEASURED)
+        check(passes(), f'{what}: they pass, cut to what fits')
+        check(us.ike_spis() == ike, f'{what}: the IKE_SA is the one of before')
+        us.rekey('child')
+        us.rekey('ike')
+        them.rekey('child')
+        us.terminate()
+        until('we have no SA', lambda: not us.sas())
+    swallowed = lab.run('g2', 'nft', 'list', 'chain', 'netdev', 'hole', 'in')
+    check(re.search(r'packets [1-9]', swallowed), 'the link has swallowed packets')
+    check(not re.search('takes no messages that measure', us.log()), 'the peer has refused nothing')
+
+
+def unmeasured_silent_path_stays_a_hole(lab, full):
+    """With `path_probe = no` nothing is measured, and a host whose packets are too large waits in vain: the tests above see a difference."""
+    for what, watch, us, them, (esp, encap, v6_outer) in narrow_and_silent(lab, IronSwan, [('aes128gcm16', GCM, True, False)], 'no'):
+        time.sleep(12)
+        settled(lab, 'g1', net('g2'), exact(1500, esp, encap, v6_outer), f'{what}, unmeasured')
+        check(pings(lab) and not pings(lab, size=1350), f'{what}, unmeasured: small packets pass, large ones are lost')
+        check('narrower than believed' not in us.log(), 'and nobody says so')
+
+
 TESTS = (
     routes_have_the_exact_mtu, exact_with_strongswan, exact_with_a_linux_kernel, path_narrows_udp, path_narrows_raw, path_narrows_ipv6,
     learnt_mtu_is_forgotten, forged_errors_are_not_believed, own_link_narrows_and_widens, narrow_outer_links_from_the_start,
-    narrow_link_behind_the_router)
+    narrow_link_behind_the_router, silent_narrow_path_is_measured, silent_narrow_path_to_strongswan_is_measured,
+    silent_narrow_path_to_libreswan_is_measured, unmeasured_silent_path_stays_a_hole)
 main({f.__name__: f for f in TESTS}, 'mtu')

@@ -169,7 +169,7 @@ impl World {
                 }
                 // A kernel sends from no address that is not its own.
                 if self.nodes[i].addrs.contains(&local.ip()) {
-                    self.net.send(now, i, local, t.remote, t.payload);
+                    self.net.send(now, i, local, t.remote, (t.payload, t.cut));
                 } else {
                     self.nodes[i].unsendable += 1;
                     let why = SendFault::NotOurs("EADDRNOTAVAIL".to_owned());

@@ -4,9 +4,11 @@ use ironswan_ike::event::Undelivered;
 use ironswan_keying::diagnosis::{Icmp, PathEntry as E};
 use ironswan_keying::{AddrSpec, Diagnosis, Unique};
 use ironswan_testkit::{Forger, Verdict, World, config};
-use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::iana::{ExchangeType, NotifyType};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::Notify;
 
-use crate::story::{Pair, S, failures};
+use crate::story::{Pair, S, a, b, failures};
 
 /// A road warrior at 192.0.2.1, which knows its addresses, and a hub that takes anyone.
 fn roaming(unique: Unique) -> World {
@@ -60,6 +62,7 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
         E::AddressGone => roaming(Unique::Keep),
         E::PeerDead => Pair::up(|_| {}).w,
         E::NotSent => World::pair(1, |_| {}),
+        E::Narrow | E::ProbeRefused => World::pair(1, |c| c[0].path_probe = true),
         E::NoLocalAddress => World::pair(1, |c| {
             c[0].local_addrs = vec![AddrSpec::Host(config::ip("203.0.113.77"))];
         }),
@@ -152,6 +155,22 @@ pub fn happens(entry: E) -> Vec<Diagnosis> {
             let (to, from) = (w.up(1)[0].local, w.up(1)[0].remote);
             let bytes = Forger::newest(&w.nodes[0]).message(true, ExchangeType::INFORMATIONAL, true, 0, &[]);
             w.inject(from, to, [&[0; 4], &bytes[..]].concat());
+            w.run(S);
+        }
+        E::Narrow => {
+            w.net.mtu.insert(0, 1_300);
+            w.establish(0).expect("an IKE_SA");
+            w.run(60 * S);
+        }
+        E::ProbeRefused => {
+            w.establish(0).expect("an IKE_SA");
+            // The peer answers by an error.
+            w.net.mute.insert(0);
+            w.run(S);
+            let mut forger = Forger::newest(&w.nodes[0]);
+            let no = Payload::Notify(Notify::new(NotifyType::INVALID_SELECTORS, []));
+            let bytes = forger.message(false, ExchangeType::INFORMATIONAL, true, 2, &[no]);
+            w.inject(b(), a(), bytes);
             w.run(S);
         }
         E::AddressGone => {

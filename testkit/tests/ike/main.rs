@@ -37,6 +37,7 @@ mod one_way;
 mod options;
 mod oracle;
 mod overlap;
+mod path;
 mod ppk;
 mod ppk_int;
 mod race;

@@ -137,6 +137,7 @@ pub fn connection(
     let mobike = r.read(&k::MOBIKE);
     let dscp = r.read(&k::DSCP);
     let dpd_delay = r.read(&k::DPD_DELAY);
+    let path_probe = r.read(&k::PATH_PROBE);
     let starts = kids.iter().any(|c| c.start_action != ChildAction::None && c.kind == Default::default());
     if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
         r.doubt(&k::REMOTE_ADDRS, Unwise::NoAddress);
@@ -166,6 +167,7 @@ pub fn connection(
         mobike,
         dscp,
         dpd_delay,
+        path_probe,
         keyingtries,
         unique,
         childless,

@@ -44,6 +44,7 @@ impl Observer for Control {
             Event::Sadb(_)
             | Event::Done { .. }
             | Event::Over { .. }
+            | Event::PathMtu { .. }
             | Event::Unwanted(_)
             | Event::KeyLog(_) => {}
         }

@@ -21,13 +21,13 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use ironswan_config::tuning::Tuning;
 use ironswan_crypto::engines::EngineSelection;
-use ironswan_ike::event::Undelivered;
+use ironswan_ike::event::{Cut, KnownPath, Undelivered};
 use ironswan_io::route::Route;
 use ironswan_ipsec::Stages;
 use ironswan_keying::diagnosis::DataPlane as DataPlaneFault;
@@ -51,12 +51,28 @@ pub trait DataPlane {
 
     /// Sends one IKE message from the port and address of `local`; an unspecified address leaves
     /// the choice to the routing table. `dscp` is that of the IP header, 0 to 63. `message` has
-    /// the non-ESP marker where one is due. Never waits: a message for which there is no buffer
-    /// space is dropped and counted.
+    /// the non-ESP marker where one is due. `cut` says whether IP may fragment it. Never waits: a
+    /// message for which there is no buffer space is dropped and counted.
     ///
     /// # Errors
     /// The error of the kernel, and `NotConnected` when `local` has a port that is not ours.
-    fn send_ike(&mut self, ends: (SocketAddr, SocketAddr), dscp: u8, message: &[u8]) -> io::Result<()>;
+    fn send_ike(
+        &mut self,
+        ends: (SocketAddr, SocketAddr),
+        dscp: u8,
+        message: &[u8],
+        cut: Cut,
+    ) -> io::Result<()>;
+
+    /// Size of packets on the path to a peer, as far as it is known without measurements. `None`:
+    /// not known, or this data plane does not follow measurements.
+    fn known_path(&mut self, _local: IpAddr, _remote: IpAddr) -> Option<KnownPath> {
+        None
+    }
+
+    /// A measurement has found that the path to a peer carries packets of `mtu` bytes at most;
+    /// `None`: that it carries all that [`Self::known_path`] says, or there is no IKE_SA any more.
+    fn path_measured(&mut self, _remote: IpAddr, _mtu: Option<u32>) {}
 
     /// Counters of these SAs, in their order; `None` for one that is not there. Of an inbound SA
     /// the SPI alone counts.

@@ -7,12 +7,13 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use ironswan_config::tuning::Tuning;
+use ironswan_ike::event::{Cut, KnownPath};
 use ironswan_io::clock;
 use ironswan_io::route::Route;
 use ironswan_ipsec::ApplyError;
@@ -214,8 +215,17 @@ impl DataPlane for Recording {
         (local, remote): (SocketAddr, SocketAddr),
         _dscp: u8,
         message: &[u8],
+        _cut: Cut,
     ) -> io::Result<()> {
         (self.send)(IkeDatagram { local, remote, payload: message.to_vec() })
+    }
+
+    fn known_path(&mut self, _: IpAddr, _: IpAddr) -> Option<KnownPath> {
+        Some(KnownPath { mtu: 1500, told: None })
+    }
+
+    fn path_measured(&mut self, remote: IpAddr, mtu: Option<u32>) {
+        self.call(&format!("path_measured {remote} {mtu:?}"));
     }
 
     fn sa_stats(&self, sas: &[SaRef]) -> Vec<Option<SaStats>> {

@@ -309,6 +309,9 @@ impl Driver {
                 // The client may have gone.
                 let _ = waiting.map(|waiting| waiting.send(result.clone()));
             }
+            Event::PathMtu { remote, mtu, .. } => {
+                self.change_plane(|plane| plane.path_measured(*remote, *mtu));
+            }
             Event::Unwanted(id) => {
                 let place = self.0.computing.borrow_mut().remove(id);
                 place.into_iter().for_each(|place| self.0.pools.kex.cancel(place));
@@ -356,6 +359,10 @@ impl Driver {
                     Err(e) => Completion::Failed { why: of_kernel(&e) },
                 };
                 self.complete(now, id, completion);
+            }
+            Request::PathMtu { local, remote } => {
+                let known = self.change_plane(|plane| plane.known_path(local, remote));
+                self.complete(now, id, Completion::PathMtu(known));
             }
         }
     }

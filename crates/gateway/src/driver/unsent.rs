@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ironswan_ike::Endpoint;
-use ironswan_ike::event::{Event, IkeState, Level, Transmit};
+use ironswan_ike::event::{Cut, Event, IkeState, Level, Transmit};
 use ironswan_io::clock;
 use ironswan_keying::diagnosis::{Path, SendFault};
 use ironswan_keying::{Diagnosis, Joined};
+use rustix::io::Errno;
 use tokio::sync::Notify;
 
 use super::Driver;
@@ -36,12 +37,16 @@ pub(super) struct Unsent {
 impl Driver {
     /// Sends a datagram.
     pub(super) fn transmit(&self, t: &Transmit) {
-        let sent = self.0.state.borrow_mut().plane.send_ike((t.local, t.remote), t.dscp, &t.payload);
+        let sent = self.0.state.borrow_mut().plane.send_ike((t.local, t.remote), t.dscp, &t.payload, t.cut);
         let unsent = &self.0.unsent;
         let Err(e) = sent else {
             unsent.last.replace(None);
             return;
         };
+        if t.cut == Cut::Forbidden && Errno::from_io_error(&e) == Some(Errno::MSGSIZE) {
+            // The link has become narrower. The message comes again in a form that passes.
+            return;
+        }
         let (remote, now, why) = (t.remote.ip(), clock::now(), describe(t, &e));
         // Nobody waits for a stranger.
         let text = match t.ike {

@@ -6,8 +6,8 @@ use crate::endpoint::view;
 use crate::event::{Event, IkeId, IkeState, Level, Ticket};
 use crate::sa::IkeSa;
 use crate::task::{
-    NewChild, RekeyIke, Task, auth, create_child, delete, follow_up, intermediate, liveness, mobike, qcd,
-    rekey_ike, sa_init,
+    NewChild, RekeyIke, Task, auth, create_child, delete, follow_up, intermediate, liveness, mobike,
+    path_probe, qcd, rekey_ike, sa_init,
 };
 use crate::timer::Timer;
 use ironswan_keying::Diagnosis;
@@ -20,6 +20,7 @@ impl Context<'_> {
         let err = Err(why.clone());
         match task {
             Task::Init | Task::Intermediate(_) | Task::Mobike(_) | Task::Liveness | Task::QcdToken => {}
+            Task::PathProbe(_) => {}
             Task::Auth(child) => {
                 if let Some(child) = child {
                     self.abandon(&child);
@@ -65,6 +66,8 @@ impl Context<'_> {
             Task::Mobike(task) => mobike::build(self, sa, task),
             Task::Liveness => liveness::build(self, sa),
             Task::QcdToken => qcd::build(self, sa),
+            // Never queued: it waits for nothing.
+            Task::PathProbe(_) => {}
         }
         true
     }
@@ -84,6 +87,7 @@ impl Context<'_> {
         if sa.local().port() == self.ports().natt {
             self.shared.reached.note(sa.remote());
         }
+        path_probe::begin(self, sa);
         self.emit(Event::IkeUp(sa.id()));
         self.report(Report::Up { conn: sa.conn().name.clone(), child: None });
         let ticket = sa.attempt_mut().ticket.take();
@@ -121,13 +125,15 @@ impl Context<'_> {
     /// Leaves everything that hangs on children to the IKE_SA that replaces this one.
     pub(crate) fn bequeath(&mut self, sa: &mut IkeSa, heir: IkeId) {
         let snapshot = Box::new(view::snapshot(&self.shared.timers, self.now, sa));
+        let probing = std::mem::take(sa.probing_mut());
         let (children, tasks) = sa.hand_over(heir);
         let (rekey, over) = (Timer::RekeyIke(sa.id()), Timer::OverTime(sa.id()));
         let reauth = Timer::Reauth(sa.id());
-        for timer in [rekey, reauth, over, Timer::Liveness(sa.id()), Timer::Keepalive(sa.id())] {
+        let (alive, keep) = (Timer::Liveness(sa.id()), Timer::Keepalive(sa.id()));
+        for timer in [rekey, reauth, over, alive, keep, Timer::PathProbe(sa.id())] {
             self.shared.timers.cancel(timer);
         }
-        let estate = Box::new(Estate { children, tasks, snapshot });
+        let estate = Box::new(Estate { children, tasks, probing, snapshot });
         self.effect(Effect::Inherit { heir, estate });
     }
 }

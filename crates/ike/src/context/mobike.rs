@@ -15,7 +15,7 @@ use super::Context;
 use crate::child::Child;
 use crate::event::Level;
 use crate::sa::{Datagram, IkeSa};
-use crate::task::{Mobike, Task, liveness, mobike};
+use crate::task::{Mobike, Task, liveness, mobike, path_probe};
 use ironswan_keying::limits::{ADDITIONAL_ADDRESSES, PATH_TEST_AFTER, PATH_TESTS};
 use ironswan_wire::sadb::Mode;
 
@@ -73,6 +73,7 @@ impl Context<'_> {
         self.rearm_path(sa);
         self.queue_update(sa);
         self.send_again(sa);
+        path_probe::begin(self, sa);
     }
 
     /// Timers that depend on addresses.

@@ -73,7 +73,7 @@ use crate::event::{ChildId, Event, IkeId, IkeSaInfo, Level, Request, RequestId, 
 use crate::init::Init;
 use crate::options::Options;
 use crate::qcd::TokenMaker;
-use crate::sa::IkeSa;
+use crate::sa::{IkeSa, Probing};
 use crate::task::{Agreement, NewChild, Task};
 use crate::timer::Timer;
 use ironswan_keying::choices::way::Addresses;
@@ -108,10 +108,12 @@ pub(crate) trait Others {
     fn sender(&self, ike: IkeId, child: ChildId) -> Option<(String, bool)>;
 }
 
-/// Children and tasks that a rekeyed IKE_SA leaves to its successor, and its last state.
+/// Children, tasks and measurements that a rekeyed IKE_SA leaves to its successor, and its last
+/// state.
 pub(crate) struct Estate {
     pub children: Children,
     pub tasks: VecDeque<Task>,
+    pub probing: Probing,
     pub snapshot: Box<IkeSaInfo>,
 }
 
@@ -308,6 +310,21 @@ impl<'a> Context<'a> {
     /// `time` less a random part of `rand`, and never less than a tenth of it.
     pub(crate) fn less_jitter(&mut self, time: Duration, rand: Duration) -> Duration {
         jitter::less(&mut self.shared.rng, time, rand)
+    }
+
+    /// The time at which the path of an IKE_SA is measured for the first time.
+    pub(crate) fn probe_time(&mut self) -> Instant {
+        self.shared.probes.time(self.now)
+    }
+
+    /// True when a peer of this identity has refused messages that measure the path.
+    pub(crate) fn refuses_probes(&self, peer: &Identity) -> bool {
+        self.shared.probes.refuses(peer)
+    }
+
+    /// A peer of this identity refuses messages that measure the path.
+    pub(crate) fn remember_refusal(&mut self, peer: &Identity) {
+        self.shared.probes.refused(peer);
     }
 
     /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.

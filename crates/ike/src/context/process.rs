@@ -15,13 +15,13 @@ use crate::event::{IkeState, Level};
 use crate::sa::{Active, Answering, Datagram, IkeSa, Inner, Opened};
 use crate::task::{
     Task, answer_child, answer_init, auth, create_child, delete, follow_up, intermediate, liveness, mobike,
-    qcd, rekey_ike, restart, sa_init,
+    path_probe, qcd, rekey_ike, restart, sa_init,
 };
 use crate::timer::Timer;
 use crate::window::{Inbound, Sealed};
 use ironswan_keying::Close;
 use ironswan_keying::Diagnosis;
-use ironswan_keying::diagnosis::KeyExchange;
+use ironswan_keying::diagnosis::{KeyExchange, ProbeRefusal};
 use ironswan_keying::limits::{BUSY_PEER, BUSY_PEER_FORGOTTEN, FRAGMENTS_KEPT, MESSAGE_BYTES};
 
 /// "The Encrypted payload ... MUST be the last payload in the message. Often, it is the only
@@ -184,6 +184,7 @@ impl Context<'_> {
         let old = sa.path().follow(remote);
         self.log(Level::Info, sa, format!("remote endpoint changed from {old} to {remote}"));
         self.move_children(sa, old.ip());
+        path_probe::begin(self, sa);
     }
 
     fn request(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
@@ -341,9 +342,11 @@ impl Context<'_> {
             (opened, _) => opened,
         };
         let Some(active) = sa.work_mut().answered() else { return };
-        let payloads = match opened {
-            Ok(payloads) => payloads,
-            Err(e) => return self.drop_unreadable(sa, active, e),
+        let (payloads, active) = match (opened, active.task) {
+            (Ok(payloads), task) => (payloads, Active { task, ..active }),
+            // It was asked for nothing, so it may say anything.
+            (Err(_), Task::PathProbe(_)) => return path_probe::refused(self, sa, ProbeRefusal::Unreadable),
+            (Err(e), task) => return self.drop_unreadable(sa, Active { task, ..active }, e),
         };
         // The answer to one of MOBIKE is judged first.
         if !matches!(active.task, Task::Mobike(_)) {
@@ -383,6 +386,10 @@ impl Context<'_> {
                 liveness::rearm(self, sa);
             }
             Task::QcdToken => liveness::rearm(self, sa),
+            Task::PathProbe(probe) => {
+                path_probe::process(self, sa, &probe, &payloads);
+                liveness::rearm(self, sa);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use super::lifecycle::names_in_work;
 use crate::endpoint::todo::Todo;
 use crate::event::{ChildState, IkeState, Level};
 use crate::sa::IkeSa;
-use crate::task::{DeleteIke, Task, liveness};
+use crate::task::{DeleteIke, Task, liveness, path_probe};
 use crate::timer::Timer;
 use ironswan_keying::Close;
 use ironswan_keying::choices::way::{self, Way};
@@ -91,6 +91,7 @@ impl Context<'_> {
             }
             liveness::rearm(self, sa);
             liveness::rearm_keepalive(self, sa);
+            path_probe::begin(self, sa);
         }
     }
 
@@ -181,6 +182,9 @@ impl Context<'_> {
     /// Sends the request in flight once more, and counts its retransmissions from the beginning.
     pub(crate) fn send_again(&mut self, sa: &mut IkeSa) {
         let (local, remote) = (sa.local(), sa.remote());
+        if path_probe::give_way(self, sa) {
+            return;
+        }
         let Some(active) = sa.work_mut().active_mut() else { return };
         active.elsewhere(self.now);
         let bytes = active.bytes.clone();

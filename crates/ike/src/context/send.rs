@@ -2,9 +2,9 @@
 
 use super::Context;
 use crate::endpoint::outbox::Pending;
-use crate::event::{Level, Request, Transmit};
+use crate::event::{Cut, Level, Request, Transmit};
 use crate::sa::{Active, IkeSa, Wait};
-use crate::task::{Exchange, Task, liveness};
+use crate::task::{Exchange, Task, liveness, path_probe};
 use crate::timer::Timer;
 use crate::window::Sealed;
 use ironswan_crypto::kex;
@@ -16,10 +16,17 @@ use ironswan_wire::ike::payload::{Delete, Notify};
 use ironswan_wire::ike::{Header, Message, Payload};
 use ironswan_wire::secret::Secret;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 impl Context<'_> {
     /// Queues a datagram of an IKE_SA.
-    pub(crate) fn transmit_of(&mut self, sa: &IkeSa, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+    fn transmit_of(
+        &mut self,
+        sa: &IkeSa,
+        (local, remote): (SocketAddr, SocketAddr),
+        message: &[u8],
+        cut: Cut,
+    ) {
         let known = (sa.is_initiator() || sa.is_up()) && remote.ip() == sa.remote().ip();
         self.shared.outbox.send(
             known.then_some(sa.id()),
@@ -27,6 +34,7 @@ impl Context<'_> {
             (local, remote),
             self.settings.options.ports.natt,
             message,
+            cut,
         );
         // Whatever goes to the peer keeps the mapping of a NAT in front of us.
         if self.has_timer(Timer::Keepalive(sa.id())) && (local, remote) == (sa.local(), sa.remote()) {
@@ -34,14 +42,20 @@ impl Context<'_> {
         }
     }
 
-    /// Queues a message of an IKE_SA, whole or in fragments.
-    pub(crate) fn transmit_all(
+    /// Queues a message of an IKE_SA, whole or in fragments of IKE; IP may cut it further.
+    pub(crate) fn transmit_all(&mut self, sa: &IkeSa, ends: (SocketAddr, SocketAddr), message: &[Vec<u8>]) {
+        self.transmit_cut(sa, ends, message, Cut::Allowed);
+    }
+
+    /// The same, and says whether IP may cut its datagrams.
+    pub(crate) fn transmit_cut(
         &mut self,
         sa: &IkeSa,
-        (local, remote): (SocketAddr, SocketAddr),
+        ends: (SocketAddr, SocketAddr),
         message: &[Vec<u8>],
+        cut: Cut,
     ) {
-        message.iter().for_each(|datagram| self.transmit_of(sa, local, remote, datagram));
+        message.iter().for_each(|datagram| self.transmit_of(sa, ends, datagram, cut));
     }
 
     /// Makes the bytes of a message: IKE_SA_INIT in clear, "MUST NOT" be cut (RFC 7383 section
@@ -58,7 +72,14 @@ impl Context<'_> {
     pub(crate) fn transmit_keepalive(&mut self, sa: &IkeSa) {
         let (local, remote) = (sa.local(), sa.remote());
         let (payload, dscp) = (vec![0xff], sa.conn().dscp);
-        self.shared.outbox.transmit(Transmit { local, remote, payload, dscp, ike: Some(sa.id()) });
+        self.shared.outbox.transmit(Transmit {
+            local,
+            remote,
+            payload,
+            dscp,
+            cut: Cut::Allowed,
+            ike: Some(sa.id()),
+        });
     }
 
     /// Sends our request, and waits for the response.
@@ -103,8 +124,52 @@ impl Context<'_> {
         sa.work_mut().sent(Active::new(task, mid, exchange, bytes, self.now));
     }
 
+    /// Sends a request of INFORMATIONAL in one datagram that must not be fragmented, and waits
+    /// `wait` for the response. What follows then is up to the task. False when it cannot be made.
+    pub(crate) fn send_uncut(
+        &mut self,
+        sa: &mut IkeSa,
+        task: Task,
+        payloads: &[Payload],
+        wait: Duration,
+    ) -> bool {
+        let Some(mid) = sa.work().next_mid() else { return false };
+        let exchange = ExchangeType::INFORMATIONAL;
+        let header = sa.header(exchange, false, mid);
+        let Some(bytes) = self.seal_whole(sa, &header, payloads) else { return false };
+        self.shared.counters.info.out_req += 1;
+        self.transmit_cut(sa, (sa.local(), sa.remote()), &bytes, Cut::Forbidden);
+        self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + wait);
+        sa.work_mut().sent(Active { task, mid, exchange, bytes, tries: 0, unsent: None });
+        true
+    }
+
+    /// Seals payloads into one message, however long it is.
+    pub(crate) fn seal_whole(
+        &mut self,
+        sa: &mut IkeSa,
+        header: &Header,
+        payloads: &[Payload],
+    ) -> Option<Sealed> {
+        sa.seal_whole(&mut *self.shared.rng, header, payloads)
+    }
+
+    /// Seals payloads into fragments (RFC 7383) that pass wherever anything passes. `None` when
+    /// they fit into one datagram, or the peer takes no fragments.
+    pub(crate) fn seal_small(
+        &mut self,
+        sa: &mut IkeSa,
+        header: &Header,
+        payloads: &[Payload],
+    ) -> Option<Sealed> {
+        let sealed = sa.seal(&mut *self.shared.rng, header, payloads, 0)?;
+        (sealed.len() > 1).then_some(sealed)
+    }
+
     /// Sends a request and forgets it: the last word of an IKE_SA that is dropped.
     pub(crate) fn send_last_word(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
+        // A probe of the path may not have passed, and the peer would not expect what follows it.
+        path_probe::give_way(self, sa);
         // With a request in flight the next ID is used: a peer that has seen that request takes
         // this one.
         let mid =

@@ -4,7 +4,7 @@ use super::Context;
 use super::lifecycle::unborn;
 use crate::event::{ChildId, ChildState, IkeState, Level};
 use crate::sa::IkeSa;
-use crate::task::{DeleteChild, DeleteIke, NewChild, Task, restart};
+use crate::task::{DeleteChild, DeleteIke, NewChild, Task, path_probe, restart};
 use crate::timer::Timer;
 use ironswan_keying::Close;
 use ironswan_keying::Diagnosis;
@@ -16,10 +16,17 @@ impl Context<'_> {
         if restart::unanswered(self, sa) {
             return;
         }
+        if path_probe::give_way(self, sa) {
+            return;
+        }
         let (local, remote) = (sa.local(), sa.remote());
+        path_probe::shrink(self, sa);
+        let patient = path_probe::is_patient(sa);
         let Some(active) = sa.work_mut().active_mut() else { return };
-        if active.tries < self.limits().retransmit_tries {
-            let (tries, mid, bytes) = (active.again(self.now), active.mid, active.bytes.clone());
+        if active.tries < self.limits().retransmit_tries || patient {
+            let tries = active.again(self.now).min(self.limits().retransmit_tries);
+            active.tries = tries;
+            let (mid, bytes) = (active.mid, active.bytes.clone());
             self.shared.counters.retransmits_out += 1;
             self.transmit_all(sa, (local, remote), &bytes);
             self.test_paths(sa, tries, &bytes);

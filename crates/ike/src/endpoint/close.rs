@@ -1,20 +1,23 @@
 //! The end of an IKE_SA: its children, its tasks, its place in every index. Policy says what
 //! follows.
 
-use ironswan_keying::diagnosis::{Diagnosis, NotDone};
+use ironswan_keying::diagnosis::{Diagnosis, NotDone, Path, ProbeRefusal};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
+
+use ironswan_wire::iana::NotifyType;
 
 use super::Endpoint;
 use super::todo::Todo;
 use super::unanswered::UnansweredInit;
 use crate::context::lifecycle::{names_in_work, unborn};
 use crate::event::{Event, IkeId, IkeState, Level};
-use crate::sa::{IkeSa, Init};
-use crate::task::{DeleteIke, Task};
+use crate::sa::{Active, IkeSa, Init};
+use crate::task::{DeleteIke, Task, path_probe};
 use crate::timer::Timer;
-use ironswan_keying::Report;
 use ironswan_keying::tunnels::{Close, Ended, Tried};
+use ironswan_keying::{ChildAction, ChildConfig, Report};
 
 impl Endpoint {
     /// Ends an IKE_SA, and reports its end to policy.
@@ -39,6 +42,8 @@ impl Endpoint {
             self.log_end(sa, why);
         }
 
+        let refused = self.ended_at_probe(now, sa, &how);
+        self.forget_path(sa);
         let wanted = wanted(sa);
         // An established IKE_SA owes its children what the configuration says, whether they were
         // there yet or not.
@@ -67,7 +72,40 @@ impl Endpoint {
         } else if let Some(old) = sa.roam().replaces {
             self.shared.todo.push_back(Todo::Stay(old));
         }
+        let again = if refused { with_nobody_to_start(sa, &how, &lost) } else { Vec::new() };
         self.report(Report::Ended(Ended { ike: sa.id(), conn: sa.conn().clone(), end: how, lost, tried }));
+        for child in again {
+            self.report(Report::Act { conn: sa.conn().name.clone(), child, action: ChildAction::Start });
+        }
+    }
+
+    /// What this IKE_SA has measured of its path counts no more, unless another one to the same
+    /// address has found the path narrow as well.
+    fn forget_path(&mut self, sa: &mut IkeSa) {
+        if let Some(remote) = sa.probing_mut().told.take()
+            && !self.sas.values().any(|other| other.probing().told == Some(remote))
+        {
+            self.emit(Event::PathMtu { ike: sa.id(), remote, mtu: None });
+        }
+    }
+
+    /// An established IKE_SA ends while a message of ours that measures the path is in flight. True
+    /// when the peer has ended it because of that, for all that we know: then the peer gets no such
+    /// message any more.
+    fn ended_at_probe(&mut self, now: Instant, sa: &mut IkeSa, how: &Close) -> bool {
+        if !matches!(sa.work().active(), Some(Active { task: Task::PathProbe(_), .. })) {
+            return false;
+        }
+        // A peer that has answered such messages has another reason.
+        let new = !sa.probing().answered;
+        let refusal = match how {
+            Close::Syntax(_) => ProbeRefusal::Error(NotifyType::INVALID_SYNTAX),
+            Close::ByPeer if new => ProbeRefusal::Deleted,
+            Close::Lost(Diagnosis::Path(Path::PeerDead { .. })) if new => ProbeRefusal::Silent,
+            _ => return false,
+        };
+        self.on(now, sa, |cx, sa| path_probe::refused(cx, sa, refusal));
+        true
     }
 
     /// Children on another IKE_SA that are to take over send before those of this one end.
@@ -168,6 +206,19 @@ fn tried(sa: &IkeSa, children: Vec<Option<String>>, goes_on: bool) -> Tried {
         takes_over: sa.roam().replaces,
         goes_on,
     }
+}
+
+/// Names of the children of a tunnel that was well until we measured its path, and that nothing in
+/// the configuration brings back after this end.
+fn with_nobody_to_start(sa: &IkeSa, how: &Close, lost: &[Arc<ChildConfig>]) -> Vec<String> {
+    let none = |child: &&Arc<ChildConfig>| match how {
+        // It may have been somebody's wish.
+        Close::ByPeer => child.close_action == ChildAction::None && child.start_action.starts(),
+        Close::Lost(_) => child.dpd_action == ChildAction::None,
+        _ => child.close_action == ChildAction::None && child.dpd_action == ChildAction::None,
+    };
+    let ours = sa.is_initiator() && sa.conn().has_reachable_peer();
+    lost.iter().filter(|_| ours).filter(none).map(|child| child.name.clone()).collect()
 }
 
 /// The children that an IKE_SA has not brought up yet; `None` alone when it is wanted without any.

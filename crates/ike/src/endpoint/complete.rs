@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Endpoint, Pending};
 use crate::event::{Completion, RequestId};
-use crate::task::liveness;
+use crate::task::{liveness, path_probe};
 use ironswan_keying::Report;
 use ironswan_keying::diagnosis::Unresolved;
 
@@ -28,6 +28,10 @@ impl Endpoint {
                 if let Completion::Packets(packets) = completion {
                     self.work_on(now, ike, |cx, sa| cx.judge_flow(sa, &children, &packets));
                 }
+            }
+            Some(Pending::Probe(ike)) => {
+                let known = if let Completion::PathMtu(known) = completion { known } else { None };
+                self.work_on(now, ike, |cx, sa| path_probe::known(cx, sa, known));
             }
             Some(Pending::Inactivity(child)) => {
                 if let Completion::Usage { last_use } = completion {

@@ -7,7 +7,7 @@ use super::others::Neighbours;
 use crate::context::{Context, Effect, Effects, Estate, Settings};
 use crate::event::{Event, IkeId, Level};
 use crate::sa::IkeSa;
-use crate::task::{Task, qcd};
+use crate::task::{Task, path_probe, qcd};
 use crate::timer::Timer;
 use ironswan_keying::Report;
 use ironswan_keying::diagnosis::{Entry, KeyExchangeEntry};
@@ -111,6 +111,7 @@ impl Endpoint {
         let Some(mut sa) = self.sas.remove(&heir) else {
             // Nobody is there to take it.
             old.take_back(estate.children, estate.tasks);
+            *old.probing_mut() = estate.probing;
             return;
         };
         for id in estate.children.keys() {
@@ -128,6 +129,7 @@ impl Endpoint {
         }
         sa.take_over_from(old.id());
         *sa.roam_mut() = std::mem::take(old.roam_mut());
+        *sa.probing_mut() = estate.probing;
         if let Some(at) = self.shared.timers.get(Timer::Retire(old.id())) {
             self.shared.timers.set(Timer::Retire(heir), at);
         }
@@ -136,6 +138,7 @@ impl Endpoint {
         self.on(now, &mut sa, |cx, sa| {
             cx.set_ike_timers(sa);
             cx.watch_flow(sa);
+            path_probe::go_on(cx, sa);
             qcd::announce(cx, sa);
         });
         self.index_identities(&sa);

@@ -14,7 +14,7 @@ use crate::context::lifecycle::names_in_work;
 use crate::event::{ChildId, Event, IkeState};
 use crate::narrow;
 use crate::sa::IkeSa;
-use crate::task::{DeleteChild, DeleteIke, Task, liveness};
+use crate::task::{DeleteChild, DeleteIke, Task, liveness, path_probe};
 use ironswan_keying::{ChildAction, ChildKind, Connection};
 
 impl Endpoint {
@@ -57,6 +57,9 @@ impl Endpoint {
         let old = sa.adopt_conn(new.clone());
         if old.dpd_delay != new.dpd_delay && sa.is_up() {
             self.on(now, sa, |cx, sa| liveness::rearm(cx, sa));
+        }
+        if old.path_probe != new.path_probe {
+            self.on(now, sa, path_probe::begin);
         }
         let had_work = names_in_work(sa).next().is_some();
         for mut task in sa.work_mut().take_queue() {

@@ -38,6 +38,7 @@
 //! | `outbox` | reports, events, requests and datagrams that the driver takes next |
 //! | `own` | recognises our own datagrams when they come back |
 //! | `peers` | what each authenticated identity has |
+//! | `probes` | pace of measurements of paths, and peers that refuse them |
 //! | `progress` | how far the protocol is with what policy wants |
 //! | `race` | several addresses of one peer, side by side |
 //! | `reached` | ports at which peers were reached |
@@ -76,6 +77,7 @@ mod others;
 pub(crate) mod outbox;
 pub(crate) mod own;
 pub(crate) mod peers;
+pub(crate) mod probes;
 mod progress;
 mod race;
 pub(crate) mod reached;

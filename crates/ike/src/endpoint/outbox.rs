@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironswan_keying::Report;
 
-use crate::event::{ChildId, Event, IkeId, Request, RequestId, Transmit};
+use crate::event::{ChildId, Cut, Event, IkeId, Request, RequestId, Transmit};
 
 /// Who asked.
 pub(crate) enum Pending {
@@ -23,6 +23,8 @@ pub(crate) enum Pending {
         /// Its children.
         children: Vec<ChildId>,
     },
+    /// What is known of the path of an IKE_SA that is to be measured, or has been.
+    Probe(IkeId),
     /// When a child was used last.
     Inactivity(ChildId),
     /// The route to a peer, for these IKE_SAs.
@@ -80,13 +82,14 @@ impl Outbox {
         (local, remote): (SocketAddr, SocketAddr),
         natt: u16,
         message: &[u8],
+        cut: Cut,
     ) {
         let mut payload = Vec::with_capacity(4 + message.len());
         if local.port() == natt {
             payload.extend([0; 4]);
         }
         payload.extend_from_slice(message);
-        self.transmit(Transmit { local, remote, payload, dscp, ike });
+        self.transmit(Transmit { local, remote, payload, dscp, cut, ike });
     }
 
     /// Queues a datagram.

@@ -7,11 +7,12 @@ use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
 
 use super::Endpoint;
+use crate::event::Cut;
 
 impl Endpoint {
     /// Queues a datagram to a stranger.
     pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
-        self.shared.outbox.send(None, 0, (local, remote), self.options.ports.natt, message);
+        self.shared.outbox.send(None, 0, (local, remote), self.options.ports.natt, message, Cut::Allowed);
     }
 
     /// Answers an IKE_SA_INIT request without keeping anything.

@@ -11,6 +11,7 @@ use super::old_inbound::OldInbounds;
 use super::outbox::Outbox;
 use super::own::OwnValues;
 use super::peers::Peers;
+use super::probes::Probes;
 use super::reached::Reached;
 use super::spd::Spd;
 use super::spis::Spis;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     /// Limits on the cost of senders that nobody has authenticated.
     pub strangers: Strangers,
     pub tombs: Tombs,
+    /// Pace of measurements of paths, and peers that refuse them.
+    pub probes: Probes,
     /// Makes our QCD tokens; `None`: no peer gets one.
     pub tokens: Option<TokenMaker>,
 }
@@ -71,6 +74,7 @@ impl Shared {
             reached: Reached::default(),
             strangers: Strangers::default(),
             tombs: Tombs::default(),
+            probes: Probes::default(),
             tokens: None,
         }
     }

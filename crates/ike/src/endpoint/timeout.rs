@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::context::lifecycle::queue_rekey_ike;
 use crate::event::{ChildId, IkeId, Level};
 use crate::sa::IkeSa;
-use crate::task::{DeleteChild, Task, delete, follow_up, liveness};
+use crate::task::{DeleteChild, Task, delete, follow_up, liveness, path_probe};
 use crate::timer::Timer;
 use ironswan_keying::diagnosis::{Authentication, HalfOpenLimit};
 use ironswan_keying::{Diagnosis, Report};
@@ -28,6 +28,7 @@ impl Endpoint {
             Timer::Liveness(id) => self.work_on(now, id, liveness::check),
             Timer::Fragments(id) => self.work_on(now, id, |cx, sa| cx.expire_fragments(sa)),
             Timer::FollowUp(id) => self.work_on(now, id, follow_up::forget),
+            Timer::PathProbe(id) => self.work_on(now, id, path_probe::due),
             Timer::Keepalive(id) => self.work_on(now, id, |cx, sa| liveness::ask_keepalive(cx, sa)),
             Timer::Retire(id) => self.work_on(now, id, |cx, sa| cx.delete_retired(sa)),
             Timer::AnswerDelete(id) => self.work_on(now, id, delete::answer_ike),

@@ -83,6 +83,7 @@ pub(crate) fn snapshot_without_children(timers: &Timers, now: Instant, sa: &IkeS
         nat_fake: sa.nat().fake,
         established: sa.established().map(|t| now.saturating_duration_since(t)),
         rekey_in: left(Timer::RekeyIke(sa.id())),
+        path_mtu: sa.probing().found(now),
         tasks_queued: sa.work().queued().map(Task::name).collect(),
         tasks_active,
         tasks_passive,

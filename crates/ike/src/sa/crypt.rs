@@ -97,6 +97,16 @@ impl Crypt {
             .collect()
     }
 
+    /// Room for payloads in a message that is as long as it can be within `most` bytes, and its
+    /// length: the cipher may leave steps. `None` when nothing fits, or without keys.
+    pub(super) fn room(&self, most: usize) -> Option<(usize, usize)> {
+        let geometry = self.keys.as_ref()?.geometry;
+        let around = HEADER_LEN + 4 + geometry.iv + geometry.icv;
+        let block = geometry.block.max(1);
+        let text = most.checked_sub(around)? / block * block;
+        Some((text.checked_sub(1)?, around + text))
+    }
+
     fn seal_one(
         &mut self,
         rng: &mut dyn Rng,

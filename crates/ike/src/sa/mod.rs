@@ -12,6 +12,7 @@
 //! | `open` | seals and opens messages |
 //! | `parts` | smaller parts: attempt, roaming, signs of life, renewal |
 //! | `path` | addresses, and the NAT between them |
+//! | `probing` | measurements of the path to the peer |
 //! | `work` | tasks and messages |
 
 mod begin;
@@ -21,6 +22,7 @@ mod fragments;
 mod open;
 mod parts;
 mod path;
+mod probing;
 mod work;
 
 use std::collections::VecDeque;
@@ -48,6 +50,7 @@ use ironswan_keying::{Connection, Fingerprint};
 pub(crate) use open::Opened;
 pub(crate) use parts::{Asked, Attempt, Renewal, Roam, Signs};
 pub(crate) use path::{Mobility, NatState, Path};
+pub(crate) use probing::{Found, Probing};
 pub(crate) use work::{Active, Answering, Datagram, Work};
 
 /// The exchange that waits for work outside, and the request for that work.
@@ -90,6 +93,7 @@ pub(crate) struct IkeSa {
     asked: Option<Asked>,
     roam: Roam,
     signs: Signs,
+    probing: Probing,
     /// The peer's series of additional key exchanges.
     follow_ups: FollowUps,
     /// A post-quantum preshared key is in its keys, or in those of an IKE_SA before it.
@@ -144,6 +148,7 @@ impl IkeSa {
                 forgotten: 0,
                 refused: false,
             },
+            probing: Probing::default(),
             follow_ups: FollowUps::default(),
             ppk: false,
             token: None,
@@ -530,6 +535,16 @@ impl IkeSa {
     /// Signs of life of the peer.
     pub(crate) fn signs(&self) -> &Signs {
         &self.signs
+    }
+
+    /// Measurements of the path to the peer.
+    pub(crate) fn probing(&self) -> &Probing {
+        &self.probing
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn probing_mut(&mut self) -> &mut Probing {
+        &mut self.probing
     }
 
     /// Signs of life, to be changed.

@@ -43,6 +43,16 @@ impl IkeSa {
         self.crypt.seal(rng, header, inner, may.then(|| size.saturating_sub(headers)))
     }
 
+    /// Seals payloads into one message, however long it is.
+    pub(crate) fn seal_whole(
+        &mut self,
+        rng: &mut dyn Rng,
+        header: &Header,
+        inner: &[Payload],
+    ) -> Option<Sealed> {
+        self.crypt.seal(rng, header, inner, None)
+    }
+
     /// Opens a message: authenticates it first, and reads the payloads inside then. A fragment that
     /// is the first of its message waits for the others `until` then.
     pub(crate) fn open(&mut self, bytes: &[u8], until: Instant) -> Opened {

@@ -19,6 +19,7 @@ use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Notify, find_notify, notifies};
 
+use super::path_probe;
 use super::state::{Mobike, Task};
 use crate::context::Context;
 use crate::event::Level;
@@ -203,6 +204,7 @@ fn see_nat(cx: &mut Context<'_>, sa: &mut IkeSa, payloads: &[Payload], d: &Datag
         sa.path().set_nat(now);
         cx.move_children(sa, sa.remote().ip());
         cx.rearm_path(sa);
+        path_probe::begin(cx, sa);
     }
     changed || remapped
 }
@@ -283,6 +285,7 @@ fn update(
     if old != (local, remote) {
         let line = format!("the peer moves the IKE_SA from {}...{} to {local}...{remote}", old.0, old.1);
         cx.log(Level::Info, sa, line);
+        path_probe::begin(cx, sa);
     }
     sa.path().unblock();
     cx.move_children(sa, old.1.ip());

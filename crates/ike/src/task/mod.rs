@@ -19,6 +19,7 @@
 //! | `liveness` | an empty INFORMATIONAL to a silent peer |
 //! | `mobike` | UPDATE_SA_ADDRESSES and further addresses |
 //! | `narrowed` | says when a CHILD_SA carries less than is configured |
+//! | `path_probe` | INFORMATIONAL requests that measure the path to the peer |
 //! | `qcd` | QCD tokens (RFC 6290) in all messages of an IKE_SA |
 //! | `refused` | says when the peer refuses to rekey an SA |
 //! | `rekey_child` | rekeying a CHILD_SA |
@@ -42,6 +43,7 @@ mod link;
 pub(crate) mod liveness;
 pub(crate) mod mobike;
 mod narrowed;
+pub(crate) mod path_probe;
 pub(crate) mod qcd;
 mod refused;
 pub(crate) mod rekey_child;

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::proposal::{IkeSuite, Proposal};
@@ -47,6 +48,8 @@ pub(crate) enum Task {
     Liveness,
     /// INFORMATIONAL with our QCD token.
     QcdToken,
+    /// INFORMATIONAL that measures the path.
+    PathProbe(PathProbe),
 }
 
 /// Returns the name of an exchange that makes a child, in VICI's `tasks-*` lists.
@@ -69,6 +72,7 @@ impl Task {
             Self::Mobike(_) => "IKE_MOBIKE",
             Self::Liveness => "IKE_DPD",
             Self::QcdToken => "IKE_QCD",
+            Self::PathProbe(_) => "IKE_PATH_PROBE",
         }
     }
 
@@ -280,4 +284,17 @@ pub(crate) enum Mobike {
     Routable { cookie: Vec<u8> },
     /// Our further addresses.
     Addresses,
+}
+
+/// A request whose IP packet has a size that the path may not carry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathProbe {
+    /// Bytes of the IP packet.
+    pub bytes: u32,
+    /// Bytes of data in the notification.
+    pub padding: usize,
+    pub sent: Instant,
+    /// It has been sent again in a form that passes a narrow path: its answer says nothing any
+    /// more.
+    pub given_way: bool,
 }

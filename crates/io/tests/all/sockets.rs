@@ -372,6 +372,67 @@ fn an_ike_message_may_be_fragmented_on_a_socket_that_forbids_it() {
 }
 
 #[test]
+fn one_datagram_is_never_fragmented_whatever_the_socket_does() {
+    in_namespace(|| {
+        ip("link set lo mtu 1400");
+        address("2001:db8::1", 128, "lo");
+        for config in [UdpConfig::ike, UdpConfig::esp] {
+            for ipv6 in [false, true] {
+                let host: IpAddr = if ipv6 { "2001:db8::1".parse().unwrap() } else { v4("127.0.0.1") };
+                let a = UdpSocket::bind(config(ipv6, 0, 0)).unwrap();
+                let b = UdpSocket::bind(UdpConfig::ike(ipv6, 0, 0)).unwrap();
+                let remote = SocketAddr::new(host, b.port());
+                let headers = if ipv6 { 48 } else { 28 };
+                let before = fragments(ipv6);
+                // As long as the link allows: whole.
+                a.send_unfragmented_now(host, remote, 0, &vec![1; 1_400 - headers]).unwrap();
+                assert_eq!(receive(&b, 1).1, [vec![1; 1_400 - headers]]);
+                let refused =
+                    a.send_unfragmented_now(host, remote, 0, &vec![2; 1_401 - headers]).unwrap_err();
+                assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE), "ipv6: {ipv6}");
+                assert_eq!(fragments(ipv6), before);
+                // Others go on as before, and so does this socket.
+                a.send_fragmentable_now(host, remote, 0, &[3; 3_000]).unwrap();
+                assert_eq!(receive(&b, 1).1, [[3; 3_000]]);
+                assert_eq!(fragments(ipv6), before + 3);
+            }
+        }
+    });
+}
+
+/// The option of a socket is changed for one datagram: another thread's keeps what it should have.
+#[test]
+fn a_datagram_with_df_forbids_fragments_to_no_other() {
+    in_namespace(|| {
+        ip("link set lo mtu 1400");
+        let a = UdpSocket::bind(UdpConfig::ike(false, 0, 0)).unwrap();
+        let b = UdpSocket::bind(UdpConfig::ike(false, 0, 0)).unwrap();
+        let (local, remote) = (v4("127.0.0.1"), SocketAddr::new(v4("127.0.0.1"), b.port()));
+        std::thread::scope(|s| {
+            s.spawn(|| (0..3_000).for_each(|_| a.send_unfragmented_now(local, remote, 0, &[1; 20]).unwrap()));
+            (0..3_000).for_each(|_| a.send_fragmentable_now(local, remote, 0, &[2; 1_500]).unwrap());
+        });
+    });
+}
+
+/// Fragments that this namespace has made.
+fn fragments(ipv6: bool) -> u64 {
+    let (file, name) = match ipv6 {
+        true => ("/proc/thread-self/net/snmp6", "Ip6FragCreates"),
+        false => ("/proc/thread-self/net/snmp", "FragCreates"),
+    };
+    let text = std::fs::read_to_string(file).unwrap();
+    if ipv6 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        return line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    }
+    let mut ip = text.lines().filter(|line| line.starts_with("Ip:"));
+    let (names, values) = (ip.next().unwrap(), ip.next().unwrap());
+    let at = names.split_whitespace().position(|n| n == name).unwrap();
+    values.split_whitespace().nth(at).unwrap().parse().unwrap()
+}
+
+#[test]
 fn raw_esp_arrives_without_its_ip_header() {
     in_namespace(|| {
         address("2001:db8::1", 128, "lo");

@@ -75,7 +75,7 @@ pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{Forgery, KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
 pub use machine::{Machine, MachineEntry, QcdSecretFault, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
-pub use path::{Carrier, Path, PathEntry, SendFault, Unresolved};
+pub use path::{Carrier, Path, PathEntry, ProbeRefusal, SendFault, Unresolved};
 pub use ppk::PpkLack;
 pub use proof::{KeyLack, ProofLack, StatusLack};
 pub use proposal::ProposalFault;
@@ -244,6 +244,7 @@ impl Entry {
             self,
             Self::Selectors(SelectorsEntry::NoTransport)
                 | Self::Selectors(SelectorsEntry::Narrowed)
+                | Self::Path(PathEntry::Narrow | PathEntry::ProbeRefused)
                 | Self::KeyExchange(KeyExchangeEntry::ShortAuthLifetime)
                 | Self::Authentication(AuthenticationEntry::Chosen)
                 | Self::Path(PathEntry::OneWay)

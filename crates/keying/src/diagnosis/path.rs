@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ironswan_wire::iana::NotifyType;
+use ironswan_wire::id::Identity;
 use ironswan_wire::ike::payload::Notify;
 
 use super::entry::{Words, entries, say};
@@ -86,6 +87,30 @@ impl std::fmt::Display for Unresolved {
             Self::Silent { seconds } => write!(f, "no answer from the resolver within {seconds} s"),
             Self::Resolver(why) => f.write_str(why),
             Self::NotAsked(why) => write!(f, "the resolver is not asked: {why}"),
+        }
+    }
+}
+
+/// The way in which a peer refuses a message that measures the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProbeRefusal {
+    /// The peer has answered with this error.
+    Error(NotifyType),
+    /// The peer's answer cannot be read.
+    Unreadable,
+    /// The peer has deleted the IKE_SA.
+    Deleted,
+    /// The peer has not answered, however often and in whatever form the message was sent.
+    Silent,
+}
+
+impl std::fmt::Display for ProbeRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Error(kind) => write!(f, "it answers {kind}"),
+            Self::Unreadable => f.write_str("its answer cannot be read"),
+            Self::Deleted => f.write_str("it deletes the IKE_SA"),
+            Self::Silent => f.write_str("it does not answer"),
         }
     }
 }
@@ -245,6 +270,26 @@ entries! {
         /// The peer's address and port.
         remote: SocketAddr,
     } = "not-routable" by Peer;
+    /// The path to the peer carries smaller packets than we believed.
+    Narrow {
+        /// Our address.
+        local: IpAddr,
+        /// The peer's address.
+        remote: IpAddr,
+        /// Bytes of the largest packet that we believed to pass.
+        believed: u32,
+        /// Bytes of the largest packet that was seen to pass.
+        found: u32,
+        /// MTU of an ICMP error about it, in bytes.
+        told: Option<u32>,
+    } = "path-narrow" by ThisMachine;
+    /// The peer refuses messages that measure the path.
+    ProbeRefused {
+        /// The peer's identity.
+        peer: Identity,
+        /// The way in which it refuses.
+        how: ProbeRefusal,
+    } = "path-probe-refused" by Peer;
 }
 
 impl Path {
@@ -310,6 +355,24 @@ impl Path {
             Self::NotRoutable { remote } => say(
                 format!("the answer from {remote} to a test of the way back is wrong"),
                 "look for who can answer in the peer's name; the IKE_SA is made anew if it should be up",
+            ),
+            Self::Narrow { local, remote, believed, found, told } => {
+                let told = match told {
+                    None => "no ICMP error has said so".to_owned(),
+                    Some(mtu) => format!("an ICMP error has said {mtu}"),
+                };
+                say(
+                    format!(
+                        "the path from {local} to {remote} is narrower than believed: {found} bytes pass, {believed} do not, and {told}"
+                    ),
+                    format!(
+                        "nothing here: routes and MSS follow; let ICMP \"fragmentation needed\" from the way to {remote} in, so that it is known at once"
+                    ),
+                )
+            }
+            Self::ProbeRefused { peer, how } => say(
+                format!("the peer '{peer}' takes no messages that measure the path: {how}"),
+                "nothing: it is not asked again; `path_probe = no` says so from the start",
             ),
         }
     }
@@ -378,5 +441,5 @@ impl SendFault {
     }
 }
 
-displayed!(Carrier, Unresolved);
+displayed!(Carrier, ProbeRefusal, Unresolved);
 in_the_sentence!(SendFault);

@@ -274,6 +274,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         mobike: false,
         dscp: 0,
         dpd_delay: Duration::ZERO,
+        path_probe: false,
         keyingtries: 1,
         unique: Unique::Replace,
         childless: ironswan_keying::Childless::Allow,

@@ -49,6 +49,8 @@ keys! {
         "DSCP of the IKE packets that we send, as six binary digits: `101110` is EF. Answers to strangers have 0");
     DPD_DELAY: Duration = time("dpd_delay", Is("0s"),
         "after this much silence from the peer, ask whether it is alive; authenticated ESP is a sign of life. 0: never");
+    PATH_PROBE: bool = yes_no("path_probe", "yes",
+        "measure the size of packets that the [path](operations.md#path-mtu) to the peer carries, by IKE messages that must not be fragmented: after set-up, when an end has moved, and about every hour. Where less passes than the routing table says, the routes into the tunnel follow");
     CHILDLESS: Childless = text("childless", Kind::Word, Is("allow"), childless,
         "IKE_SAs that are made without a CHILD_SA (RFC 6023): `allow` offers and accepts them, and asks for one when only the IKE_SA is to come up; `prefer` asks for one whenever the peer offers them, and makes each child by an exchange of its own; `force` neither asks for nor accepts anything else; `never` none of it. A peer that does not offer them is never asked for one");
     FRAGMENTATION: Fragmentation = text("fragmentation", Kind::Word, Is("yes"), fragmentation,

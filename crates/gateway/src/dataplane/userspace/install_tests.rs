@@ -257,6 +257,36 @@ fn workers_are_woken_when_an_sa_comes_or_goes() {
 }
 
 #[test]
+fn a_measured_path_lowers_the_routes_until_it_is_found_wide() {
+    let (mut i, table) = setup();
+    i.add(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])));
+    i.apply(NOW, &sa(1, true)).unwrap();
+    let mtu = || table.borrow().device()[0].mtu;
+    let told = |i: &Installer| i.engine.sas().iter().map(|s| s.path_mtu).collect::<Vec<_>>();
+    let (local, remote) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+    let known = |i: &mut Installer| i.known_path(local, remote).map(|known| (known.mtu, known.told));
+    assert_eq!((mtu(), known(&mut i)), (1438, Some((1500, None))));
+    i.measured(remote, Some(1300));
+    assert_eq!((mtu(), told(&i)), (1238, vec![1300]));
+    assert_eq!(known(&mut i), Some((1500, None)), "what is measured is compared with the rest");
+    // An ICMP error counts besides, and the least of all.
+    let until = clock::now() + Duration::from_secs(600);
+    i.paths.known().learn_icmp_mtu(remote, 1400, until);
+    i.narrowed(&[remote]);
+    assert_eq!((mtu(), known(&mut i)), (1238, Some((1400, Some(1400)))));
+    i.measured(remote, Some(1350));
+    assert_eq!((mtu(), told(&i)), (1286, vec![1350]));
+    i.measured(remote, None);
+    assert_eq!((mtu(), told(&i)), (1338, vec![1400]));
+    // Without SAs it is kept for the next one: there may be an IKE_SA without children.
+    i.measured(remote, Some(1300));
+    let gone = SaRef { direction: Direction::Out, spi: Spi(0x1001), reqid: ReqId(1), remote };
+    i.apply(NOW, &Command::SaDelete(gone)).unwrap();
+    i.apply(NOW, &other_sa(1, |sa| (sa.spi, sa.udp_encap) = (Spi(0x2001), true))).unwrap();
+    assert_eq!(mtu(), 1238);
+}
+
+#[test]
 fn of_many_peers_on_one_link_one_asks_for_its_mtu_until_links_change() {
     let (mut i, table) = setup();
     (table.borrow_mut().path_mtu, table.borrow_mut().link_mtu) = (0, 1400);

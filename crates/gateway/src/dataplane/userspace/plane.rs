@@ -2,7 +2,7 @@
 //! device behind [`DataPlane`]. Commands are applied at once.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,7 +12,7 @@ use ironswan_config::Daemon;
 use ironswan_config::tuning::Tuning;
 use ironswan_crypto::engines::{EngineSelection, Engines};
 use ironswan_crypto::rng::System;
-use ironswan_ike::event::Level;
+use ironswan_ike::event::{Cut, KnownPath, Level};
 use ironswan_io::clock;
 use ironswan_io::route::{Netlink, Route};
 use ironswan_io::tun::TunConfig;
@@ -220,11 +220,20 @@ impl DataPlane for UserSpace {
 
     fn send_ike(
         &mut self,
-        (local, remote): (SocketAddr, SocketAddr),
+        ends: (SocketAddr, SocketAddr),
         dscp: u8,
         message: &[u8],
+        cut: Cut,
     ) -> io::Result<()> {
-        self.sender.send(local, remote, dscp, message)
+        self.sender.send(ends, dscp, message, cut)
+    }
+
+    fn known_path(&mut self, local: IpAddr, remote: IpAddr) -> Option<KnownPath> {
+        self.installer.known_path(local, remote)
+    }
+
+    fn path_measured(&mut self, remote: IpAddr, mtu: Option<u32>) {
+        self.installer.measured(remote, mtu);
     }
 
     fn sa_stats(&self, sas: &[SaRef]) -> Vec<Option<SaStats>> {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ironswan_ike::event::Level;
+use ironswan_ike::event::{Cut, Level};
 use ironswan_io::Error as IoError;
 use ironswan_io::poller::Waker;
 use ironswan_io::raw::{RawSocket, WITH_HEADER};
@@ -135,10 +135,10 @@ impl IkeSender {
     /// family does not exist.
     pub fn send(
         &self,
-        local: SocketAddr,
-        remote: SocketAddr,
+        (local, remote): (SocketAddr, SocketAddr),
         dscp: u8,
         payload: &[u8],
+        cut: Cut,
     ) -> std::io::Result<()> {
         let pairs = [&self.sockets.natt, &self.sockets.ike];
         let socket = pairs
@@ -155,9 +155,14 @@ impl IkeSender {
             }
         };
         self.sockets.asked.note(local.port(), remote, payload);
-        // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383)
-        // avoids it.
-        match socket.send_fragmentable_now(from, remote, dscp << 2, payload) {
+        let tos = dscp << 2;
+        let sent = match cut {
+            // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383)
+            // avoids it.
+            Cut::Allowed => socket.send_fragmentable_now(from, remote, tos, payload),
+            Cut::Forbidden => socket.send_unfragmented_now(from, remote, tos, payload),
+        };
+        match sent {
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 self.sockets.ike_full.fetch_add(1, Ordering::Relaxed);
                 Ok(())

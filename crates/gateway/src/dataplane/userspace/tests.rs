@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use ironswan_crypto::rng::Seeded;
+use ironswan_ike::event::Cut;
 use ironswan_io::route::Netlink;
 use ironswan_ipsec::{Config, DropReason, Engine};
 use ironswan_wire::iana::{EncrId, ProtocolId};
@@ -81,28 +82,28 @@ fn ike_messages_come_up_without_marker_and_keepalives_are_absorbed() {
     two_sides(|a, b| {
         let to = |n: u8, port| SocketAddr::new(outer_address(n, Outer::V4Encap), port);
         let sender = a.plane.ike_sender();
-        sender.send(to(1, 500), to(2, 500), 0, b"plain").unwrap();
+        sender.send((to(1, 500), to(2, 500)), 0, b"plain", Cut::Allowed).unwrap();
         let got = b.ike.recv_timeout(TIME_LIMIT).unwrap();
         assert_eq!(got, IkeDatagram { local: to(2, 500), remote: to(1, 500), payload: b"plain".to_vec() });
-        sender.send(to(1, 4500), to(2, 4500), 0, b"\0\0\0\0marked").unwrap();
+        sender.send((to(1, 4500), to(2, 4500)), 0, b"\0\0\0\0marked", Cut::Allowed).unwrap();
         let got = b.ike.recv_timeout(TIME_LIMIT).unwrap();
         assert_eq!(got, IkeDatagram { local: to(2, 4500), remote: to(1, 4500), payload: b"marked".to_vec() });
         // Larger than the link: in fragments. From the address the routing table chooses.
         let large = [&[0; 4][..], &[7; 5000]].concat();
-        sender.send("0.0.0.0:4500".parse().unwrap(), to(2, 4500), 0, &large).unwrap();
+        sender.send(("0.0.0.0:4500".parse().unwrap(), to(2, 4500)), 0, &large, Cut::Allowed).unwrap();
         let got = b.ike.recv_timeout(TIME_LIMIT).unwrap();
         assert_eq!((got.payload, got.remote), (vec![7; 5000], to(1, 4500)));
-        sender.send(to(1, 4500), to(2, 4500), 0, &[0xff]).unwrap();
+        sender.send((to(1, 4500), to(2, 4500)), 0, &[0xff], Cut::Allowed).unwrap();
         eventually("the keepalive is counted", || b.plane.stats().keepalives == 1);
         // ESP that nobody asked for.
-        sender.send(to(1, 4500), to(2, 4500), 0, &[1; 60]).unwrap();
+        sender.send((to(1, 4500), to(2, 4500)), 0, &[1; 60], Cut::Allowed).unwrap();
         eventually("the packet is counted", || {
             b.plane.refresh();
             b.engine.counters().dropped(DropReason::InNoStates) == 1
         });
         assert!(b.ike.try_recv().is_err());
         assert_eq!(
-            sender.send(to(1, 999), to(2, 500), 0, b"x").unwrap_err().kind(),
+            sender.send((to(1, 999), to(2, 500)), 0, b"x", Cut::Allowed).unwrap_err().kind(),
             std::io::ErrorKind::NotConnected
         );
         // Both kinds in one send, which the kernel merges again on arrival.
@@ -135,7 +136,7 @@ fn ike_messages_come_up_without_marker_and_keepalives_are_absorbed() {
         let before = b.plane.stats();
         // A control plane that does not keep up loses messages, and they are counted.
         for _ in 0..5 {
-            sender.send(to(1, 500), to(2, 500), 0, b"flood").unwrap();
+            sender.send((to(1, 500), to(2, 500)), 0, b"flood", Cut::Allowed).unwrap();
         }
         eventually("the flood is counted", || b.plane.stats().ike_dropped == before.ike_dropped + 3);
         assert_eq!(b.plane.stats().ike, before.ike + 2);
@@ -223,7 +224,10 @@ fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_out
                 // An IKE message may always be fragmented: this one shows that the counter counts.
                 let from = SocketAddr::new(outer_address(1, outer), 4500);
                 let message = [&[0; 4][..], &[7; 3000]].concat();
-                a.plane.ike_sender().send(from, SocketAddr::new(peer, 4500), 0, &message).unwrap();
+                a.plane
+                    .ike_sender()
+                    .send((from, SocketAddr::new(peer, 4500)), 0, &message, Cut::Allowed)
+                    .unwrap();
                 assert_eq!(b.ike.recv_timeout(TIME_LIMIT).unwrap().payload.len(), 3000);
                 assert!(fragments_sent() >= 3);
                 // ICMP errors wait on some sockets until they are taken off, and keep them ready.
@@ -339,7 +343,7 @@ fn a_device_that_is_deleted_is_reported_and_ike_goes_on() {
         std::thread::sleep(Duration::from_millis(200));
         assert!(a.plane.stats().rounds - rounds < 10, "it spins");
         let to = |n: u8| SocketAddr::new(outer_address(n, Outer::V4Encap), 500);
-        b.plane.ike_sender().send(to(2), to(1), 0, b"still there?").unwrap();
+        b.plane.ike_sender().send((to(2), to(1)), 0, b"still there?", Cut::Allowed).unwrap();
         assert_eq!(a.ike.recv_timeout(TIME_LIMIT).unwrap().payload, b"still there?");
         assert!(a.plane.is_running());
         drop(a);

@@ -29,7 +29,7 @@ use std::time::Instant;
 use ironswan_ike::event::Event;
 use ironswan_io::clock;
 use ironswan_keying::Level;
-use ironswan_keying::diagnosis::Entry;
+use ironswan_keying::diagnosis::{Entry, PathEntry};
 
 use crate::driver::Driver;
 pub(crate) use note::Note;
@@ -87,6 +87,13 @@ impl Records {
                 }
             }
             Event::Over { conn, entry, .. } => self.told.borrow_mut().keep(conn, |other| other != *entry),
+            // Told by `Path::Narrow` before, if ever.
+            Event::PathMtu { ike, mtu: None, .. } if !self.told.borrow().conns.is_empty() => {
+                let conn = driver.view(|e, now| e.protocol().ike_sa(now, *ike).map(|sa| sa.conn));
+                if let Some(conn) = conn {
+                    self.told.borrow_mut().keep(&conn, |entry| entry != Entry::Path(PathEntry::Narrow));
+                }
+            }
             Event::ChildDown { ike } | Event::IkeDown(ike) => {
                 let conn = &ike.conn;
                 let stands = || {

@@ -1,9 +1,11 @@
 //! Path MTUs to the peers of outbound SAs: asked of the kernel, lowered by the ICMP errors that
-//! were believed ([`crate::dataplane::userspace::paths`]), and told to the engine.
+//! were believed ([`crate::dataplane::userspace::paths`]) and by measurements, and told to the
+//! engine.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use ironswan_ike::event::KnownPath;
 use ironswan_io::Error as IoError;
 use ironswan_io::clock;
 use ironswan_ipsec::mtu::Encapsulation;
@@ -56,6 +58,17 @@ impl Outside {
     }
 }
 
+/// The MTU of the route to a peer, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct RouteMtu {
+    /// The route's, or that of its link.
+    mtu: u32,
+    /// The route's own, when it has one.
+    own: Option<u32>,
+    /// The MTU that an ICMP error has made the kernel believe.
+    heard: Option<u32>,
+}
+
 /// The SA that carries the packets, or that carried them last when all are gone.
 fn newest(all: &[Outside]) -> Option<&Outside> {
     all.iter().rfind(|o| !o.gone).or(all.last())
@@ -84,8 +97,8 @@ impl Installer {
     /// said of the path, and tells the engine.
     fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
         let remote = o.remote.ip();
-        let path = match self.route_mtu(o) {
-            Ok((mtu, own)) => {
+        let path = match self.route_mtu(o.local.ip(), remote) {
+            Ok(RouteMtu { mtu, own, .. }) => {
                 self.paths.routed(remote, own);
                 mtu.min(65_535)
             }
@@ -98,7 +111,9 @@ impl Installer {
                 known.unwrap_or(UNKNOWN_PATH_MTU)
             }
         };
-        let path = self.paths.known().icmp_mtu(remote).map_or(path, |learned| learned.min(path));
+        let known = self.paths.known();
+        let learned = known.icmp_mtu(remote).into_iter().chain(known.measured_mtu(remote));
+        let path = learned.fold(path, u32::min);
         for known in self.outside.get_mut(&reqid).into_iter().flatten().filter(|k| k.spi == o.spi) {
             (known.path, known.stale) = (Some(path), false);
         }
@@ -108,13 +123,13 @@ impl Installer {
         path
     }
 
-    /// The MTU of the route to a peer. The second one is the route's own, when it has one; else the
-    /// first is its link's.
-    fn route_mtu(&mut self, o: &Outside) -> Result<(u32, Option<u32>), IoError> {
-        let (remote, source) = (o.remote.ip(), Some(o.local.ip()).filter(|ip| !ip.is_unspecified()));
+    /// The MTU of the route to a peer.
+    fn route_mtu(&mut self, local: IpAddr, remote: IpAddr) -> Result<RouteMtu, IoError> {
+        let source = Some(local).filter(|ip| !ip.is_unspecified());
         let Some(hop) = self.guard.lookup(remote, source)? else {
-            return Ok((UNKNOWN_PATH_MTU, None));
+            return Ok(RouteMtu { mtu: UNKNOWN_PATH_MTU, own: None, heard: None });
         };
+        let heard = hop.expires.map(|_| hop.mtu).filter(|mtu| *mtu != 0);
         let own = match hop.expires {
             None => hop.mtu,
             // The kernel has learned it from an ICMP error, which may be forged.
@@ -126,9 +141,26 @@ impl Installer {
                 route.map_or(0, |route| route.mtu)
             }
         };
-        match own {
-            0 => Ok((self.link_mtu(hop.link)?, None)),
-            mtu => Ok((mtu, Some(mtu))),
+        Ok(match own {
+            0 => RouteMtu { mtu: self.link_mtu(hop.link)?, own: None, heard },
+            mtu => RouteMtu { mtu, own: Some(mtu), heard },
+        })
+    }
+
+    /// Size of packets on the path to a peer, as far as it is known without measurements. `None`:
+    /// the kernel did not answer.
+    pub fn known_path(&mut self, local: IpAddr, remote: IpAddr) -> Option<KnownPath> {
+        let route = self.route_mtu(local, remote).ok()?;
+        let learned = self.paths.known().icmp_mtu(remote);
+        let mtu = learned.map_or(route.mtu, |learned| learned.min(route.mtu)).min(65_535);
+        Some(KnownPath { mtu, told: learned.into_iter().chain(route.heard).min() })
+    }
+
+    /// A measurement has found that the path to a peer carries packets of this size; `None`: of all
+    /// sizes that [`Self::known_path`] says, or there is nobody any more who measures.
+    pub fn measured(&mut self, remote: IpAddr, mtu: Option<u32>) {
+        if self.paths.known().set_measured_mtu(remote, mtu) {
+            self.narrowed(&[remote]);
         }
     }
 
