@@ -202,8 +202,8 @@ impl UdpSocket {
         send_one_now(self.fd.as_fd(), self.config.ipv6, self.lock(), payload, m, true)
     }
 
-    /// The same for a datagram that must not be fragmented: with DF over IPv4, and as it is whatever
-    /// the kernel believes of the path.
+    /// The same for a datagram that must not be fragmented: with DF over IPv4, whatever the kernel
+    /// believes of the path.
     ///
     /// # Errors
     /// The same, and `EMSGSIZE` when the link is too narrow.

@@ -288,6 +288,15 @@ impl Context<'_> {
         self.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
 
+    /// The peer has answered with what cannot be read. A request that asked for nothing has its
+    /// answer all the same.
+    fn unreadable(&mut self, sa: &mut IkeSa, active: Active, e: ParseError) {
+        match active.task {
+            Task::PathProbe(_) => path_probe::refused(self, sa, ProbeRefusal::Unreadable),
+            _ => self.drop_unreadable(sa, active, e),
+        }
+    }
+
     /// The peer has answered with what cannot be read: the IKE_SA ends.
     fn drop_unreadable(&mut self, sa: &mut IkeSa, active: Active, e: ParseError) {
         let message = format!("{} response", active.exchange);
@@ -342,11 +351,9 @@ impl Context<'_> {
             (opened, _) => opened,
         };
         let Some(active) = sa.work_mut().answered() else { return };
-        let (payloads, active) = match (opened, active.task) {
-            (Ok(payloads), task) => (payloads, Active { task, ..active }),
-            // It was asked for nothing, so it may say anything.
-            (Err(_), Task::PathProbe(_)) => return path_probe::refused(self, sa, ProbeRefusal::Unreadable),
-            (Err(e), task) => return self.drop_unreadable(sa, Active { task, ..active }, e),
+        let payloads = match opened {
+            Ok(payloads) => payloads,
+            Err(e) => return self.unreadable(sa, active, e),
         };
         // The answer to one of MOBIKE is judged first.
         if !matches!(active.task, Task::Mobike(_)) {
@@ -386,10 +393,7 @@ impl Context<'_> {
                 liveness::rearm(self, sa);
             }
             Task::QcdToken => liveness::rearm(self, sa),
-            Task::PathProbe(probe) => {
-                path_probe::process(self, sa, &probe, &payloads);
-                liveness::rearm(self, sa);
-            }
+            Task::PathProbe(probe) => path_probe::process(self, sa, &probe, &payloads),
         }
     }
 }

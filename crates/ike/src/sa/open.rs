@@ -10,6 +10,13 @@ use super::IkeSa;
 use super::fragments::{self, Added, Fragments, Inner};
 use crate::window::{Sealed, digest};
 
+/// Bytes of a notification in front of its data, with its generic header, without SPI.
+const NOTIFY_HEADER: usize = 8;
+/// Bytes of a UDP header.
+const UDP: usize = 8;
+/// Bytes of the non-ESP marker.
+const MARKER: usize = 4;
+
 /// A message of the peer, as far as it can be read.
 pub(crate) enum Opened {
     /// Not authentic, or not even that: nothing may change because of it.
@@ -51,6 +58,15 @@ impl IkeSa {
         inner: &[Payload],
     ) -> Option<Sealed> {
         self.crypt.seal(rng, header, inner, None)
+    }
+
+    /// A message for an IP packet that is as large as it can be within `bytes`: bytes of data in
+    /// its notification, and of the packet. `natt`: our port for NAT traversal.
+    pub(crate) fn probe_size(&self, bytes: u32, natt: u16) -> Option<(usize, u32)> {
+        let ip = if self.remote().is_ipv4() { 20 } else { 40 };
+        let headers = ip + UDP + if self.local().port() == natt { MARKER } else { 0 };
+        let (room, len) = self.crypt.room((bytes as usize).checked_sub(headers)?)?;
+        Some((room.checked_sub(NOTIFY_HEADER)?, u32::try_from(headers + len).ok()?))
     }
 
     /// Opens a message: authenticates it first, and reads the payloads inside then. A fragment that

@@ -4,16 +4,8 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::IkeSa;
 use crate::event::PathMtu;
 use crate::search::Search;
-
-/// Bytes of a notification in front of its data, with its generic header, without SPI.
-const NOTIFY_HEADER: usize = 8;
-/// Bytes of a UDP header.
-const UDP: usize = 8;
-/// Bytes of the non-ESP marker.
-const MARKER: usize = 4;
 
 /// Result of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,16 +45,5 @@ impl Probing {
             let age = now.saturating_duration_since(at);
             PathMtu { proven, believed, narrow, age }
         })
-    }
-}
-
-impl IkeSa {
-    /// A message for an IP packet that is as large as it can be within `bytes`: bytes of data in
-    /// its notification, and of the packet. `natt`: our port for NAT traversal.
-    pub(crate) fn probe_size(&self, bytes: u32, natt: u16) -> Option<(usize, u32)> {
-        let ip = if self.remote().is_ipv4() { 20 } else { 40 };
-        let headers = ip + UDP + if self.local().port() == natt { MARKER } else { 0 };
-        let (room, len) = self.crypt.room((bytes as usize).checked_sub(headers)?)?;
-        Some((room.checked_sub(NOTIFY_HEADER)?, u32::try_from(headers + len).ok()?))
     }
 }

@@ -32,6 +32,7 @@ use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Notify, notifies};
 use std::time::Instant;
 
+use super::liveness;
 use super::state::{PathProbe, Task};
 use crate::context::Context;
 use crate::endpoint::Pending;
@@ -210,6 +211,7 @@ pub(crate) fn is_patient(sa: &IkeSa) -> bool {
 
 /// The peer has answered.
 pub(crate) fn process(cx: &mut Context<'_>, sa: &mut IkeSa, probe: &PathProbe, payloads: &[Payload]) {
+    liveness::rearm(cx, sa);
     if let Some(kind) = notifies(payloads).map(|n| n.kind).find(|kind| kind.is_error()) {
         return refused(cx, sa, ProbeRefusal::Error(kind));
     }

@@ -357,18 +357,7 @@ impl Path {
                 "look for who can answer in the peer's name; the IKE_SA is made anew if it should be up",
             ),
             Self::Narrow { local, remote, believed, found, told } => {
-                let told = match told {
-                    None => "no ICMP error has said so".to_owned(),
-                    Some(mtu) => format!("an ICMP error has said {mtu}"),
-                };
-                say(
-                    format!(
-                        "the path from {local} to {remote} is narrower than believed: {found} bytes pass, {believed} do not, and {told}"
-                    ),
-                    format!(
-                        "nothing here: routes and MSS follow; let ICMP \"fragmentation needed\" from the way to {remote} in, so that it is known at once"
-                    ),
-                )
+                narrow((*local, *remote), *believed, *found, *told)
             }
             Self::ProbeRefused { peer, how } => say(
                 format!("the peer '{peer}' takes no messages that measure the path: {how}"),
@@ -401,6 +390,22 @@ fn one_way(
              received before ({carrier})"
         ),
         carrier.remedy(remote),
+    )
+}
+
+/// Words about a path that carries packets of `found` bytes. `told`: MTU of an ICMP error.
+fn narrow((local, remote): (IpAddr, IpAddr), believed: u32, found: u32, told: Option<u32>) -> Words {
+    let told = match told {
+        None => "no ICMP error has said so".to_owned(),
+        Some(mtu) => format!("an ICMP error has said {mtu}"),
+    };
+    say(
+        format!(
+            "the path from {local} to {remote} is narrower than believed: {found} bytes pass, {believed} do not, and {told}"
+        ),
+        format!(
+            "nothing here: routes and MSS follow; let ICMP \"fragmentation needed\" from the way to {remote} in, so that it is known at once"
+        ),
     )
 }
 
