@@ -66,7 +66,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 15] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 16] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),

@@ -140,7 +140,7 @@ impl Context<'_> {
         self.shared.counters.info.out_req += 1;
         self.transmit_cut(sa, (sa.local(), sa.remote()), &bytes, Cut::Forbidden);
         self.shared.timers.set(Timer::Retransmit(sa.id()), self.now + wait);
-        sa.work_mut().sent(Active { task, mid, exchange, bytes, tries: 0, unsent: None });
+        sa.work_mut().sent(Active::new(task, mid, exchange, bytes, self.now));
         true
     }
 
