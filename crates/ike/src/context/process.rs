@@ -343,8 +343,9 @@ impl Context<'_> {
         if let Ok(payloads) = &opened {
             qcd::keep(self, sa, header.exchange, payloads);
         }
-        let opened = match (opened, sa.work().active()) {
-            // The request is in flight until the peer is authenticated.
+        let in_flight = sa.work().active();
+        // It is in flight until the peer is authenticated.
+        let opened = match (opened, in_flight) {
             (Ok(payloads), Some(Active { task: Task::Auth(_), .. })) => {
                 return auth::process(self, sa, payloads);
             }
