@@ -60,7 +60,7 @@ pub(crate) enum Command {
         well, 1 when something is not."
     )]
     Explain(Explain),
-    /// Puts a tunnel to the test: up, ports, both rekeyings, traffic; then all as before
+    /// Puts a tunnel to the test: up, ports, both rekeyings, MTU, traffic; then all as before
     #[command(
         after_help = "Examples:\n  ironswan prove branch7\n  ironswan prove branch7 --reach 10.2.0.10:22\n\nEach line is passed, or has \
         the reason. Traffic is a TCP connection to a host behind the peer: whether that accepts or refuses it does not matter."

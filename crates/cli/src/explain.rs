@@ -144,6 +144,17 @@ fn connection(conn: &str, s: &Section, tunnels: &[&Section]) -> String {
         };
         out += &story(&some, group[0], &notes, &mut told);
     }
+    if let Some(path) = s.section("path").filter(|path| get(path, "state") == "known") {
+        let (bytes, ago) = (get(path, "mtu"), seconds(path, "ago"));
+        let narrow = match get(path, "narrow") {
+            "yes" => format!("; {} were believed to pass", get(path, "believed")),
+            _ => String::new(),
+        };
+        out += &line_of(
+            "path",
+            &format!("packets of {bytes} bytes pass towards the peer, measured {ago} ago{narrow}"),
+        );
+    }
     // What the stories above have not said.
     for other in notes.iter().rev().filter(|n| !told.contains(&get(n, "why"))) {
         let remedy = other.get_str("remedy").map(|remedy| format!("; {remedy}")).unwrap_or_default();

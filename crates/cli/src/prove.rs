@@ -7,6 +7,7 @@
 //! | `ports` | the UDP ports at which the peer has answered |
 //! | `rekey child` | each CHILD_SA is replaced while the old one goes on |
 //! | `rekey ike` | the same of the IKE_SA |
+//! | `mtu` | the largest packet that was seen to pass towards the peer |
 //! | `traffic` | packets went into the tunnel, and others came back out of it |
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -27,6 +28,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// How long the counters of packets have to show what was sent: workers publish them with the next
 /// round.
 const COUNTED: Duration = Duration::from_secs(3);
+/// How long the daemon has to measure the path, which takes longest where it is narrow.
+const MEASURED: Duration = Duration::from_secs(40);
 /// Port of a host behind the peer that is tried without another word. Whether something listens
 /// there does not matter: a refusal is an answer.
 const PORT: u16 = 443;
@@ -92,6 +95,7 @@ impl Proof<'_> {
         self.ports()?;
         self.rekey_children()?;
         self.rekey_ike()?;
+        self.mtu()?;
         self.traffic()
     }
 
@@ -181,6 +185,35 @@ impl Proof<'_> {
             Err(why) => self.say("rekey ike", false, why),
         }
         Ok(())
+    }
+
+    /// The largest packet that passes towards the peer, as the daemon measures it by itself.
+    fn mtu(&mut self) -> Result<(), Failure> {
+        let begun = now();
+        loop {
+            let question = Section::new().with("ike", self.conn.as_str());
+            let known = self.client.request("ironswan-explain", question)?;
+            let conn = known.section("connections").and_then(|all| all.section(&self.conn));
+            let notes = conn.and_then(|conn| conn.section("notes"));
+            let refused = notes.into_iter().flat_map(Section::sections).map(|(_, note)| get(note, "name"));
+            let refused = refused.into_iter().any(|name| name == "path-probe-refused");
+            let path = conn.and_then(|conn| conn.section("path"));
+            let text = match path.map_or("-", |path| get(path, "state")) {
+                "known" => path.map(size),
+                "off" => Some("not measured: path_probe = no".to_owned()),
+                _ if refused => Some("not measured: the peer refuses the messages that do it".to_owned()),
+                _ => None,
+            };
+            if let Some(text) = text {
+                self.say("mtu", true, text);
+            } else if begun.elapsed() < MEASURED {
+                std::thread::sleep(Duration::from_millis(200));
+                continue;
+            } else {
+                self.say("mtu", false, format!("nothing was measured within {} s", MEASURED.as_secs()));
+            }
+            return Ok(());
+        }
     }
 
     /// Packets that came out of the tunnel, and that went into it.
@@ -301,6 +334,15 @@ impl Proof<'_> {
                 self.conn
             ))),
         }
+    }
+}
+
+/// What is known of the path, in words.
+fn size(path: &Section) -> String {
+    let passes = format!("packets of {} bytes pass towards the peer", get(path, "mtu"));
+    match get(path, "narrow") {
+        "yes" => format!("{passes}, and {} do not, as was believed", get(path, "believed")),
+        _ => passes,
     }
 }
 

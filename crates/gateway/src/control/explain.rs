@@ -9,7 +9,8 @@
 //!
 //! ironswan-explain { ike = NAME }   or   { peer = 192.0.2.2 }
 //! answer               connections { NAME { place = swanctl.conf:3  local_addrs = [..]
-//!                                           remote_addrs = [..]  notes { 1 { .. } } } }
+//!                                           remote_addrs = [..]  notes { 1 { .. } }
+//!                                           path { state = known  mtu = 1500  ago = 5 .. } } }
 //!                      strangers { 1 { from = 192.0.2.2  meant = NAME  .. } }
 //!                      machine = [ .. ]
 //! ```
@@ -18,14 +19,16 @@
 //! nobody has closed it here. Times are in seconds; `since` and `before` are missing where nothing
 //! is known. `trouble` is that of `ironswan-troubles`. A note has `name`, `meaning`, `level`,
 //! `first` and `last` (seconds ago), `count`, `why`, `remedy`, `details`, `values`, `sides` and
-//! `places`.
+//! `places`. `path` is there while an IKE_SA stands: `state` is `known` (with `mtu`, the bytes of the
+//! largest packet that was seen to pass towards the peer, and `believed`), `not-yet`, or `off`
+//! (`path_probe = no`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ironswan_ike::event::IkeSaInfo;
+use ironswan_ike::event::{IkeSaInfo, PathMtu};
 use ironswan_io::route::Netlink;
 use ironswan_keying::{
     AddrSpec, Before, ChildAction, ChildConfig, ChildKind, Connection, Down, Level, Next, Up,
@@ -167,9 +170,27 @@ impl Control {
                 (n.to_string(), with_note(Section::new(), note, Some((&conn.name, child)), &places, now))
             })
             .collect();
-        s.with("local_addrs", addresses(&conn.local_addrs))
-            .with("remote_addrs", addresses(&conn.remote_addrs))
-            .with("notes", notes)
+        s.put("local_addrs", addresses(&conn.local_addrs))
+            .put("remote_addrs", addresses(&conn.remote_addrs))
+            .put("notes", notes);
+        let sa = self.driver.view(|e, now| e.protocol().ike_sas_of(now, &conn.name).pop());
+        if let Some(sa) = sa.filter(|sa| sa.established.is_some()) {
+            s.put("path", path(conn, &sa));
+        }
+        s
+    }
+}
+
+/// What is known of the path to the peer of an IKE_SA.
+fn path(conn: &Connection, sa: &IkeSaInfo) -> Section {
+    match sa.path_mtu {
+        Some(PathMtu { proven, believed, narrow, age }) => Section::new()
+            .with("state", "known")
+            .with("mtu", proven)
+            .with("believed", believed)
+            .with("narrow", narrow)
+            .with("ago", age.as_secs()),
+        None => Section::new().with("state", if conn.path_probe { "not-yet" } else { "off" }),
     }
 }
 

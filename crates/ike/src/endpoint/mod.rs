@@ -241,6 +241,12 @@ impl Endpoint {
         self.sas.values().map(|sa| self.snapshot(now, sa)).collect()
     }
 
+    /// A snapshot of every IKE_SA of a connection, by id.
+    pub fn ike_sas_of(&self, now: Instant, conn: &str) -> Vec<IkeSaInfo> {
+        let ids = self.by_conn.get(conn).into_iter().flatten();
+        ids.filter_map(|id| self.ike_sa(now, *id)).collect()
+    }
+
     /// A snapshot of one IKE_SA.
     pub fn ike_sa(&self, now: Instant, id: IkeId) -> Option<IkeSaInfo> {
         self.sas.get(&id).map(|sa| self.snapshot(now, sa))
