@@ -19,8 +19,8 @@
 //! nobody has closed it here. Times are in seconds; `since` and `before` are missing where nothing
 //! is known. `trouble` is that of `ironswan-troubles`. A note has `name`, `meaning`, `level`,
 //! `first` and `last` (seconds ago), `count`, `why`, `remedy`, `details`, `values`, `sides` and
-//! `places`. `path` is there while an IKE_SA stands: `state` is `known` (with `mtu`, the bytes of the
-//! largest packet that was seen to pass towards the peer, and `believed`), `not-yet`, or `off`
+//! `places`. `path` is there while an IKE_SA stands: `state` is `known` (with `mtu`, the bytes of
+//! the largest packet that was seen to pass towards the peer, and `believed`), `not-yet`, or `off`
 //! (`path_probe = no`).
 
 use std::collections::HashMap;

@@ -360,12 +360,7 @@ impl Context<'_> {
         if !matches!(active.task, Task::Mobike(_)) {
             self.follow_answer(sa, d, active.tries);
         }
-        // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the
-        // IKE_SA. What was asked to be closed is closed.
-        if sa.is_up()
-            && !matches!(active.task, Task::DeleteIke(_))
-            && find_notify(&payloads, NotifyType::INVALID_SYNTAX).is_some()
-        {
+        if is_fatal(sa, &active.task, &payloads) {
             let why: Diagnosis = KeyExchange::PeerCannotRead { exchange: Some(active.exchange) }.into();
             self.log_why(Level::Error, sa, "both ends drop the IKE_SA", &why);
             sa.work_mut().sent(active);
@@ -397,6 +392,14 @@ impl Context<'_> {
             Task::PathProbe(probe) => path_probe::process(self, sa, &probe, &payloads),
         }
     }
+}
+
+/// True when the peer has dropped the IKE_SA: INVALID_SYNTAX is "considered fatal in both peers" (RFC
+/// 7296 section 2.21.3). What was asked to be closed is closed.
+fn is_fatal(sa: &IkeSa, asked: &Task, payloads: &[Payload]) -> bool {
+    sa.is_up()
+        && !matches!(asked, Task::DeleteIke(_))
+        && find_notify(payloads, NotifyType::INVALID_SYNTAX).is_some()
 }
 
 /// Counts TEMPORARY_FAILURE in responses to CREATE_CHILD_SA. "If a peer continues to receive
