@@ -394,8 +394,8 @@ impl Context<'_> {
     }
 }
 
-/// True when the peer has dropped the IKE_SA: INVALID_SYNTAX is "considered fatal in both peers" (RFC
-/// 7296 section 2.21.3). What was asked to be closed is closed.
+/// True when the peer has dropped the IKE_SA: INVALID_SYNTAX is "considered fatal in both peers"
+/// (RFC 7296 section 2.21.3). What was asked to be closed is closed.
 fn is_fatal(sa: &IkeSa, asked: &Task, payloads: &[Payload]) -> bool {
     sa.is_up()
         && !matches!(asked, Task::DeleteIke(_))
