@@ -374,8 +374,9 @@ def attacker_moves_nothing(lab, full):
           f'each is dropped and counted under its reason: {counted}')
     taken = json.loads(lab.run('r', 'nft', '-j', 'list', 'counters', 'table', 'ip', 'caught'))
     taken = [c['counter']['packets'] for c in taken['nftables'] if 'counter' in c][0]
-    # A retransmitted IKE request may be answered where it came from; ESP never goes there.
-    check(taken <= 2 * rounds, f'{taken} packets went to the attacker')
+    # A retransmitted IKE request may be answered where it came from; ESP never goes there. The attacker sees its own datagrams, too: every
+    # other flipped one is the request again.
+    check(taken <= 3 * rounds, f'{taken} packets went to the attacker')
     pair_at_rest(us, them, their_conn='netg1')
     rest.check()
     watch.check('u1', 'g2')

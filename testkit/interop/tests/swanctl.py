@@ -211,10 +211,11 @@ def own_commands_answer(lab, full):
               + (f", says {', '.join(words)}" if words else ''))
         return done.stdout
 
-    ask('status', *uri, words=['1 connection,', '0 IKE_SAs'])
+    ask('status', *uri, words=['0 IKE_SAs', '1 tunnel: 1 waiting'])
     ask('up', 'net', *uri, words=['IKE_SA net[1] established between', 'net is up'])
     ping(lab)
-    ask('status', *uri, words=['net: ESTABLISHED 192.0.2.1[g1.example]', '10.1.0.0/24 === 10.2.0.0/24', '3 packets'])
+    ask('status', *uri, words=['1 IKE_SA ', '1 tunnel: 1 up'])
+    ask('status', 'net', *uri, words=['net: ESTABLISHED 192.0.2.1[g1.example]', '10.1.0.0/24 === 10.2.0.0/24', '3 packets'])
     for what in ('sas', 'conns', 'counters'):
         ask('list', what, *uri, words=['net' if what != 'counters' else 'OutNoPolicy'])
         document = json.loads(ask('list', what, '--json', *uri))
