@@ -76,6 +76,18 @@ pub(crate) enum Command {
         also a warning), 2 when nothing could be read. Algorithms that RFC 8221 and RFC 8247 say SHOULD NOT or MUST NOT of are warned about."
     )]
     Check(Check),
+    /// Is this machine fit to be a gateway? Names what is in the way, and what to do about it
+    #[command(
+        after_help = "Examples:\n  ironswan doctor\n  ironswan doctor --config /etc/ironswan --json\n\nWorks with a daemon and without. \
+        What only root may see is said to be not checked. Exit status 0 when nothing is a problem, 1 when something is."
+    )]
+    Doctor(Doctor),
+    /// Gathers all that a helper needs to know in one archive, without secrets (root)
+    #[command(
+        after_help = "Examples:\n  ironswan report\n  ironswan report -o /tmp/report.tar.gz\n\nSecrets are hashes under a key that is gone \
+        when the report is made: equal ones show as equal. Files of private keys are not in it. Look at it before you send it."
+    )]
+    Report(Report),
     /// Keys, certificates, requests and revocation lists: makes, shows and verifies them
     #[command(
         disable_help_flag = true,
@@ -263,6 +275,27 @@ pub(crate) struct Check {
     /// Prints one JSON document instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Doctor {
+    /// Folder with the configuration
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Report {
+    /// File to write [default: ironswan-report-TIME.tar.gz in this folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Folder with the configuration
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
 }
 
 #[derive(clap::Args, Debug)]

@@ -18,6 +18,8 @@
 //! | `plane` | the data plane in `status` and `list counters` |
 //! | `algs` | `list algs` |
 //! | `check` | `check` |
+//! | `doctor` | `doctor` |
+//! | `report` | `report` |
 //! | `guard` | `guard` |
 //! | `companion` | starts `ironswan-lab` (`lab`, `demo`, `plan`) and `ironswan-pki` (`pki`) |
 //! | `failure` | why a command did not do what it was asked |
@@ -32,6 +34,7 @@ mod algs;
 mod args;
 mod check;
 mod companion;
+mod doctor;
 mod explain;
 mod failure;
 mod guard;
@@ -39,6 +42,7 @@ mod json;
 mod operate;
 mod plane;
 mod prove;
+mod report;
 mod status;
 mod tunnels;
 mod vici;
@@ -76,6 +80,8 @@ fn main() -> ExitCode {
             What::Algs => ("list algs", algs::algs(&a)),
         },
         Command::Check(a) => ("check", check::check(&a)),
+        Command::Doctor(a) => ("doctor", doctor::doctor(&a)),
+        Command::Report(a) => ("report", report::report(&a)),
         Command::Pki(a) => ("pki", Err(companion::PKI.start(None, &a))),
         Command::Guard(a) => ("guard", guard::guard(&a)),
         Command::Demo(a) => ("demo", Err(companion::LABORATORY.start(Some("demo"), &a))),

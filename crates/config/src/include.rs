@@ -189,7 +189,7 @@ impl Includes for Reader {
 }
 
 /// Every path that a pattern names, sorted. Wildcards do not match a leading dot.
-fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
+pub(super) fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
     let mut found = vec![PathBuf::new()];
     let mut matched = false;
     let escaped = |path: &Path| path.to_string_lossy().escape_debug().to_string();

@@ -26,8 +26,10 @@
 //! | `patterns` | wildcards in paths |
 //! | `proposal` | proposal strings |
 //! | `psk` | pre-shared keys as people write them |
+//! | `redact` | files as they may be shown to others: without secrets |
 //! | `references` | sections that inherit from others |
 //! | `request` | values of requests by VICI |
+//! | `scrub` | finds secrets in text, in whatever form |
 //! | `syntax` | parser of `section { key = value }` |
 //! | `tree` | sections, keys and values, each with its place |
 //! | `ts` | traffic selectors as people write them |
@@ -52,8 +54,10 @@ mod meaning;
 pub mod patterns;
 mod proposal;
 pub mod psk;
+pub mod redact;
 mod references;
 pub mod request;
+pub mod scrub;
 mod syntax;
 pub mod tree;
 mod ts;
@@ -66,6 +70,15 @@ pub use load::{Config, load_dir, load_files, parse_text, read_dir};
 pub use meaning::{Daemon, LogFormat, MissingTable, connection, daemon, manual, vici_uri};
 pub use meaning::{list_child, list_connection};
 pub use ts::text as selector_text;
+
+/// The selector that a text names, as [`selector_text`] writes one with an address. `None`: the
+/// text is none, or names no address.
+pub fn selector(text: &str) -> Option<ironswan_wire::selector::TrafficSelector> {
+    match ts::selector(text) {
+        Ok(ironswan_keying::TsSpec::Fixed(selector)) => Some(selector),
+        Ok(ironswan_keying::TsSpec::Dynamic { .. }) | Err(_) => None,
+    }
+}
 
 /// A random pre-shared key in the form that `secret =` takes.
 pub fn random_psk() -> zeroize::Zeroizing<String> {

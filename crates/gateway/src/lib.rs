@@ -9,16 +9,20 @@
 //! | [`network`] | the kernel's routing, or a stand-in of tests |
 //! | [`guard`] | keeps protected packets from travelling in clear, by routes, nft and programs |
 //! | [`control`] | the VICI server |
+//! | [`doctor`] | is this machine fit: facts and judgement, with a daemon or without |
 //! | [`diagnosis`] | errors of the kernel as entries of the one list of reasons |
 //! | [`helper`] | the process that keeps privileges for the daemon |
+//! | [`report`] | parts of a report for support: machine, secrets, archive |
 //! | [`observe`] | log lines and key tables |
 
 pub mod control;
 pub mod dataplane;
 pub mod diagnosis;
+pub mod doctor;
 pub mod driver;
 pub mod guard;
 pub mod helper;
 pub mod network;
 pub mod observe;
+pub mod report;
 pub mod start;

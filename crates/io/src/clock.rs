@@ -1,7 +1,37 @@
 //! The one place that reads the clock. Everything else is told what time it is.
 
+use std::io;
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+/// linux/timex.h: the clock is not synchronised.
+const STA_UNSYNC: i32 = 0x40;
+
+/// How well the kernel knows the time of day.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Discipline {
+    /// A program (NTP, PTP, or the like) keeps the clock right.
+    pub synchronised: bool,
+    /// Largest error that this program expects.
+    pub error: Duration,
+}
+
+/// Asks the kernel how well it knows the time of day. Needs no privilege.
+///
+/// # Errors
+/// The error that the kernel returned.
+pub fn discipline() -> io::Result<Discipline> {
+    // SAFETY: all zeroes is a valid timex, and with `modes` 0 the call only reads.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes one timex, which lives through it.
+    if unsafe { libc::adjtimex(&raw mut timex) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Discipline {
+        synchronised: timex.status & STA_UNSYNC == 0,
+        error: Duration::from_micros(u64::try_from(timex.maxerror).unwrap_or(0)),
+    })
+}
 
 /// The monotonic clock.
 #[allow(clippy::disallowed_methods, reason = "the clock is read here and nowhere else in this crate")]

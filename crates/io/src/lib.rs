@@ -18,6 +18,7 @@
 //! | [`poller`] | epoll and the eventfd that wakes it |
 //! | [`xdp`] | ESP straight from the driver (`AF_XDP`), the program that picks it out; a sender |
 //! | [`http`] | TCP: one exchange with a server of the web |
+//! | [`xfrm`] | policies and SAs of the kernel's own IPsec, which are not ours |
 //! | [`listener`] | the owner of a listening Unix socket (`sock_diag`) |
 //! | [`helper`] | the process that keeps privileges for this one |
 //! | [`namespace`] | network namespaces |
@@ -27,8 +28,8 @@
 //! | [`clock`] | the clock |
 //!
 //! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`,
-//! `xdp`, `namespace`, `sandbox` and `signals` only. Nothing here knows what ESP or IKE is; the
-//! loops that join these objects to the packet engine are in the gateway.
+//! `xdp`, `namespace`, `sandbox`, `signals` and `clock` only. Nothing here knows what ESP or IKE
+//! is; the loops that join these objects to the packet engine are in the gateway.
 //!
 //! # Files
 //!
@@ -73,5 +74,6 @@ pub mod sysctl;
 pub mod tun;
 pub mod udp;
 pub mod xdp;
+pub mod xfrm;
 
 pub use error::Error;

@@ -68,6 +68,20 @@ pub fn forwarding(ipv6: bool) -> bool {
     read(path).is_some_and(|v| v != 0)
 }
 
+/// Whether packets that arrive at this interface are passed on. `None` where the kernel does not
+/// tell.
+pub fn forwards(ipv6: bool, device: &str) -> Option<bool> {
+    let path = path(if ipv6 { "ipv6" } else { "ipv4" }, device, "forwarding")?;
+    read(&path).map(|v| v != 0)
+}
+
+/// One setting as the kernel writes it, by its path below `/proc/sys` (`net/core/rmem_max`). `None`
+/// where the kernel has no such setting, or does not tell it.
+pub fn setting(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/sys/{path}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// Makes a TUN device take what the engine delivers: no check of the way back, and if `all` asks
 /// for one, made with the packet's mark. What is right already is not written: `/proc/sys` is often
 /// read-only in a container.

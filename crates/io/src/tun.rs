@@ -177,6 +177,20 @@ pub fn open(name: &str) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
+/// Finds the offloads that the kernel would grant. Makes a device of this name, which is never up
+/// and is gone when this returns. A caller that wants nobody to see the device calls this in a
+/// network namespace of its own.
+///
+/// # Errors
+/// As [`Tun::create`].
+pub fn probe(name: &str) -> Result<Offloads, Error> {
+    let fd = open(name)?;
+    set_vnet_header_size(fd.as_fd(), VNET_HEADER as i32)
+        .map_err(|e| Error::system("setting the TUN header size", e))?;
+    negotiate(true, |bits| set_offload(fd.as_fd(), bits))
+        .map_err(|e| Error::system("negotiating TUN offloads", e))
+}
+
 /// The same by the helper. The number of its error says which one it was.
 fn open_by(helper: &Helper, name: &str) -> Result<OwnedFd, Error> {
     let bad_name = || Error::DeviceName { name: name.to_owned() };

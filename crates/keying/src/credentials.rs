@@ -88,6 +88,11 @@ impl SharedKeys {
         self.by_name.keys().map(String::as_str)
     }
 
+    /// All keys.
+    pub fn iter(&self) -> impl Iterator<Item = &SharedKey> {
+        self.by_name.values()
+    }
+
     /// The key for this pair: the best fit for the peer, then for us, then the first by name. A key
     /// with one owner belongs to whichever side it names; with several owners both sides must be
     /// among them, as in `ipsec.secrets`, so that a key of ours with one peer does not let another

@@ -126,6 +126,17 @@ impl<P: Protocol> Joined<P> {
         names
     }
 
+    /// Shows each secret that is loaded: a shared key of either kind, or with true a private key in
+    /// PKCS#8. For whoever looks whether a text has one of them.
+    pub fn for_each_secret(&self, mut take: impl FnMut(bool, &[u8])) {
+        let loaded = self.tunnels.policy().read();
+        loaded.secrets().iter().for_each(|key| take(false, key.secret.expose()));
+        loaded.ppks().iter().for_each(|key| take(false, key.secret.expose()));
+        for key in loaded.private_keys().iter().filter_map(|key| key.to_pkcs8()) {
+            take(true, key.expose());
+        }
+    }
+
     /// Loads a private key of ours, or replaces the same one.
     pub fn load_private(&mut self, key: PrivateKey) {
         self.tunnels.load_private(key);

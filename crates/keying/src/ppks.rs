@@ -72,6 +72,11 @@ impl Ppks {
         self.by_name.keys().map(String::as_str)
     }
 
+    /// All keys.
+    pub fn iter(&self) -> impl Iterator<Item = &Ppk> {
+        self.by_name.values()
+    }
+
     /// True when there is no key.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()

@@ -35,6 +35,11 @@ const TABLES: [(&str, Table); 13] = [
     ("data", DATA_TABLE),
 ];
 
+/// True when a section of some kind has a key of this name.
+pub(crate) fn is_key(name: &str) -> bool {
+    TABLES.iter().any(|(_, table)| table.names().any(|known| known == name))
+}
+
 /// The page has no place for this table of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MissingTable(&'static str);

@@ -41,6 +41,7 @@ pub(super) use conn::in_rounds;
 pub use daemon::{Daemon, daemon};
 pub use keys::listed::{list_child, list_connection};
 pub use keys::settings::{LogFormat, vici_uri};
+pub(crate) use manual::is_key;
 pub use manual::{MissingTable, manual};
 pub(super) use secrets::passphrases;
 pub use secrets::{ppks, secrets};

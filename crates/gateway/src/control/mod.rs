@@ -14,6 +14,7 @@
 //! | `pols` | list-policies, and our own ironswan-policies |
 //! | `troubles` | our own ironswan-troubles: what keeps traffic from passing |
 //! | `explain` | our own ironswan-status and ironswan-explain: how each tunnel is, and why |
+//! | `scrub` | our own ironswan-scrub: where in a text a loaded secret stands |
 //! | `sas` | list-sas, and the sections that events share with it |
 //! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
 //!
@@ -45,6 +46,7 @@ mod query;
 mod queue;
 mod run;
 mod sas;
+mod scrub;
 pub(crate) mod socket;
 mod troubles;
 
@@ -231,6 +233,7 @@ impl Control {
             "ironswan-status" => self.status(client, &message).await,
             "ironswan-explain" => self.explain(&message),
             "ironswan-troubles" => self.troubles(client, &message).await,
+            "ironswan-scrub" => self.scrub(&message),
             "ironswan-policies" => self.policies(client, &message).await,
             _ => return None,
         })

@@ -2,9 +2,11 @@
 //! and what of it would lead protected packets elsewhere or drop them. Nothing of it is changed
 //! here: each finding names the thing and the remedy.
 //!
-//! [`check`] is pure over [`Facts`], which [`Facts::gather`] reads.
+//! [`check`] is pure over [`Facts`], which [`Facts::gather`] reads. The daemon logs its findings at
+//! start, and `ironswan doctor` shows them beside its own checks.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use ironswan_io::Error as IoError;
@@ -22,6 +24,49 @@ use ironswan_config::Config;
 
 /// Findings of one kind are reported one by one up to this number.
 const EACH: usize = 8;
+
+/// Subject of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Topic {
+    /// Something could not be looked at.
+    Unseen,
+    /// Routes of other programs in table 220.
+    Routes,
+    /// Routing rules of other programs.
+    Rules,
+    /// VRFs.
+    Vrfs,
+    /// Marks of packets.
+    Marks,
+    /// The check of the way back (`rp_filter`).
+    ReversePath,
+    /// Forwarding.
+    Forwarding,
+}
+
+/// One thing that stands in the way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Subject.
+    pub topic: Topic,
+    /// The thing, and its consequence.
+    pub what: String,
+    /// What to do about it. Empty where there is nothing to do.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn new(topic: Topic, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { topic, what: what.into(), remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if self.remedy.is_empty() { Ok(()) } else { write!(f, "; {}", self.remedy) }
+    }
+}
 
 /// State of this machine that can be in the gateway's way.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -121,9 +166,10 @@ pub fn peers<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Vec<I
     hosts.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Everything that stands in the way, a line each.
-pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[IpAddr]) -> Vec<String> {
-    let mut out = facts.left_out.clone();
+/// Everything that stands in the way.
+pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[IpAddr]) -> Vec<Finding> {
+    let unseen = |line: &String| Finding::new(Topic::Unseen, line, "");
+    let mut out: Vec<Finding> = facts.left_out.iter().map(unseen).collect();
     foreign_routes(facts, &mut out);
     foreign_rules(facts, settings, &mut out);
     vrfs(facts, &mut out);
@@ -137,7 +183,7 @@ pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[I
 pub fn carries(facts: &Facts, policies: &[Policy]) -> Vec<String> {
     let mut out = Vec::new();
     forwarding(facts, policies, &mut out);
-    out
+    out.iter().map(ToString::to_string).collect()
 }
 
 /// Why this address of ours cannot be used at present; `None`: it can, as far as this machine is
@@ -154,7 +200,7 @@ pub fn unusable(facts: &Facts, ip: IpAddr) -> Option<String> {
 }
 
 /// Routes of other programs in table 220: the tunnels' way leads over them.
-fn foreign_routes(facts: &Facts, out: &mut Vec<String>) {
+fn foreign_routes(facts: &Facts, out: &mut Vec<Finding>) {
     let foreign: Vec<&Route> = facts.routes.iter().filter(|r| r.protocol != PROTOCOL).collect();
     for r in foreign.iter().take(EACH) {
         let what = match r.kind {
@@ -163,17 +209,21 @@ fn foreign_routes(facts: &Facts, out: &mut Vec<String>) {
             RouteKind::Throw => format!("throw {}", r.destination),
             RouteKind::Other => r.destination.to_string(),
         };
-        out.push(format!(
-            "table {TABLE} has the route `{what}` of another program (protocol {}): it is left alone, and steered packets \
-             may follow it; stop that program, or `ip route del {what} table {TABLE}`",
-            protocol(r.protocol)
+        out.push(Finding::new(
+            Topic::Routes,
+            format!(
+                "table {TABLE} has the route `{what}` of another program (protocol {}): it is left alone, and steered packets \
+                 may follow it",
+                protocol(r.protocol)
+            ),
+            format!("stop that program, or `ip route del {what} table {TABLE}`"),
         ));
     }
-    more(foreign.len(), "routes of other programs in table 220", out);
+    more(Topic::Routes, foreign.len(), "routes of other programs in table 220", out);
 }
 
 /// Rules of other programs that come before ours, or share priority or mark with them.
-fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
+fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<Finding>) {
     const LOCAL: u32 = 255;
     // The same rule for both families is told once.
     let mut seen = BTreeSet::new();
@@ -189,69 +239,80 @@ fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
         }
         let ours = settings.mark | settings.steer_mark;
         if matches!(rule.priority, MARKED_PRIORITY | PRIORITY) {
-            found.push(format!(
-                "the rule `{shown}` of another program has a priority of IronSwan's ({MARKED_PRIORITY} and {PRIORITY}), and \
-                 which of two such is asked first is chance: give it another priority (above {PRIORITY})"
+            found.push((
+                format!(
+                    "the rule `{shown}` of another program has a priority of IronSwan's ({MARKED_PRIORITY} and {PRIORITY}), and \
+                     which of two such is asked first is chance"
+                ),
+                format!("give it another priority (above {PRIORITY})"),
             ));
         } else if rule.l3mdev {
             // Rules of VRFs lead no packet of ours elsewhere.
         } else if rule.priority < MARKED_PRIORITY {
             let way = if l.lookup { "what its table has a route for leaves by that" } else { "it decides" };
-            found.push(format!(
-                "the rule `{shown}` of another program is asked before IronSwan's ({MARKED_PRIORITY}, {PRIORITY}), and {way}: \
-                 protected packets that it leads elsewhere do not reach the tunnel{}; give it a priority above {PRIORITY}",
-                if settings.nft { " (the guard drops them)" } else { "" }
+            found.push((
+                format!(
+                    "the rule `{shown}` of another program is asked before IronSwan's ({MARKED_PRIORITY}, {PRIORITY}), and {way}: \
+                     protected packets that it leads elsewhere do not reach the tunnel{}",
+                    if settings.nft { " (the guard drops them)" } else { "" }
+                ),
+                format!("give it a priority above {PRIORITY}"),
             ));
         }
         let Some(mark) = rule.mark else { continue };
         if mark & rule.mask & ours != 0 {
-            found.push(format!(
-                "the rule `{shown}` of another program uses bits of IronSwan's marks (mark = {:#x}, steer_mark = {:#x}): \
-                 set mark and steer_mark in ironswan.conf to bits that nothing else uses",
-                settings.mark, settings.steer_mark
+            found.push((
+                format!(
+                    "the rule `{shown}` of another program uses bits of IronSwan's marks (mark = {:#x}, steer_mark = {:#x})",
+                    settings.mark, settings.steer_mark
+                ),
+                OTHER_BITS.to_owned(),
             ));
         } else if rule.mask & ours != 0 && settings.nft {
-            found.push(format!(
-                "the rule `{shown}` of another program asks for bits of the mark that IronSwan sets (mark = {:#x}, steer_mark \
-                 = {:#x}), and does not match packets that carry both: write it with a mask (`fwmark {mark:#x}/{:#x}`)",
-                settings.mark,
-                settings.steer_mark,
-                rule.mask & !ours
+            found.push((
+                format!(
+                    "the rule `{shown}` of another program asks for bits of the mark that IronSwan sets (mark = {:#x}, steer_mark \
+                     = {:#x}), and does not match packets that carry both",
+                    settings.mark, settings.steer_mark
+                ),
+                format!("write it with a mask (`fwmark {mark:#x}/{:#x}`)", rule.mask & !ours),
             ));
         }
     }
-    out.extend(found.iter().take(EACH).cloned());
-    more(found.len(), "findings about rules of other programs", out);
+    let all = found.len();
+    out.extend(found.into_iter().take(EACH).map(|(what, remedy)| Finding::new(Topic::Rules, what, remedy)));
+    more(Topic::Rules, all, "findings about rules of other programs", out);
 }
 
 /// VRFs, whose rule the kernel puts behind ours.
-fn vrfs(facts: &Facts, out: &mut Vec<String>) {
+fn vrfs(facts: &Facts, out: &mut Vec<Finding>) {
     let behind =
         |l: &&ListedRule| l.rule.l3mdev && l.rule.protocol != PROTOCOL && l.rule.priority > VRF_PRIORITY;
     if let Some(l) = facts.rules.iter().find(behind) {
-        out.push(format!(
-            "there are VRFs, and their rule `{}` stands behind IronSwan's ({MARKED_PRIORITY}, {PRIORITY}): a copy of it is put before them \
-             ({VRF_PRIORITY}), so that what is in a VRF is neither steered nor guarded; give each VRF a default route (`ip route add \
-             unreachable default metric 4278198272 vrf NAME`), or what its table has no route for goes on to the rules behind",
-            show(l)
+        out.push(Finding::new(
+            Topic::Vrfs,
+            format!(
+                "there are VRFs, and their rule `{}` stands behind IronSwan's ({MARKED_PRIORITY}, {PRIORITY}): a copy of it is put \
+                 before them ({VRF_PRIORITY}), so that what is in a VRF is neither steered nor guarded",
+                show(l)
+            ),
+            "give each VRF a default route (`ip route add unreachable default metric 4278198272 vrf NAME`), or what its table has \
+             no route for goes on to the rules behind",
         ));
     }
 }
 
 /// Programs that use bits of our marks: what they set leads packets past the tunnel, or others'
 /// into it.
-fn foreign_marks(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
+fn foreign_marks(facts: &Facts, settings: &Settings, out: &mut Vec<Finding>) {
     let ours = settings.mark | settings.steer_mark;
-    let remedy = format!(
-        "(mark = {:#x}, steer_mark = {:#x}): set mark and steer_mark in ironswan.conf to bits that nothing else uses",
-        settings.mark, settings.steer_mark
-    );
+    let values = format!("(mark = {:#x}, steer_mark = {:#x})", settings.mark, settings.steer_mark);
     let mut found: Vec<String> = Vec::new();
     for (table, rule) in facts.marking.iter().filter(|_| settings.nft) {
         let bits = mark_bits(rule);
         if bits & ours != 0 {
             found.push(format!(
-                "the nft rule `{rule}` of the table {table} uses the bits {:#x} of IronSwan's marks {remedy}",
+                "the nft rule `{rule}` of the table {table} uses the bits {:#x} of IronSwan's marks {values}",
                 bits & ours
             ));
         }
@@ -260,14 +321,18 @@ fn foreign_marks(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
         let Some(link) = facts.links.iter().find(|l| l.name.starts_with(prefix)) else { continue };
         if bits & ours != 0 {
             found.push(format!(
-                "the interface {} is {program}'s, whose marks are by default of the bits {bits:#x}, and so are IronSwan's {remedy}",
+                "the interface {} is {program}'s, whose marks are by default of the bits {bits:#x}, and so are IronSwan's {values}",
                 link.name
             ));
         }
     }
-    out.extend(found.iter().take(EACH).cloned());
-    more(found.len(), "findings about marks of other programs", out);
+    let all = found.len();
+    out.extend(found.into_iter().take(EACH).map(|what| Finding::new(Topic::Marks, what, OTHER_BITS)));
+    more(Topic::Marks, all, "findings about marks of other programs", out);
 }
+
+/// Remedy where another program uses bits of our marks.
+const OTHER_BITS: &str = "set mark and steer_mark in ironswan.conf to bits that nothing else uses";
 
 /// Programs that mark packets themselves, past what `nft` shows: how their interfaces begin, and
 /// the bits that they use by default.
@@ -351,7 +416,7 @@ fn reverse_path(
     settings: &Settings,
     policies: &[Policy],
     peers: &[IpAddr],
-    out: &mut Vec<String>,
+    out: &mut Vec<Finding>,
 ) {
     if facts.strict.is_empty() {
         return;
@@ -363,7 +428,7 @@ fn reverse_path(
             facts.strict.iter().take(EACH).cloned().collect::<Vec<_>>().join(", ")
         ),
     };
-    let remedy = "set net.ipv4.conf.all.rp_filter=2 (loose wins over strict)";
+    let remedy = "`sysctl -w net.ipv4.conf.all.rp_filter=2` (loose wins over strict)";
     let steered = |p: &&Policy| p.verdict != Verdict::Bypass && !p.remote.range.is_ipv6();
     // With nft a default route in table 220 is for marked packets only, and the check asks without
     // a mark.
@@ -371,26 +436,28 @@ fn reverse_path(
     let covers = |p: &Policy| peers.iter().find(|ip| p.remote.range.contains(**ip));
     let peer = policies.iter().filter(steered).filter(|p| seen(p)).find_map(|p| Some((p, covers(p)?)));
     if let Some((p, peer)) = peer {
-        out.push(format!(
+        let what = format!(
             "{where_}, and {} protects {}, where the peer {peer} itself is: what it sends will be dropped as coming from the \
-             wrong interface; {remedy}",
+             wrong interface",
             p.name, p.remote
-        ));
+        );
+        out.push(Finding::new(Topic::ReversePath, what, remedy));
     }
     let finer = |p: &&Policy| {
         p.remote.protocol != 0 || p.local.protocol != 0 || !p.remote.any_port() || !p.local.any_port()
     };
     if let Some(p) = policies.iter().filter(steered).filter(|p| seen(p)).find(finer) {
-        out.push(format!(
+        let what = format!(
             "{where_}, and {} protects only {} of its addresses' traffic: the rest, which may come in clear, will be dropped \
-             as coming from the wrong interface; {remedy}",
+             as coming from the wrong interface",
             p.name, p.remote
-        ));
+        );
+        out.push(Finding::new(Topic::ReversePath, what, remedy));
     }
 }
 
 /// A gateway that does not forward is a host.
-fn forwarding(facts: &Facts, policies: &[Policy], out: &mut Vec<String>) {
+fn forwarding(facts: &Facts, policies: &[Policy], out: &mut Vec<Finding>) {
     for (ipv6, on) in [false, true].into_iter().zip(facts.forwarding) {
         let others = |p: &&Policy| {
             p.verdict == Verdict::Protect
@@ -399,11 +466,12 @@ fn forwarding(facts: &Facts, policies: &[Policy], out: &mut Vec<String>) {
         };
         let Some(p) = policies.iter().find(others).filter(|_| !on) else { continue };
         let key = if ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
-        out.push(format!(
-            "the kernel does not forward, and {} protects {}, which is more than this machine's own addresses: `sysctl -w {key}=1` \
-             (and in /etc/sysctl.d for good)",
+        let what = format!(
+            "the kernel does not forward, and {} protects {}, which is more than this machine's own addresses",
             p.name, p.local
-        ));
+        );
+        let remedy = format!("`sysctl -w {key}=1` (and in /etc/sysctl.d for good)");
+        out.push(Finding::new(Topic::Forwarding, what, remedy));
     }
 }
 
@@ -412,9 +480,9 @@ fn is_ours(range: &AddrRange, facts: &Facts) -> bool {
     range.start() == range.end() && facts.addresses.iter().any(|a| a.ip == range.start())
 }
 
-fn more(found: usize, what: &str, out: &mut Vec<String>) {
+fn more(topic: Topic, found: usize, what: &str, out: &mut Vec<Finding>) {
     if found > EACH {
-        out.push(format!("and {} more {what}", found - EACH));
+        out.push(Finding::new(topic, format!("and {} more {what}", found - EACH), ""));
     }
 }
 

@@ -55,7 +55,8 @@ fn one(found: &[String], words: &[&str]) {
 }
 
 fn run(facts: &Facts, nft: bool, policies: &[Policy]) -> Vec<String> {
-    check(facts, &settings(nft), policies, &["192.0.2.2".parse().unwrap()])
+    let found = check(facts, &settings(nft), policies, &["192.0.2.2".parse().unwrap()]);
+    found.iter().map(ToString::to_string).collect()
 }
 
 #[test]
