@@ -594,6 +594,11 @@ fn a_peer_that_ends_the_ike_sa_at_a_probe_gets_it_back_and_no_probe_any_more() {
             w.net.rules.clear();
             w.run(20 * S);
             assert_eq!(refusals(&w.nodes[0]), [how]);
+            if how == ProbeRefusal::Silent && dpd_action == ChildAction::None {
+                // It may as well have been dead, and then nothing is asked for.
+                assert_eq!(w.up(0).len(), 0);
+                continue;
+            }
             assert!(w.up(0).len() == 1 && w.up(0)[0].id != first, "{how:?}: the tunnel is there again");
             let count = probes(&w, 0).len();
             w.run(10 * 3_600 * S);

@@ -90,8 +90,8 @@ impl Endpoint {
     }
 
     /// An established IKE_SA ends while a message of ours that measures the path is in flight. True
-    /// when the peer has ended it because of that, for all that we know: then the peer gets no such
-    /// message any more.
+    /// when the peer has ended it because of that, for all that we know. The peer gets no such
+    /// message any more then, nor when it has never answered one.
     fn ended_at_probe(&mut self, now: Instant, sa: &mut IkeSa, how: &Close) -> bool {
         if !matches!(sa.work().active(), Some(Active { task: Task::PathProbe(_), .. })) {
             return false;
@@ -104,8 +104,10 @@ impl Endpoint {
             Close::Lost(Diagnosis::Path(Path::PeerDead { .. })) if new => ProbeRefusal::Silent,
             _ => return false,
         };
+        // A silent peer may as well be dead, so its children do as `dpd_action` says.
+        let surely = refusal != ProbeRefusal::Silent;
         self.on(now, sa, |cx, sa| path_probe::refused(cx, sa, refusal));
-        true
+        surely
     }
 
     /// Children on another IKE_SA that are to take over send before those of this one end.
