@@ -42,6 +42,8 @@ pub(crate) fn narrow(configured: &[TrafficSelector], proposed: &[TrafficSelector
             }
         }
     }
+    // It stays for as long as the child.
+    out.shrink_to_fit();
     out
 }
 

@@ -82,8 +82,9 @@ struct Partial {
 pub(super) struct Fragments {
     /// Both sides have announced that they take fragments.
     agreed: bool,
-    request: Option<Partial>,
-    response: Option<Partial>,
+    /// In boxes: of many IKE_SAs, few wait for fragments.
+    request: Option<Box<Partial>>,
+    response: Option<Box<Partial>>,
 }
 
 impl Fragments {
@@ -132,14 +133,9 @@ impl Fragments {
     pub(super) fn add(&mut self, opened: Opened<'_>) -> Added {
         let Opened { header, fragment, first, front, text, datagram, until } = opened;
         let slot = if header.is_response() { &mut self.response } else { &mut self.request };
-        let fresh = || Partial {
-            mid: header.message_id,
-            until,
-            exchange: header.exchange,
-            total: fragment.total,
-            len: 0,
-            parts: BTreeMap::new(),
-            head: None,
+        let fresh = || {
+            let (mid, exchange, total) = (header.message_id, header.exchange, fragment.total);
+            Box::new(Partial { mid, until, exchange, total, len: 0, parts: BTreeMap::new(), head: None })
         };
         if slot.as_ref().is_some_and(|p| p.mid != header.message_id || p.total != fragment.total) {
             *slot = None;

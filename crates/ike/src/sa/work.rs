@@ -72,7 +72,8 @@ pub(crate) struct Answering {
 pub(crate) struct Work {
     window: Window,
     queue: VecDeque<Task>,
-    active: Option<Active>,
+    /// In a box: of many IKE_SAs, few have a request in flight.
+    active: Option<Box<Active>>,
     answering: Option<Answering>,
     backlog: VecDeque<Datagram>,
 }
@@ -125,28 +126,28 @@ impl Work {
 
     /// Our request in flight.
     pub(crate) fn active(&self) -> Option<&Active> {
-        self.active.as_ref()
+        self.active.as_deref()
     }
 
     /// Our request in flight, to be changed.
     pub(crate) fn active_mut(&mut self) -> Option<&mut Active> {
-        self.active.as_mut()
+        self.active.as_deref_mut()
     }
 
     /// The request is in flight.
     pub(crate) fn sent(&mut self, active: Active) {
-        self.active = Some(active);
+        self.active = Some(Box::new(active));
     }
 
     /// The request is not in flight any more. Its message ID is used again.
     pub(crate) fn take_active(&mut self) -> Option<Active> {
-        self.active.take()
+        self.active.take().map(|active| *active)
     }
 
     /// The request has been answered, or counts as answered: the next one has the next message ID.
     pub(crate) fn answered(&mut self) -> Option<Active> {
         self.window.response_seen();
-        self.active.take()
+        self.take_active()
     }
 
     /// The message ID of our next request; `None` when they are used up.
