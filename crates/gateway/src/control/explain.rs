@@ -7,6 +7,9 @@
 //!                             place = swanctl.conf:12  remote = 192.0.2.2
 //!                             since = 12  before { lasted = 90 ended = 12 }  trouble { .. } }
 //!
+//! ironswan-explain { latest = 8 }
+//! answer               latest { 1 { conn = NAME  or  from = 192.0.2.9  .. } }
+//!
 //! ironswan-explain { ike = NAME }   or   { peer = 192.0.2.2 }
 //! answer               connections { NAME { place = swanctl.conf:3  local_addrs = [..]
 //!                                           remote_addrs = [..]  notes { 1 { .. } }
@@ -28,6 +31,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ironswan_config::request::number;
 use ironswan_ike::event::{IkeSaInfo, PathMtu};
 use ironswan_io::route::Netlink;
 use ironswan_keying::{
@@ -39,6 +43,9 @@ use super::client::Client;
 use super::{Control, failure, text, troubles};
 use crate::observe::records::{Note, Places};
 use crate::start::fitness::{self, Facts};
+
+/// Limits the latest notes of one answer.
+const MAX_LATEST: usize = 100;
 
 /// Limits the connections that are told of with one peer.
 const CONNECTIONS: usize = 8;
@@ -96,6 +103,11 @@ impl Control {
     /// `ironswan-explain`.
     pub(super) fn explain(&self, message: &Section) -> Section {
         let (ike, peer) = (text(message, "ike"), text(message, "peer"));
+        match number::<usize>(message, "latest") {
+            Ok(None) => {}
+            Ok(Some(most)) => return self.latest(most.min(MAX_LATEST)),
+            Err(e) => return failure(e.to_string()),
+        }
         let peer = match peer.map(str::parse::<IpAddr>).transpose() {
             Ok(peer) => peer,
             Err(_) => return failure("peer: not an address"),
@@ -140,6 +152,24 @@ impl Control {
             .with("connections", connections)
             .with("strangers", strangers)
             .with("machine", self.in_the_way())
+    }
+
+    /// The latest notes about anybody.
+    fn latest(&self, most: usize) -> Section {
+        let now = ironswan_io::clock::now();
+        let places = self.driver.records().places();
+        let notes = self.driver.records().latest(most);
+        let notes: Section = (1..)
+            .zip(&notes)
+            .map(|(n, (about, note))| {
+                let s = match about {
+                    Ok(conn) => Section::new().with("conn", conn.as_str()),
+                    Err(from) => Section::new().with("from", from.to_string()),
+                };
+                (n.to_string(), with_note(s, note, None, &places, now))
+            })
+            .collect();
+        Section::new().with("success", true).with("latest", notes)
     }
 
     /// What on this machine keeps tunnels from carrying anything. The answer is about the present,

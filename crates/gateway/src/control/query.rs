@@ -1,5 +1,8 @@
 //! `version`, `stats`, `get-counters`, and our own `ironswan-counters`.
 
+use std::collections::BTreeMap;
+use std::fs::DirEntry;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ironswan_io::clock;
@@ -31,7 +34,7 @@ impl Control {
         let plane = self.driver.plane(|plane| plane.report());
         // The data threads and the control thread; none of them has work waiting that is not in
         // `ironswan-counters`.
-        let threads = plane.workers as u64 + 1;
+        let working = plane.workers as u64 + 1;
         let four =
             || Section::new().with("critical", "0").with("high", "0").with("medium", "0").with("low", "0");
         Section::new()
@@ -39,9 +42,9 @@ impl Control {
             .with(
                 "workers",
                 Section::new()
-                    .with("total", threads)
+                    .with("total", working)
                     .with("idle", "0")
-                    .with("active", four().with_first("critical", &threads.to_string())),
+                    .with("active", four().with_first("critical", &working.to_string())),
             )
             .with("queues", four())
             .with("scheduled", "0")
@@ -49,6 +52,7 @@ impl Control {
             .with("plugins", ["ironswan", "vici", plane.name])
             .with("guard", guard.unwrap_or_default())
             .with("data-plane", properties(&plane))
+            .with("threads", threads())
             .with("stages", stages(&plane))
     }
 
@@ -146,6 +150,29 @@ impl WithFirst for Section {
     }
 }
 
+/// Nanoseconds of processor time of the control thread (`control`) and of the threads that move
+/// packets (`ipsec-data-0` and so on), since each began. Empty where the kernel does not tell.
+fn threads_in(folder: &Path) -> Section {
+    let tasks = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let own = rustix::process::getpid().as_raw_nonzero().to_string();
+    let time = |task: &DirEntry| {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).ok();
+        let name = match read("comm")?.trim() {
+            _ if task.file_name().to_str() == Some(own.as_str()) => "control".to_owned(),
+            name if name.starts_with("ipsec-data-") => name.to_owned(),
+            _ => return None,
+        };
+        let spent: u64 = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
+        Some((name, spent))
+    };
+    let all: BTreeMap<String, u64> = tasks.filter_map(|task| time(&task)).collect();
+    all.into_iter().collect()
+}
+
+fn threads() -> Section {
+    threads_in(Path::new("/proc/self/task"))
+}
+
 /// `4 seconds`, `3 minutes`, `2 hours`, `5 days`: charon's time deltas.
 fn running(up: Duration) -> String {
     let s = up.as_secs();
@@ -180,6 +207,18 @@ fn date(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_the_main_thread_and_of_workers_is_told() {
+        let spin = std::thread::Builder::new().name("ipsec-data-7".into()).spawn(|| {
+            (0..2_000_000u64).fold(0u64, |sum, n| std::hint::black_box(sum.wrapping_add(n)));
+            threads()
+        });
+        let told = spin.expect("a thread").join().expect("it ends");
+        let time = |name: &str| told.get_str(name).and_then(|n| n.parse::<u64>().ok());
+        assert!(time("ipsec-data-7").is_some_and(|ns| ns > 0) && time("control").is_some(), "{told:?}");
+        assert!(threads_in(Path::new("/nonexistent")).is_empty());
+    }
 
     #[test]
     fn times_read_as_charon_writes_them() {

@@ -22,6 +22,7 @@ mod note;
 mod places;
 
 use std::cell::{Ref, RefCell};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -132,6 +133,21 @@ impl Records {
         all
     }
 
+    /// The notes that were told last, the latest first: about connections (`Ok`) and strangers
+    /// (`Err`).
+    pub(crate) fn latest(&self, most: usize) -> Vec<(Result<String, IpAddr>, Note)> {
+        let told = self.told.borrow();
+        let conns = told.conns.iter().flat_map(|(conn, notes)| notes.iter().map(move |n| (Ok(conn), n)));
+        let strangers = told.strangers.iter().map(|((from, _), note)| (Err(*from), note));
+        let mut all: Vec<_> = conns.chain(strangers).collect();
+        if all.len() > most {
+            all.select_nth_unstable_by_key(most, |(_, note)| Reverse(note.last));
+            all.truncate(most);
+        }
+        all.sort_by_key(|(_, note)| Reverse(note.last));
+        all.into_iter().map(|(about, note)| (about.cloned(), note.clone())).collect()
+    }
+
     /// Forgets connections that are not loaded any more.
     pub(crate) fn forget_unless(&self, loaded: impl Fn(&str) -> bool) {
         self.told.borrow_mut().conns.retain(|conn, _| loaded(conn));
@@ -199,6 +215,7 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use ironswan_keying::Diagnosis;
     use ironswan_keying::diagnosis::{KeyExchange, NotDone, Path};
@@ -245,6 +262,27 @@ mod tests {
         told.connection("c", unknown(7, 60_000));
         let bytes: usize = told.conns["c"].iter().map(Note::bytes).sum();
         assert!(bytes <= CONNECTION_BYTES, "{bytes}");
+    }
+
+    #[test]
+    fn the_latest_of_all_come_first() {
+        let records = Records::default();
+        for n in 0..50u32 {
+            let at = clock::now() + Duration::from_secs(n.into());
+            let of = |name: String| Note { last: at, ..note(NotDone::NoChild(name)) };
+            records.told.borrow_mut().connection(&format!("c{n}"), of(n.to_string()));
+            records.told.borrow_mut().stranger(n.to_be_bytes().into(), of(n.to_string()));
+        }
+        let latest = records.latest(4);
+        let about: Vec<String> = latest
+            .iter()
+            .map(|(about, _)| about.as_ref().map_or_else(ToString::to_string, Clone::clone))
+            .collect();
+        assert_eq!(about.len(), 4);
+        assert!(about[..2].contains(&"c49".to_owned()) && about[..2].contains(&"0.0.0.49".to_owned()));
+        assert!(about[2..].contains(&"c48".to_owned()), "{about:?}");
+        assert_eq!(records.latest(1_000).len(), 100);
+        assert!(Records::default().latest(4).is_empty());
     }
 
     #[test]
