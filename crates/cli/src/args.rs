@@ -54,6 +54,12 @@ pub(crate) enum Command {
         ends with exit status 0 when all that is wanted is up; else it names what is not, and ends with 1."
     )]
     Status(Status),
+    /// What the gateway carries now: rates, drops, work of the threads, what is down and why
+    #[command(
+        after_help = "Examples:\n  ironswan top\n  ironswan top --once\n\nOn a terminal, pages follow each other until q or Ctrl-C. \
+        Keys: b sorts by rate, n by name, arrows scroll, p pauses. Elsewhere it prints one page, as with --once."
+    )]
+    Top(Top),
     /// Why a tunnel is as it is, or what a peer has been seen to do
     #[command(
         after_help = "Examples:\n  ironswan explain branch7\n  ironswan explain --peer 198.51.100.2\n\nExit status 0 when all is \
@@ -197,6 +203,18 @@ pub(crate) struct Status {
     /// Exit status 1 unless all that is wanted is up
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+    /// Prints one page of 24 lines, of the rates within one second, and ends
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Seconds from one page to the next
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=3_600))]
+    pub(crate) interval: u16,
 }
 
 #[derive(clap::Args, Debug)]

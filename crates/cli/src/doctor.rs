@@ -128,7 +128,7 @@ pub(crate) fn monotonic() -> Instant {
 }
 
 /// Colours help on a terminal, and are noise elsewhere (<https://no-color.org>).
-fn in_colour() -> bool {
+pub(crate) fn in_colour() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|v| !v.is_empty());
     std::io::stdout().is_terminal()
         && !set("NO_COLOR")

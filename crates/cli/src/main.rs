@@ -12,6 +12,7 @@
 //! | `operate` | `up`, `down`, `rekey` |
 //! | `view` | `list` |
 //! | `status` | `status` of one connection |
+//! | `top/` | `top` |
 //! | `tunnels` | `status`: one line per tunnel |
 //! | `explain` | `explain` |
 //! | `prove` | `prove` |
@@ -44,6 +45,7 @@ mod plane;
 mod prove;
 mod report;
 mod status;
+mod top;
 mod tunnels;
 mod vici;
 mod view;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Up(a) => ("up", operate::up(&a)),
         Command::Down(a) => ("down", operate::down(&a)),
         Command::Rekey(a) => ("rekey", operate::rekey(&a)),
+        Command::Top(a) => ("top", top::top(&a)),
         Command::Status(a) => ("status", tunnels::status(&a)),
         Command::Prove(a) => ("prove", prove::prove(&a)),
         Command::Explain(a) => ("explain", explain::explain(&a)),
