@@ -1,5 +1,6 @@
 //! JSON documents: each has a `schema` of its own, so that programs know what they read.
 
+use ironswan_wire::printable::printable;
 use ironswan_wire::vici::{Section, Value};
 use serde_json::{Map, Value as Json};
 
@@ -13,7 +14,19 @@ pub(crate) fn print(what: &str, body: Json) {
             document.insert("items".into(), other);
         }
     }
-    say!("{:#}", Json::Object(document));
+    say!("{:#}", shown(Json::Object(document)));
+}
+
+/// A document with every text in it fit to be shown, also by a program that prints it as it is.
+fn shown(value: Json) -> Json {
+    match value {
+        Json::String(text) => printable(&text).into(),
+        Json::Array(items) => items.into_iter().map(shown).collect(),
+        Json::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (printable(&name).into_owned(), shown(value))).collect()
+        }
+        other => other,
+    }
 }
 
 /// Keys whose values are numbers.
@@ -114,6 +127,14 @@ pub(crate) fn numbers(section: &Section) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_text_of_a_document_moves_a_cursor() {
+        let evil = "a\u{1b}[2J\u{202e}";
+        let clean = "a\\u{1b}[2J\\u{202e}";
+        let document = shown(serde_json::json!({ evil: [evil, { "x": evil }], "n": 7 }));
+        assert_eq!(document, serde_json::json!({ clean: [clean, { "x": clean }], "n": 7 }));
+    }
 
     #[test]
     fn numbers_and_flags_are_typed_and_the_rest_is_text() {

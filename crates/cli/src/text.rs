@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ironswan_wire::printable::printable;
+
 /// Nobody reads our standard output any more.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
@@ -24,9 +26,16 @@ pub(crate) fn write(text: std::fmt::Arguments<'_>) {
     }
 }
 
-/// A line to standard error; nothing when nobody reads it.
+/// True when nobody reads our standard output any more.
+pub(crate) fn unread() -> bool {
+    UNREAD.load(Ordering::Relaxed)
+}
+
+/// A line to standard error; nothing when nobody reads it. Names in it may be anybody's.
 pub(crate) fn complain(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let line = line.to_string();
+    let shown: Vec<_> = line.split('\n').map(printable).collect();
+    let _ = writeln!(std::io::stderr(), "{}", shown.join("\n"));
 }
 
 /// A line to standard output.

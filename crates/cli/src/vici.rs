@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ironswan_config::vici_uri;
 use ironswan_gateway::control::connect_within;
+use ironswan_wire::printable::printable;
 use ironswan_wire::vici::{FrameReader, Packet, Section, Value};
 
 use crate::failure::Failure;
@@ -60,7 +61,7 @@ impl Client {
         loop {
             let frame = self.frames.next_frame().map_err(|e| self.lost(e))?;
             if let Some(frame) = frame {
-                return Packet::parse(&frame).map_err(|e| self.lost(e));
+                return Packet::parse(&frame).map(shown).map_err(|e| self.lost(e));
             }
             match self.stream.read(&mut buf) {
                 Ok(0) => return Err(self.lost("it closed the connection")),
@@ -187,6 +188,28 @@ impl Client {
     }
 }
 
+/// A packet with every text in it fit to be shown: identities are a peer's text, and other names
+/// come from files and clients. All output passes here. Names of connections and children stay as
+/// they are: the daemon loads none that would change. `data` (a certificate) is no text.
+fn shown(packet: Packet) -> Packet {
+    match packet {
+        Packet::CmdResponse(message) => Packet::CmdResponse(section_shown(&message)),
+        Packet::Event { name, message } => Packet::Event { name, message: section_shown(&message) },
+        other => other,
+    }
+}
+
+fn section_shown(section: &Section) -> Section {
+    let text = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes)).into_owned().into_bytes();
+    let value = |name: &str, value: &Value| match value {
+        Value::Text(bytes) if name == "data" => Value::Text(bytes.clone()),
+        Value::Text(bytes) => Value::Text(text(bytes)),
+        Value::List(items) => Value::List(items.iter().map(|item| text(item)).collect()),
+        Value::Section(s) => Value::Section(section_shown(s)),
+    };
+    section.iter().map(|(name, v)| (printable(name).into_owned(), value(name, v))).collect()
+}
+
 /// Puts together what came in several events, since one could not hold all its parts: those have
 /// the same name and `uniqueid`.
 fn whole(list: Vec<(String, Section)>, parts: &str) -> Vec<(String, Section)> {
@@ -221,6 +244,33 @@ pub(crate) fn refusal(answer: &Section) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_comes_from_the_daemon_moves_a_cursor() {
+        let evil = "gw\u{1b}[2J\r\nnet: ESTABLISHED\u{202e}\u{9b}31m";
+        let s = Section::new()
+            .with("remote-id", evil)
+            .with(evil, Section::new().with("local-ts", [evil]))
+            .with("bytes", vec![b'a', 0x9b, 0x1b])
+            .with("data", vec![0x30, 0x82, 0x1b, 0xff]);
+        let Packet::Event { message, .. } = shown(Packet::Event { name: "list-sa".into(), message: s })
+        else {
+            panic!("another packet")
+        };
+        let clean = "gw\\u{1b}[2J\\u{d}\\u{a}net: ESTABLISHED\\u{202e}\\u{9b}31m";
+        assert_eq!(message.get_str("remote-id"), Some(clean));
+        assert_eq!(message.section(clean).unwrap().get_list("local-ts").unwrap(), [clean.as_bytes()]);
+        assert_eq!(message.get_str("bytes"), Some("a\u{fffd}\\u{1b}"));
+        assert_eq!(message.get("data"), Some(&Value::Text(vec![0x30, 0x82, 0x1b, 0xff])));
+        let Packet::CmdResponse(answer) = shown(Packet::CmdResponse(Section::new().with("errmsg", evil)))
+        else {
+            panic!("another packet")
+        };
+        assert_eq!(refusal(&answer.with("success", false)).unwrap(), clean);
+        // As JSON, too.
+        let json = crate::json::object(&Section::new().with("errmsg", clean)).to_string();
+        assert!(!json.contains(ironswan_wire::printable::hides), "{json}");
+    }
 
     #[test]
     fn items_that_came_in_parts_are_put_together_and_others_are_left_apart() {

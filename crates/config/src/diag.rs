@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ironswan_keying::Diagnosis;
+use ironswan_wire::printable::printable;
 use serde::Serialize;
 
 use super::tree::Origin;
@@ -34,10 +35,10 @@ pub struct Diagnostic {
 
 impl fmt::Display for Diagnostic {
     /// `file:line: key: sentence; remedy`, with the severity in front of the message unless it is
-    /// an error.
+    /// an error. Files and keys may have any name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(origin) = &self.origin {
-            write!(f, "{origin}: ")?;
+            write!(f, "{}: ", printable(&origin.to_string()))?;
         }
         match self.severity {
             Severity::Error => {}
@@ -45,7 +46,7 @@ impl fmt::Display for Diagnostic {
             Severity::Note => f.write_str("note: ")?,
         }
         if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
+            write!(f, "{}: ", printable(&self.key))?;
         }
         write!(f, "{}", self.diagnosis)
     }
@@ -183,6 +184,15 @@ mod tests {
     use ironswan_keying::diagnosis::Configuration;
 
     use super::*;
+
+    #[test]
+    fn a_key_and_a_file_of_any_name_are_shown_by_their_numbers() {
+        let mut diags = Diagnostics::default();
+        let origin = Origin::source("/etc/\u{1b}[2J.conf");
+        diags.error(&origin, "connections.a.\u{202e}b\r", Configuration::ReadingFailed { why: None });
+        let line = diags.error_lines().remove(0);
+        assert!(line.starts_with(r"/etc/\u{1b}[2J.conf: connections.a.\u{202e}b\u{d}: "), "{line}");
+    }
 
     #[test]
     fn the_nearest_word_is_named_only_when_it_is_near() {

@@ -27,6 +27,7 @@
 //! | `sadb` | messages between a key daemon and a packet engine |
 //! | `fetched` | why nothing was fetched from a server of the web |
 //! | `helper` | messages between the daemon and its helper |
+//! | `printable` | text of somebody else, fit to be shown |
 //! | `secret` | bytes that are wiped on drop and print nothing |
 //! | `pcap` | files of packets, as Wireshark reads them |
 #![forbid(unsafe_code)]
@@ -46,6 +47,7 @@ pub mod natt;
 pub mod offload;
 pub mod oid;
 pub mod pcap;
+pub mod printable;
 pub mod proposal;
 pub mod read;
 pub mod requirement;

@@ -13,6 +13,7 @@ use crate::der::{
     UNIVERSAL_STRING, UTF8_STRING, only,
 };
 use crate::oid;
+use crate::printable::hides;
 
 /// Longest name in bytes. Names of a path are compared with each other, so their length is work.
 pub const MAX_NAME: usize = 8 << 10;
@@ -282,8 +283,7 @@ fn wide<'a>(value: &[u8], size: usize) -> Option<std::borrow::Cow<'a, str>> {
 pub fn push_shown(out: &mut String, text: &str) {
     for c in text.chars().take(SHOWN) {
         // Characters that change the direction of text could make a name look like another one.
-        let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-        if c.is_control() || hides || c == '\\' {
+        if hides(c) || c == '\\' {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);

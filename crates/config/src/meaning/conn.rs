@@ -12,6 +12,7 @@ use ironswan_keying::{
 use ironswan_pki::{Certificate, identity};
 use ironswan_wire::iana::{IdType, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::printable::hides;
 use ironswan_wire::proposal::Proposal;
 
 use super::super::algorithms;
@@ -214,7 +215,7 @@ fn times(r: &mut Reader<'_>) -> Times {
 /// Checks the name of a connection or a child. From a file it can only be too long.
 fn name_of(name: &str) -> Result<(), Configuration> {
     let bad = |why| Configuration::BadName { name: show(name), why };
-    if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+    if name.is_empty() || name.chars().any(|c| hides(c) || c.is_whitespace()) {
         return Err(bad(NameFault::NotAName));
     }
     if name.len() > MAX_NAME {

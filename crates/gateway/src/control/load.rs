@@ -3,6 +3,7 @@
 use ironswan_keying::diagnosis::NotDone;
 use ironswan_keying::{Certificates, ChildKind, Connection, Ppk, SharedKey};
 use ironswan_wire::id::IdPattern;
+use ironswan_wire::printable::hides;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
 
@@ -32,7 +33,7 @@ impl Control {
             let Value::Section(section) = value else {
                 return failure(format!("{}: is a section, not a key", name.escape_debug()));
             };
-            if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            if name.is_empty() || name.chars().any(|c| hides(c) || c.is_whitespace()) {
                 return failure(format!("`{}` is not a connection's name", name.escape_debug()));
             }
             let origin = Origin::source(&format!("connection {name}"));
