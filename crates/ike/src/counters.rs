@@ -1,5 +1,7 @@
 //! Counters of an endpoint. Unauthenticated junk is counted here and hardly ever logged.
 
+use std::collections::BTreeMap;
+
 use ironswan_wire::iana::ExchangeType;
 
 use crate::event::Request;
@@ -95,7 +97,132 @@ pub struct Counters {
     pub ts_unacceptable: u64,
 }
 
+/// The counters that VICI has names for: of a whole endpoint, or of one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IkeCounters {
+    /// IKE_SA_INIT.
+    pub ike_init: Exchange,
+    /// IKE_AUTH.
+    pub ike_auth: Exchange,
+    /// CREATE_CHILD_SA.
+    pub create_child: Exchange,
+    /// INFORMATIONAL.
+    pub info: Exchange,
+    /// IKE_SAs rekeyed by us.
+    pub ike_rekey_init: u64,
+    /// IKE_SAs rekeyed by the peer.
+    pub ike_rekey_resp: u64,
+    /// CHILD_SAs rekeyed, by either.
+    pub child_rekey: u64,
+    /// Datagrams that are no valid IKE message, or not authentic.
+    pub invalid: u64,
+    /// Messages for an IKE_SA that does not exist. Always 0 of a connection.
+    pub invalid_spi: u64,
+}
+
+impl Exchange {
+    fn since(self, before: Self) -> Self {
+        Self {
+            in_req: self.in_req.saturating_sub(before.in_req),
+            in_rsp: self.in_rsp.saturating_sub(before.in_rsp),
+            out_req: self.out_req.saturating_sub(before.out_req),
+            out_rsp: self.out_rsp.saturating_sub(before.out_rsp),
+        }
+    }
+}
+
+impl IkeCounters {
+    /// What has been counted since an earlier reading.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            ike_init: self.ike_init.since(before.ike_init),
+            ike_auth: self.ike_auth.since(before.ike_auth),
+            create_child: self.create_child.since(before.create_child),
+            info: self.info.since(before.info),
+            ike_rekey_init: self.ike_rekey_init.saturating_sub(before.ike_rekey_init),
+            ike_rekey_resp: self.ike_rekey_resp.saturating_sub(before.ike_rekey_resp),
+            child_rekey: self.child_rekey.saturating_sub(before.child_rekey),
+            invalid: self.invalid.saturating_sub(before.invalid),
+            invalid_spi: self.invalid_spi.saturating_sub(before.invalid_spi),
+        }
+    }
+
+    fn exchange(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
+        Some(match exchange {
+            ExchangeType::IKE_SA_INIT => &mut self.ike_init,
+            ExchangeType::IKE_AUTH => &mut self.ike_auth,
+            ExchangeType::CREATE_CHILD_SA => &mut self.create_child,
+            ExchangeType::INFORMATIONAL => &mut self.info,
+            _ => return None,
+        })
+    }
+}
+
+/// Counters of each connection, since it was loaded. A message counts for a connection as soon as
+/// its IKE_SA belongs to one: not the IKE_SA_INIT of a peer that we have not chosen a connection
+/// for. As in charon.
+#[derive(Default)]
+pub(crate) struct ByConnection(BTreeMap<String, IkeCounters>);
+
+impl ByConnection {
+    /// Counts something for the connection of this name; nothing when the name is empty.
+    pub(crate) fn count(&mut self, conn: &str, add: impl FnOnce(&mut IkeCounters)) {
+        if conn.is_empty() {
+            return;
+        }
+        match self.0.get_mut(conn) {
+            Some(counters) => add(counters),
+            None => add(self.0.entry(conn.to_owned()).or_default()),
+        }
+    }
+
+    /// Counts a message of this exchange.
+    pub(crate) fn count_message(
+        &mut self,
+        conn: &str,
+        exchange: ExchangeType,
+        add: impl FnOnce(&mut Exchange),
+    ) {
+        self.count(conn, |c| {
+            if let Some(x) = c.exchange(exchange) {
+                add(x);
+            }
+        });
+    }
+
+    /// Forgets a connection.
+    pub(crate) fn forget(&mut self, conn: &str) {
+        self.0.remove(conn);
+    }
+
+    /// The counters of the connection of this name, if anything has been counted for it.
+    pub(crate) fn of(&self, conn: &str) -> Option<IkeCounters> {
+        self.0.get(conn).copied()
+    }
+
+    /// All of them, by name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, IkeCounters)> {
+        self.0.iter().map(|(conn, counters)| (conn.as_str(), *counters))
+    }
+}
+
 impl Counters {
+    /// The counters that VICI has names for.
+    pub fn ike(&self) -> IkeCounters {
+        IkeCounters {
+            ike_init: self.ike_init,
+            ike_auth: self.ike_auth,
+            create_child: self.create_child,
+            info: self.info,
+            ike_rekey_init: self.ike_rekey_init,
+            ike_rekey_resp: self.ike_rekey_resp,
+            child_rekey: self.child_rekey,
+            invalid: self.invalid,
+            invalid_spi: self.invalid_spi,
+        }
+    }
+
     /// The counters of this exchange type; `None` for a type that nobody counts.
     pub(crate) fn exchange(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
         Some(match exchange {
@@ -126,5 +253,30 @@ impl Counters {
             | Request::Fetch { .. }
             | Request::Resolve { .. } => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_counts_its_own_messages_and_is_forgotten_whole() {
+        let mut all = ByConnection::default();
+        all.count_message("", ExchangeType::IKE_SA_INIT, |x| x.in_req += 1);
+        assert_eq!(all.all().count(), 0);
+        all.count_message("net", ExchangeType::IKE_AUTH, |x| x.out_req += 1);
+        all.count_message("net", ExchangeType::IKE_AUTH, |x| x.in_rsp += 1);
+        all.count("net", |c| c.child_rekey += 1);
+        // An exchange that nobody counts.
+        all.count_message("net", ExchangeType(99), |x| x.in_req += 1);
+        all.count("other", |c| c.invalid += 1);
+        let net = all.of("net").unwrap();
+        assert_eq!((net.ike_auth.out_req, net.ike_auth.in_rsp, net.child_rekey), (1, 1, 1));
+        assert_eq!(net.since(net), IkeCounters::default());
+        let before = IkeCounters { child_rekey: 5, ..IkeCounters::default() };
+        assert_eq!(net.since(before).child_rekey, 0);
+        all.forget("net");
+        assert_eq!((all.of("net"), all.all().count()), (None, 1));
     }
 }

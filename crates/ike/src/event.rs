@@ -295,6 +295,15 @@ pub enum Event {
         /// New.
         new: IkeId,
     },
+    /// The addresses or ports of an established IKE_SA have changed.
+    IkeMoved {
+        /// As it was, without its children.
+        old: Box<IkeSaInfo>,
+        /// Our address and port now.
+        local: SocketAddr,
+        /// The peer's address and port now.
+        remote: SocketAddr,
+    },
     /// A CHILD_SA is installed.
     ChildUp {
         /// Its IKE_SA.

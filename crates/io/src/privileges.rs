@@ -15,6 +15,8 @@ use rustix::thread::{Gid, Uid};
 
 /// The list of users. The daemon's user is one of this machine: no directory service is asked.
 const USERS: &str = "/etc/passwd";
+/// The list of groups.
+const GROUPS: &str = "/etc/group";
 
 /// A user, by numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +49,34 @@ fn account(line: &str, name: &str) -> Option<Account> {
         return None;
     }
     Some(Account { uid: fields.nth(1)?.parse().ok()?, gid: fields.next()?.parse().ok()? })
+}
+
+/// Finds a group of this machine by name; `None` when there is none.
+///
+/// # Errors
+/// The list of groups cannot be read.
+pub fn find_group(name: &str) -> io::Result<Option<u32>> {
+    let groups = std::fs::read(GROUPS)?;
+    Ok(groups.split(|b| *b == b'\n').find_map(|line| group(std::str::from_utf8(line).ok()?, name)))
+}
+
+/// Reads a line such as `monitoring:x:992:prometheus,nagios`.
+fn group(line: &str, name: &str) -> Option<u32> {
+    let mut fields = line.split(':');
+    (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
+}
+
+/// Runs `work` with this group as the one of new files. Only this thread has it, and only
+/// meanwhile. Needs CAP_SETGID, or a group of the thread's own.
+///
+/// # Errors
+/// The kernel refuses the group.
+pub fn with_group<R>(group: u32, work: impl FnOnce() -> R) -> io::Result<R> {
+    let before = rustix::process::getegid();
+    set_thread_res_gid(None, Gid::from_raw(group), None)?;
+    let done = work();
+    set_thread_res_gid(None, before, None)?;
+    Ok(done)
 }
 
 /// True when this process is root, and so may become another user.
@@ -179,6 +209,23 @@ mod tests {
         for name in ["iron", "", "x", "broken", "nobody"] {
             assert_eq!(find(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        for (line, found) in [
+            ("monitoring:x:992:prometheus,nagios", Some(992)),
+            ("monitoring:x:992:", Some(992)),
+            ("monitoring", None),
+            ("monitoring:x", None),
+            ("monitoring:x:many:", None),
+            ("monitoring2:x:5:", None),
+            ("", None),
+        ] {
+            assert_eq!(group(line, "monitoring"), found, "{line}");
+        }
+        assert_eq!(find_group("root").unwrap(), Some(0));
+        assert_eq!(find_group("no such group").unwrap(), None);
     }
 
     #[test]

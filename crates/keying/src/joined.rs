@@ -236,6 +236,23 @@ impl<P: Protocol> Joined<P> {
         self.settle(now);
     }
 
+    /// A command to install the trap or shunt of a child, as [`Tunnels::route_command`] says.
+    ///
+    /// # Errors
+    /// Nothing has this name, or there can be no trap.
+    pub fn route(&mut self, now: Instant, conn: Option<&str>, child: &str) -> Result<String, Diagnosis> {
+        let routed = self.tunnels.route_command(conn, child);
+        self.settle(now);
+        routed
+    }
+
+    /// A command to remove it, as [`Tunnels::unroute_command`] says.
+    pub fn unroute(&mut self, now: Instant, conn: Option<&str>, child: &str) -> bool {
+        let found = self.tunnels.unroute_command(conn, child);
+        self.settle(now);
+        found
+    }
+
     /// True after [`Self::shutdown`].
     pub fn is_stopping(&self) -> bool {
         self.tunnels.is_stopping()
@@ -314,6 +331,11 @@ impl<P: Protocol> Joined<P> {
     /// True when a child's trap or shunt is installed.
     pub fn has_trap(&self, conn: &str, child: &str) -> bool {
         self.tunnels.has_trap(conn, child)
+    }
+
+    /// True when a child's trap or shunt is installed, or will be once an address is known.
+    pub fn wants_trap(&self, conn: &str, child: &str) -> bool {
+        self.tunnels.wants_trap(conn, child)
     }
 
     /// Number of entries in every table that a peer, a command or time may fill, by name, for

@@ -402,6 +402,55 @@ fn unloading_removes_traps_and_ends_what_loading_has_started() {
     w.end();
 }
 
+#[test]
+fn a_command_installs_and_removes_a_trap_and_says_why_it_cannot() {
+    let mut w = World::new(Says::Yes);
+    w.load(&gw(ChildAction::None));
+    assert!(w.orders.is_empty() && !w.tunnels.unroute_command(None, "net"));
+    assert_eq!(w.tunnels.route_command(None, "net"), Ok("gw".to_owned()));
+    w.obey();
+    assert!(matches!(w.orders[..], [Order::Trap { .. }]) && w.tunnels.has_trap("gw", "net"));
+    // Twice is once.
+    w.tunnels.route_command(Some("gw"), "net").unwrap();
+    w.obey();
+    assert_eq!(w.orders.len(), 1);
+    assert!(!w.tunnels.unroute_command(Some("other"), "net"));
+    assert!(w.tunnels.unroute_command(Some("gw"), "net"));
+    w.obey();
+    assert!(matches!(w.orders[1..], [Order::Untrap { .. }]) && !w.tunnels.wants_trap("gw", "net"));
+    let why = |w: &mut World, conn: Option<&str>, child: &str| {
+        w.tunnels.route_command(conn, child).unwrap_err().to_string()
+    };
+    assert!(why(&mut w, None, "nope").contains("nope"));
+    assert!(why(&mut w, Some("nope"), "net").contains("nope"));
+    let mut anyone = Connection { remote_addrs: vec![AddrSpec::Any], ..gw(ChildAction::None) };
+    w.load(&anyone);
+    assert!(why(&mut w, None, "net").contains("remote address unknown"));
+    anyone.children[0].policies = false;
+    w.load(&anyone);
+    assert!(why(&mut w, None, "net").contains("without policies"));
+    assert!(w.tunnels.unload("gw"));
+    w.obey();
+    w.end();
+}
+
+#[test]
+fn a_trap_that_waits_for_a_name_is_removed_by_command_too_and_shunts_go_first() {
+    let mut w = World::new(Says::Yes);
+    w.load(&named(ChildAction::None));
+    w.tunnels.route_command(None, "net").unwrap();
+    w.obey();
+    assert!(w.tunnels.wants_trap("gw", "net") && !w.tunnels.has_trap("gw", "net"));
+    assert!(w.tunnels.unroute_command(None, "net") && !w.tunnels.wants_trap("gw", "net"));
+    let mut shunt = Connection { name: "z".to_owned(), ..gw(ChildAction::Trap) };
+    shunt.children[0].kind = ironswan_keying::ChildKind::Pass;
+    w.load(&gw(ChildAction::Trap));
+    w.load(&shunt);
+    assert!(w.tunnels.has_trap("gw", "net") && w.tunnels.has_trap("z", "net"));
+    assert!(w.tunnels.unroute_command(None, "net"));
+    assert!(w.tunnels.has_trap("gw", "net") && !w.tunnels.has_trap("z", "net"));
+}
+
 /// The same with a peer of this name.
 fn named(start_action: ChildAction) -> Connection {
     let name = AddrSpec::Name("peer.example".to_owned());

@@ -42,6 +42,10 @@ pub struct Daemon {
     pub qcd_secret: PathBuf,
     /// Addresses on which VICI listens. Empty: the default.
     pub vici_listen: Vec<String>,
+    /// Address of the socket whose clients only read; `None`: there is none.
+    pub vici_readonly: Option<String>,
+    /// Group whose members may connect to it; `None`: root alone.
+    pub vici_readonly_group: Option<String>,
     /// The least important level that is logged.
     pub log_level: Level,
     /// How it is logged.
@@ -69,6 +73,8 @@ impl Default for Daemon {
             quick_crash_detection: true,
             qcd_secret: PathBuf::from("/var/lib/ironswan/qcd-secret"),
             vici_listen: Vec::new(),
+            vici_readonly: None,
+            vici_readonly_group: None,
             log_level: Level::Info,
             log_format: LogFormat::Text,
             limits: Limits::default(),
@@ -112,6 +118,14 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
     if let Some(section) = root.section("vici") {
         let mut r = Reader { section, path: "vici", diags };
         d.vici_listen = r.written(&k::LISTEN).unwrap_or_default();
+        d.vici_readonly = r.written(&k::READONLY);
+        d.vici_readonly_group = r.written(&k::READONLY_GROUP);
+        if d.vici_readonly.as_ref().is_some_and(|uri| d.vici_listen.contains(uri)) {
+            r.conflict(&k::READONLY, Conflict::EqualSockets);
+        }
+        if d.vici_readonly_group.is_some() && !r.has(&k::READONLY) {
+            r.conflict(&k::READONLY_GROUP, Conflict::GroupWithoutSocket);
+        }
     }
     if let Some(section) = root.section("data") {
         (d.tuning, d.engine) = data::data(section, &d.device, diags);

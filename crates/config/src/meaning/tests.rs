@@ -317,10 +317,23 @@ fn the_daemon_s_settings_have_bounds_too() {
         (got.device.as_str(), got.mark, got.vici_listen.len(), got.log_format),
         ("ipsec7", 16, 2, LogFormat::Json)
     );
+    let mut shared = Diagnostics::default();
+    let text = "vici { readonly = unix:///run/ro.vici\n readonly_group = monitoring }";
+    let ours = daemon(&tree(text), &mut shared);
+    assert!(shared.is_empty(), "{shared:?}");
+    assert_eq!(
+        (ours.vici_readonly.as_deref(), ours.vici_readonly_group.as_deref()),
+        (Some("unix:///run/ro.vici"), Some("monitoring"))
+    );
     assert_eq!((got.limits.retransmit_tries, got.user.as_deref()), (3, Some("nobody")));
     for text in [
         "user = a:b",
         "user = a/b",
+        "vici { readonly = /run/x }",
+        "vici { readonly = unix://x }",
+        "vici { readonly_group = monitoring }",
+        "vici { readonly = unix:///run/x\n readonly_group = a:b }",
+        "vici { readonly = unix:///run/x\n listen = unix:///run/y, unix:///run/x }",
         "device = a/b",
         "device = abcdefghijklmnop",
         // To nft it would be every device whose name begins with e.

@@ -7,7 +7,8 @@
 
 use ironswan_config::keyfiles;
 use ironswan_keying::Kept;
-use ironswan_pki::{Certificate, key_file};
+use ironswan_pki::{Certificate, identity, key_file};
+use ironswan_wire::id::IdPattern;
 use ironswan_wire::vici::{Section, Value};
 
 use super::authority::Authority;
@@ -58,17 +59,23 @@ impl Control {
     }
 
     /// `list-certs`: certificates, then revocation lists, in DER. `type`, `flag` and `subject` of
-    /// the message say which.
+    /// the message say which; a `subject` may also be another name of a certificate, or a
+    /// distinguished name with `*`.
     pub(super) async fn list_certs(&self, client: &Client, message: &Section) -> Section {
         let wants = |key: &str, value: &str| {
             text(message, key).is_none_or(|w| w.eq_ignore_ascii_case("any") || w.eq_ignore_ascii_case(value))
         };
-        let subject = text(message, "subject");
+        let subject = text(message, "subject").map(|s| (s, IdPattern::parse(s)));
+        let is_of = |certificate: &Certificate, name: &str| {
+            subject.as_ref().is_none_or(|(text, pattern)| {
+                *text == name || pattern.as_ref().is_some_and(|p| identity::fits(certificate, p))
+            })
+        };
         let loaded = self.driver.view(|e, _| e.certificates());
         for (certificate, trusted) in loaded.all() {
             let flag = if trusted { "CA" } else { "NONE" };
             let name = certificate.subject().to_string();
-            if !wants("type", "X509") || !wants("flag", flag) || subject.is_some_and(|s| s != name) {
+            if !wants("type", "X509") || !wants("flag", flag) || !is_of(certificate, &name) {
                 continue;
             }
             let mut item = Section::new().with("type", "X509").with("flag", flag);

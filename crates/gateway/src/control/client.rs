@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::queue::Queue;
+use super::socket::Access;
 use super::{Control, EVENTS};
 use crate::observe::log::Repeated;
 
@@ -36,12 +37,19 @@ pub(super) struct Watch {
 /// One client.
 #[derive(Default)]
 pub(super) struct Client {
+    /// Power of the socket by which it has come.
+    pub(super) access: Access,
     pub(super) queue: Queue,
     events: RefCell<HashSet<&'static str>>,
     watch: RefCell<Option<Watch>>,
 }
 
 impl Client {
+    /// A client that has come by a socket of this power.
+    pub(super) fn new(access: Access) -> Self {
+        Self { access, ..Self::default() }
+    }
+
     /// True when it has registered for the event.
     pub(super) fn wants(&self, event: &str) -> bool {
         self.events.borrow().contains(event)

@@ -1,4 +1,5 @@
-//! Events: the log, and the ups and downs of SAs, to those who have registered for them.
+//! Events: the log, and the ups, downs and moves of SAs, to those who have registered for them.
+//! Not here: alerts, which are in `alerts`.
 
 use ironswan_ike::event::{Event, IkeId, IkeSaInfo, Level};
 use ironswan_wire::vici::Section;
@@ -10,7 +11,12 @@ use crate::driver::{Driver, Observer};
 impl Observer for Control {
     fn event(&self, driver: &Driver, event: &Event) {
         match event {
-            Event::Log { level, conn, ike, text, .. } => self.log(*level, conn.as_deref(), *ike, text),
+            Event::Log { level, conn, ike, text, why, stranger: _ } => {
+                self.log(*level, conn.as_deref(), *ike, text);
+                if let Some(why) = why {
+                    self.alert(conn.as_deref(), *ike, why);
+                }
+            }
             Event::IkeUp(id) => self.publish("ike-updown", || {
                 let sa = find(driver, *id)?;
                 Some(Section::new().with("up", true).with(name(&sa), ike(&sa)))
@@ -22,6 +28,15 @@ impl Observer for Control {
                     Section::new()
                         .with(name(&new), Section::new().with("old", ike(old)).with("new", ike(&new))),
                 )
+            }),
+            // As in charon, the new addresses come first, and the section has the old ones.
+            Event::IkeMoved { old, local, remote } => self.publish("ike-update", || {
+                let ends = Section::new()
+                    .with("local-host", local.ip().to_string())
+                    .with("local-port", local.port())
+                    .with("remote-host", remote.ip().to_string())
+                    .with("remote-port", remote.port());
+                Some(ends.with(name(old), ike(old)))
             }),
             Event::ChildUp { ike, child } => self.publish("child-updown", || {
                 let mut sa = find(driver, *ike)?;
@@ -52,7 +67,7 @@ impl Observer for Control {
 }
 
 /// The IKE_SA as it is now, with its counters.
-fn find(driver: &Driver, id: IkeId) -> Option<IkeSaInfo> {
+pub(super) fn find(driver: &Driver, id: IkeId) -> Option<IkeSaInfo> {
     let mut sa = driver.view(|e, now| e.protocol().ike_sa(now, id))?;
     driver.fill(std::slice::from_mut(&mut sa));
     Some(sa)
@@ -61,7 +76,7 @@ fn find(driver: &Driver, id: IkeId) -> Option<IkeSaInfo> {
 impl Control {
     /// Makes the message only when somebody wants it: a snapshot of an endpoint with many SAs costs
     /// something.
-    fn publish(&self, event: &str, make: impl FnOnce() -> Option<Section>) {
+    pub(super) fn publish(&self, event: &str, make: impl FnOnce() -> Option<Section>) {
         let clients = self.clients.borrow();
         if !clients.values().any(|c| c.wants(event)) {
             return;

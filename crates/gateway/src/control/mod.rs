@@ -3,12 +3,14 @@
 //!
 //! | file | commands |
 //! |---|---|
-//! | `query`, `plane` | version, stats, get-counters, and our own ironswan-counters |
+//! | `query`, `plane` | version, stats, and our own ironswan-counters |
+//! | `counters` | get-counters, reset-counters |
 //! | `load` | load-, unload-, get- of conn and shared, clear-creds, and the like |
 //! | `keys` | load-key, unload-key, get-keys |
 //! | `authority` | an authority that a client has loaded |
 //! | `certs` | load-cert, list-certs; load-, unload-, get- and list- of authorities |
 //! | `run` | initiate, terminate, rekey |
+//! | `routes` | install, uninstall, redirect |
 //! | `algs` | get-algorithms, and our own ironswan-engines |
 //! | `conns` | list-conns |
 //! | `pols` | list-policies, and our own ironswan-policies |
@@ -16,7 +18,9 @@
 //! | `explain` | our own ironswan-status and ironswan-explain: how each tunnel is, and why |
 //! | `scrub` | our own ironswan-scrub: where in a text a loaded secret stands |
 //! | `sas` | list-sas, and the sections that events share with it |
-//! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
+//! | `events` | log, control-log, ike-updown, ike-rekey, ike-update, child-updown, child-rekey |
+//! | `alerts` | alert |
+//! | `lines` | our own ironswan-log: the latest lines of the log, and those that come |
 //!
 //! A command that is not known is answered CMD_UNKNOWN; one that cannot be done, `success = no`
 //! with an `errmsg`. A frame that is none closes its client and nobody else. What a client does not
@@ -29,21 +33,27 @@
 //! |---|---|
 //! | `client` | one client: frames, commands, answers |
 //! | `queue` | frames on their way to a client, bounded |
+//! | `reads` | commands of clients that only read |
 //! | `socket` | the socket file |
 
+mod alerts;
 mod algs;
 mod authority;
 mod certs;
 mod client;
 mod conns;
+mod counters;
 mod events;
 mod explain;
 mod keys;
+mod lines;
 mod load;
 mod plane;
 mod pols;
 mod query;
 mod queue;
+mod reads;
+mod routes;
 mod run;
 mod sas;
 mod scrub;
@@ -69,9 +79,13 @@ use crate::driver::Driver;
 use crate::observe::log::Repeated;
 use crate::start::failure::NotReloaded;
 use client::Client;
+use socket::Access;
 
-/// Clients at one time, over all sockets.
+/// Clients at one time, over all sockets but those for reading.
 const MAX_CLIENTS: usize = 1_000;
+
+/// Clients at one time that only read.
+const MAX_READERS: usize = 100;
 
 /// Bytes of an `errmsg`. VICI allows 65,535, and nobody reads that many.
 const MAX_ERRMSG: usize = 16 * 1024;
@@ -90,6 +104,7 @@ const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 /// Names of events that can be registered for.
 const EVENTS: &[&str] = &[
     "log",
+    "log-line",
     "control-log",
     "list-sa",
     "list-policy",
@@ -123,6 +138,8 @@ pub struct Control {
     unnamed: RefCell<BTreeMap<(bool, Vec<IdPattern>), String>>,
     /// The authorities that clients have loaded, by name.
     authorities: RefCell<BTreeMap<String, authority::Authority>>,
+    /// Counters as they were when clients reset them.
+    resets: counters::Resets,
 }
 
 impl Control {
@@ -137,6 +154,7 @@ impl Control {
             reload,
             unnamed: RefCell::default(),
             authorities: RefCell::default(),
+            resets: counters::Resets::default(),
         });
         driver.observe(control.clone());
         control
@@ -155,15 +173,18 @@ impl Control {
                     continue;
                 }
             };
-            if self.clients.borrow().len() >= MAX_CLIENTS {
+            // Whoever only reads must not keep others away.
+            let access = listener.access;
+            let most = if access == Access::ReadOnly { MAX_READERS } else { MAX_CLIENTS };
+            if self.clients.borrow().values().filter(|c| c.access == access).count() >= most {
                 static LINES: Repeated = Repeated::new();
-                LINES.line(Level::Warn, || format!("a VICI client was turned away: there are {MAX_CLIENTS}"));
+                LINES.line(Level::Warn, || format!("a VICI client was turned away: there are {most}"));
                 continue;
             }
             while self.clients.borrow().contains_key(&next_id) {
                 next_id += 1;
             }
-            let client = Rc::new(Client::default());
+            let client = Rc::new(Client::new(access));
             self.clients.borrow_mut().insert(next_id, client.clone());
             let (control, id) = (self.clone(), next_id);
             next_id += 1;
@@ -190,10 +211,14 @@ impl Control {
 
     /// Carries out a command. `None`: there is no such command.
     async fn dispatch(&self, client: &Client, name: &str, message: Section) -> Option<Section> {
+        if client.access == Access::ReadOnly && !reads::allowed(name, &message) {
+            return Some(failure(reads::REFUSED));
+        }
         Some(match name {
-            "version" => query::version(),
+            "version" => self.version(),
             "stats" => self.stats().await,
             "get-counters" => self.get_counters(&message),
+            "reset-counters" => self.reset_counters(&message),
             "get-algorithms" => self.get_algorithms(),
             "ironswan-engines" => self.ironswan_engines(),
             "ironswan-counters" => self.all_counters().await,
@@ -228,6 +253,9 @@ impl Control {
             "initiate" => self.initiate(client, &message).await,
             "terminate" => self.terminate(client, &message).await,
             "rekey" => self.rekey(client, &message).await,
+            "install" => self.install(&message).await,
+            "uninstall" => self.uninstall(&message).await,
+            "redirect" => self.redirect(&message),
             "list-sas" => self.list_sas(client, &message).await,
             "list-policies" => self.list_policies(client, &message).await,
             "ironswan-status" => self.status(client, &message).await,
@@ -235,6 +263,7 @@ impl Control {
             "ironswan-troubles" => self.troubles(client, &message).await,
             "ironswan-scrub" => self.scrub(&message),
             "ironswan-policies" => self.policies(client, &message).await,
+            "ironswan-log" => self.log_lines(client, &message).await,
             _ => return None,
         })
     }
@@ -266,7 +295,13 @@ fn errmsg(mut message: String) -> String {
 #[cfg(test)]
 mod keys_tests;
 #[cfg(test)]
+mod lines_tests;
+#[cfg(test)]
+mod reads_tests;
+#[cfg(test)]
 mod recorded_tests;
+#[cfg(test)]
+mod routes_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]

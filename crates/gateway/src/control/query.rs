@@ -1,4 +1,4 @@
-//! `version`, `stats`, `get-counters`, and our own `ironswan-counters`.
+//! `version`, `stats`, and our own `ironswan-counters`.
 
 use std::collections::BTreeMap;
 use std::fs::DirEntry;
@@ -8,22 +8,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ironswan_io::clock;
 use ironswan_wire::vici::Section;
 
+use super::Control;
+use super::counters::since_start;
 use super::plane::{counters, properties, stages};
-use super::{Control, failure, text};
-
-/// `version`.
-pub(super) fn version() -> Section {
-    let name = rustix::system::uname();
-    let show = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
-    Section::new()
-        .with("daemon", "ironswan")
-        .with("version", env!("CARGO_PKG_VERSION"))
-        .with("sysname", show(name.sysname()))
-        .with("release", show(name.release()))
-        .with("machine", show(name.machine()))
-}
 
 impl Control {
+    /// `version`. A method, so that no files import each other in a larger circle.
+    pub(super) fn version(&self) -> Section {
+        let name = rustix::system::uname();
+        let show = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+        Section::new()
+            .with("daemon", "ironswan")
+            .with("version", env!("CARGO_PKG_VERSION"))
+            .with("sysname", show(name.sysname()))
+            .with("release", show(name.release()))
+            .with("machine", show(name.machine()))
+    }
+
     /// `stats`. The numbers of threads and jobs are ours as far as there is such a thing: nothing
     /// is queued.
     pub(super) async fn stats(&self) -> Section {
@@ -56,45 +57,12 @@ impl Control {
             .with("stages", stages(&plane))
     }
 
-    /// `get-counters`: charon's 21, for the whole daemon only.
-    pub(super) fn get_counters(&self, message: &Section) -> Section {
-        if text(message, "name").is_some() {
-            return failure("no counters found for this connection");
-        }
-        Section::new().with("counters", Section::new().with("", self.ike_counters())).with("success", true)
-    }
-
-    fn ike_counters(&self) -> Section {
-        self.driver.view(|e, _| {
-            let c = e.protocol().counters();
-            let mut s = Section::new()
-                .with("ike-rekey-init", c.ike_rekey_init)
-                .with("ike-rekey-resp", c.ike_rekey_resp)
-                .with("child-rekey", c.child_rekey)
-                .with("invalid", c.invalid)
-                .with("invalid-spi", c.invalid_spi);
-            let exchanges = [
-                ("ike-init", c.ike_init),
-                ("ike-auth", c.ike_auth),
-                ("create-child", c.create_child),
-                ("info", c.info),
-            ];
-            for (name, x) in exchanges {
-                s.put(format!("{name}-in-req"), x.in_req);
-                s.put(format!("{name}-in-resp"), x.in_rsp);
-                s.put(format!("{name}-out-req"), x.out_req);
-                s.put(format!("{name}-out-resp"), x.out_rsp);
-            }
-            s
-        })
-    }
-
     /// Everything that is counted: IKE, the endpoint's own, and the packet engine with its reasons
     /// for dropping.
     pub(super) async fn all_counters(&self) -> Section {
-        let mut ike = self.ike_counters();
-        self.driver.view(|e, _| {
+        let ike = self.driver.view(|e, _| {
             let c = e.protocol().counters();
+            let mut ike = since_start(c);
             for (name, n) in [
                 ("out-of-order", c.out_of_order),
                 ("invalid-version", c.invalid_version),
@@ -124,6 +92,7 @@ impl Control {
             ] {
                 ike.put(name, n);
             }
+            ike
         });
         let plane = self.driver.plane(|plane| plane.report());
         let all = Section::new()

@@ -79,7 +79,7 @@ impl Control {
     }
 
     /// Names of the connections with this name, and with a child of this name.
-    fn connections_with(&self, ike: Option<&str>, child: Option<&str>) -> HashSet<String> {
+    pub(super) fn connections_with(&self, ike: Option<&str>, child: Option<&str>) -> HashSet<String> {
         self.driver.view(|e, _| {
             e.connections()
                 .iter()
@@ -202,7 +202,7 @@ fn target(message: &Section) -> Result<Target, Configuration> {
 
 /// Logs a command under the name of the connection it is about, or without one where it may be
 /// about several.
-fn say(conns: &HashSet<String>, text: &str) {
+pub(super) fn say(conns: &HashSet<String>, text: &str) {
     let only = conns.iter().next().filter(|_| conns.len() == 1);
     log::line(Level::Info, only.map(String::as_str), text, None);
 }

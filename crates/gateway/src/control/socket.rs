@@ -1,4 +1,5 @@
-//! The socket file: mode 0600, that of a dead daemon replaced, that of a living one respected.
+//! The socket file: mode 0600, or 0660 for a group that only reads; that of a dead daemon replaced,
+//! that of a living one respected.
 
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use ironswan_io::clock;
 use ironswan_io::helper::client::{self, Helper};
+use ironswan_io::privileges;
 use ironswan_keying::diagnosis::{Machine, SocketFault};
 use ironswan_wire::helper::{Reply, Request};
 use rustix::fs::Mode;
@@ -23,6 +25,18 @@ pub struct Listener {
     path: PathBuf,
     /// `None` when the helper has made the file.
     file: Option<SocketFile>,
+    /// Power of its clients.
+    pub(super) access: Access,
+}
+
+/// Power of the clients of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Access {
+    /// Every command.
+    #[default]
+    Full,
+    /// Commands that change nothing and tell no secret.
+    ReadOnly,
 }
 
 /// How long to wait before trying again to connect to a daemon with as many clients waiting as it
@@ -78,11 +92,12 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Makes the file, replaces that of a dead daemon, and listens.
+    /// Makes the file, replaces that of a dead daemon, and listens. `group`: members of this group
+    /// may connect, too.
     ///
     /// # Errors
     /// The reason, with the remedy.
-    pub(crate) fn listen(path: &Path) -> Result<(BlockingListener, Self), Machine> {
+    pub(crate) fn listen(path: &Path, group: Option<u32>) -> Result<(BlockingListener, Self), Machine> {
         let fault = |why| Machine::ViciSocket { path: path.to_owned(), why };
         if let Ok(meta) = std::fs::symlink_metadata(path) {
             if !meta.file_type().is_socket() {
@@ -94,9 +109,13 @@ impl SocketFile {
             // Nobody listens: a daemon that was killed left it.
             std::fs::remove_file(path).map_err(|e| fault(SocketFault::Stale(e.to_string())))?;
         }
-        // The mode must be right from the first moment on, not only after a chmod.
-        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-        let bound = BlockingListener::bind(path);
+        // Mode and group must be right from the first moment on, not only after a chmod.
+        let hidden = if group.is_some() { 0o117 } else { 0o177 };
+        let before = rustix::process::umask(Mode::from_raw_mode(hidden));
+        let bound = match group {
+            Some(group) => privileges::with_group(group, || BlockingListener::bind(path)).flatten(),
+            None => BlockingListener::bind(path),
+        };
         rustix::process::umask(before);
         let socket = bound.map_err(|e| {
             fault(match e.kind() {
@@ -107,7 +126,12 @@ impl SocketFile {
         })?;
         let meta =
             std::fs::symlink_metadata(path).map_err(|e| fault(SocketFault::Vanished(e.to_string())))?;
-        Ok((socket, Self { path: path.to_owned(), file: (meta.dev(), meta.ino()) }))
+        let file = Self { path: path.to_owned(), file: (meta.dev(), meta.ino()) };
+        if group.is_some_and(|group| meta.gid() != group) {
+            file.remove();
+            return Err(fault(SocketFault::OtherGroup));
+        }
+        Ok((socket, file))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -129,18 +153,30 @@ impl Listener {
     /// # Errors
     /// The reason, with the remedy.
     pub fn bind(path: &Path) -> Result<Self, Machine> {
+        Self::bind_for(path, None, Access::Full)
+    }
+
+    /// The same for clients who only read. `group`: its members may connect, too.
+    ///
+    /// # Errors
+    /// The reason, with the remedy.
+    pub fn bind_to_read(path: &Path, group: Option<u32>) -> Result<Self, Machine> {
+        Self::bind_for(path, group, Access::ReadOnly)
+    }
+
+    fn bind_for(path: &Path, group: Option<u32>, access: Access) -> Result<Self, Machine> {
         let fault =
             |e: Error| Machine::ViciSocket { path: path.to_owned(), why: SocketFault::System(e.to_string()) };
         let (socket, file) = match client::get() {
-            Some(helper) => (listen_by(helper, path)?, None),
+            Some(helper) => (listen_by(helper, path, group)?, None),
             None => {
-                let (socket, file) = SocketFile::listen(path)?;
+                let (socket, file) = SocketFile::listen(path, group)?;
                 (socket, Some(file))
             }
         };
         socket.set_nonblocking(true).map_err(fault)?;
         let socket = UnixListener::from_std(socket).map_err(fault)?;
-        Ok(Self { socket, path: path.to_owned(), file })
+        Ok(Self { socket, path: path.to_owned(), file, access })
     }
 
     pub(super) async fn accept(&self) -> Result<UnixStream, Error> {
@@ -162,11 +198,11 @@ impl Drop for Listener {
 }
 
 /// Has the helper make the socket file and listen.
-fn listen_by(helper: &Helper, path: &Path) -> Result<BlockingListener, Machine> {
+fn listen_by(helper: &Helper, path: &Path, group: Option<u32>) -> Result<BlockingListener, Machine> {
     let fault = |why| Machine::ViciSocket { path: path.to_owned(), why };
     let system = |e: Error| fault(SocketFault::System(e.to_string()));
     let (reply, mut descriptors) =
-        helper.reply(&Request::Listen(client::bytes(path)), &[]).map_err(system)?;
+        helper.reply(&Request::Listen { path: client::bytes(path), group }, &[]).map_err(system)?;
     match (reply, descriptors.pop()) {
         (Reply::Done { .. }, Some(socket)) => Ok(socket.into()),
         (Reply::Failed { errno, reason }, None) => Err(fault(fault_of(errno, reason))),
@@ -184,6 +220,8 @@ pub(crate) fn number_of(why: &SocketFault) -> (Errno, String) {
         SocketFault::Denied(words) => (Errno::ACCESS, words.clone()),
         SocketFault::Vanished(words) => (Errno::STALE, words.clone()),
         SocketFault::System(words) => (Errno::IO, words.clone()),
+        SocketFault::NoGroup(words) => (Errno::SRCH, words.clone()),
+        SocketFault::OtherGroup => (Errno::XDEV, String::new()),
     }
 }
 
@@ -196,6 +234,8 @@ fn fault_of(errno: u32, words: String) -> SocketFault {
         Errno::BUSY => SocketFault::Stale(words),
         Errno::ACCESS => SocketFault::Denied(words),
         Errno::STALE => SocketFault::Vanished(words),
+        Errno::SRCH => SocketFault::NoGroup(words),
+        Errno::XDEV => SocketFault::OtherGroup,
         _ => SocketFault::System(words),
     }
 }
@@ -236,6 +276,33 @@ mod tests {
         // Somebody is taken: there is room.
         rustix::net::accept(&listener).unwrap();
         connect_within(&path, time).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_socket_for_a_group_has_its_mode_and_group_from_the_beginning() {
+        if !privileges::is_root() {
+            eprintln!("skipped: this needs root");
+            return;
+        }
+        let dir = Scratch::new();
+        let path = dir.path().join("ro.vici");
+        let listener = Listener::bind_to_read(&path, Some(4711)).unwrap();
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.permissions().mode() & 0o777, meta.gid(), meta.uid()), (0o660, 4711, 0));
+        assert_eq!(listener.access, Access::ReadOnly);
+        drop(listener);
+        // Without a group it is root's alone, and this thread has its own group again.
+        let listener = Listener::bind_to_read(&path, None).unwrap();
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.permissions().mode() & 0o777, meta.gid()), (0o600, 0));
+        assert!(
+            Listener::bind_to_read(&path, Some(4711)).unwrap_err().to_string().contains("already running")
+        );
+        drop(listener);
+        // A folder that gives its own group to new files.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o2755)).unwrap();
+        let e = Listener::bind_to_read(&path, Some(4711)).unwrap_err().to_string();
+        assert!(e.contains("gets the group of its folder") && !path.exists(), "{e}");
     }
 
     #[tokio::test]

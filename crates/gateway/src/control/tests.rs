@@ -58,6 +58,16 @@ impl Raw {
         Self { stream: UnixStream::connect(&s.path).await.unwrap(), frames: FrameReader::new() }
     }
 
+    /// A client of a second socket, which only reads.
+    pub(super) async fn reader(s: &Served) -> Self {
+        let path = s.dir.path().join("ro.vici");
+        if !path.exists() {
+            let listener = Listener::bind_to_read(&path, None).unwrap();
+            tokio::task::spawn_local(s.control.clone().serve(listener));
+        }
+        Self { stream: UnixStream::connect(&path).await.unwrap(), frames: FrameReader::new() }
+    }
+
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         // The server may have closed already, which is what some tests want.
         let _ = self.stream.write_all(bytes).await;

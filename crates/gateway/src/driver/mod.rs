@@ -293,8 +293,10 @@ impl Driver {
     /// Carries out an event that is no command.
     fn apply(&self, event: &Event) {
         match event {
-            Event::Log { level, conn, text, why, .. } => {
-                log::line(*level, conn.as_deref(), text, why.as_deref());
+            Event::Log { level, conn, ike, text, why, stranger } => {
+                let of_ike = || self.view(|e, _| e.protocol().peer_of((*ike)?)).map(|peer| peer.ip());
+                let peer = || stranger.or_else(of_ike);
+                log::line_of(*level, conn.as_deref(), &peer, text, why.as_deref());
             }
             Event::KeyLog(entry) => {
                 let keylog = &mut self.0.state.borrow_mut().keylog;

@@ -174,7 +174,7 @@ impl Server {
                 rustix::process::setpriority_process(Some(thread), nice.into())?;
                 done()
             }
-            Request::Listen(path) => self.listen(path_of(&path)),
+            Request::Listen { path, group } => self.listen(path_of(&path), group),
             Request::Unlisten(path) => {
                 let mut files = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
                 let at = files.iter().position(|file| file.path() == path_of(&path));
@@ -186,14 +186,14 @@ impl Server {
         }
     }
 
-    /// Makes the socket file of the control socket. The daemon does so at its start alone.
-    fn listen(&self, path: &Path) -> Outcome {
+    /// Makes the socket file of a control socket. The daemon does so at its start alone.
+    fn listen(&self, path: &Path, group: Option<u32>) -> Outcome {
         let mut files = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         if files.len() >= MAX_SOCKETS {
             self.refusals.say(&format!("{}: more control sockets than may be", path.display()));
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        match SocketFile::listen(path) {
+        match SocketFile::listen(path, group) {
             Ok((socket, file)) => {
                 files.push(file);
                 with_descriptor(socket)

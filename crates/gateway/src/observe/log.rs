@@ -3,20 +3,27 @@
 //!
 //! Whoever logs never waits: lines go through a bounded `queue`, and one thread writes them.
 //! Events below the level are not even formatted. [`Repeated`] is for lines that something outside
-//! can cause without end.
+//! can cause without end. The latest lines are kept in `ring`, whatever standard error takes.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
+//! | `queue` | lines on their way to standard error |
+//! | `raised` | levels that are raised for a connection or a peer |
 //! | `repeated` | lines that outside events can repeat without end |
+//! | `ring` | the latest lines, for `ironswan log` |
 
 mod queue;
+pub(crate) mod raised;
 mod repeated;
+pub(crate) mod ring;
 
 use std::fmt::Write as _;
 use std::io;
+use std::net::IpAddr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use ironswan_ike::event::Level;
@@ -34,8 +41,11 @@ use tracing_subscriber::{Registry, reload};
 
 use crate::diagnosis::no_thread;
 use ironswan_config::LogFormat;
+use ironswan_wire::printable::hides;
 use queue::{Queue, StandardError};
+use raised::Raised;
 pub use repeated::{Repeated, RepeatedBy};
+use ring::{Kept, Ring};
 
 /// How long the end of the process waits for lines that have not been written yet.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
@@ -51,10 +61,12 @@ pub fn init(level: Level, format: LogFormat) -> Result<(), Diagnosis> {
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(Lines(queue.clone()))
-        .event_format(Line { json });
+        .event_format(Line { json, ring: Some(&LATEST) });
     // A second subscriber is refused; the first one goes on.
     if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
         let _ = LEVEL.set(handle);
+        WRITTEN.store(level as u8, Ordering::Relaxed);
+        JSON.store(json, Ordering::Relaxed);
         // The standard library's hook would wait for standard error.
         std::panic::set_hook(Box::new(|info| {
             tracing::error!("internal error, please report it: {info}");
@@ -109,8 +121,9 @@ fn lost_json(n: u64) -> Vec<u8> {
 fn lost(json: bool, n: u64) -> Vec<u8> {
     let text = format!("{n} lines were lost here: standard error did not take them");
     let mut out = String::new();
+    let fields = Fields { text, ..Fields::default() };
     // Writing to a string does not fail.
-    let _ = compose(&mut Writer::new(&mut out), json, "warn", &Fields { text, ..Fields::default() });
+    let _ = compose(&mut Writer::new(&mut out), json, (&now(), "warn"), &fields);
     out.into_bytes()
 }
 
@@ -143,8 +156,22 @@ pub fn set_level(level: Level) {
     if let Some(handle) = LEVEL.get() {
         // A reload fails only when the subscriber is gone, and then nobody logs.
         let _ = handle.reload(filter(level));
+        WRITTEN.store(level as u8, Ordering::Relaxed);
     }
 }
+
+/// The least important level that is written for every connection, as a number. The log is one for
+/// the whole process.
+static WRITTEN: AtomicU8 = AtomicU8::new(Level::Info as u8);
+
+/// Lines are written as JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Levels that commands have raised.
+pub(crate) static RAISED: Raised = Raised::new();
+
+/// The latest lines.
+pub(crate) static LATEST: Ring = Ring::new();
 
 /// The one subscriber of the process is a global of `tracing`'s, and so is the hold on its level.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
@@ -166,19 +193,84 @@ pub fn diagnosis(level: Level, conn: Option<&str>, entry: &(impl Clone + Into<Di
 
 /// Logs a line, and in JSON name and remedy of the failure that it is about.
 pub fn line(level: Level, conn: Option<&str>, text: &str, why: Option<&Diagnosis>) {
-    let conn = conn.unwrap_or("");
-    let (diagnosis, remedy) = why.map(|why| (why.entry().name(), why.remedy())).unwrap_or_default();
-    let remedy = remedy.as_str();
-    match level {
-        Level::Error => tracing::error!(conn, diagnosis, remedy, "{text}"),
-        Level::Warn => tracing::warn!(conn, diagnosis, remedy, "{text}"),
-        Level::Info => tracing::info!(conn, diagnosis, remedy, "{text}"),
-        Level::Debug => tracing::debug!(conn, diagnosis, remedy, "{text}"),
+    line_of(level, conn, &|| None, text, why);
+}
+
+/// The same about an IKE_SA. `peer` finds the address of its peer; it is not called for a line that
+/// nobody wants.
+pub(crate) fn line_of(
+    level: Level,
+    conn: Option<&str>,
+    peer: &dyn Fn() -> Option<IpAddr>,
+    text: &str,
+    why: Option<&Diagnosis>,
+) {
+    let written = level as u8 <= WRITTEN.load(Ordering::Relaxed);
+    let raised = !written && RAISED.covers(level, conn, peer, text);
+    let (diagnosis, remedy) = match why {
+        Some(why) if written || raised => (why.entry().name(), why.remedy()),
+        _ => ("", String::new()),
+    };
+    if raised {
+        let fields = Fields {
+            conn: conn.unwrap_or_default().to_owned(),
+            peer: peer(),
+            text: text.to_owned(),
+            diagnosis: diagnosis.to_owned(),
+            remedy,
+            raised: true,
+        };
+        return write_raised(level, fields);
     }
+    let peer = if written { peer().map(|peer| peer.to_string()) } else { None };
+    let (conn, remedy, peer) = (conn.unwrap_or(""), remedy.as_str(), peer.as_deref().unwrap_or(""));
+    match level {
+        Level::Error => tracing::error!(conn, diagnosis, remedy, peer, "{text}"),
+        Level::Warn => tracing::warn!(conn, diagnosis, remedy, peer, "{text}"),
+        Level::Info => tracing::info!(conn, diagnosis, remedy, peer, "{text}"),
+        Level::Debug => tracing::debug!(conn, diagnosis, remedy, peer, "{text}"),
+    }
+}
+
+/// Writes a line that the level of the log would keep back.
+fn write_raised(level: Level, fields: Fields) {
+    let (time, word) = (now(), word(level));
+    if let Some(queue) = QUEUE.get() {
+        let mut out = String::new();
+        let json = JSON.load(Ordering::Relaxed);
+        // Writing to a string does not fail.
+        let _ = compose(&mut Writer::new(&mut out), json, (&time, word), &fields);
+        queue.push(out.as_bytes());
+    }
+    LATEST.push(fields.kept(time, word));
+}
+
+fn word(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warn",
+        Level::Info => "info",
+        Level::Debug => "debug",
+    }
+}
+
+/// The level of this word.
+pub(crate) fn level_of(text: &str) -> Option<Level> {
+    [Level::Error, Level::Warn, Level::Info, Level::Debug].into_iter().find(|level| word(*level) == text)
+}
+
+/// The time of now, as lines have it.
+fn now() -> String {
+    let mut time = String::new();
+    // Writing to a string does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+    time
 }
 
 struct Line {
     json: bool,
+    /// Where lines are kept.
+    ring: Option<&'static Ring>,
 }
 
 /// Parts of a line. An empty one is not there.
@@ -190,6 +282,10 @@ struct Fields {
     diagnosis: String,
     /// Remedy for it. The text ends with it as well.
     remedy: String,
+    /// Address of the peer, for the ring alone.
+    peer: Option<IpAddr>,
+    /// Below the level of the log, and raised.
+    raised: bool,
 }
 
 impl Visit for Fields {
@@ -199,6 +295,7 @@ impl Visit for Fields {
             "message" => self.text.push_str(value),
             "diagnosis" => self.diagnosis.push_str(value),
             "remedy" => self.remedy.push_str(value),
+            "peer" => self.peer = value.parse().ok(),
             name => self.other(name, &value),
         }
     }
@@ -214,6 +311,12 @@ impl Visit for Fields {
 }
 
 impl Fields {
+    /// As the ring keeps it.
+    fn kept(self, time: String, level: &'static str) -> Kept {
+        let Self { conn, text, diagnosis, remedy, peer, raised } = self;
+        Kept { time, level, raised, conn, peer, diagnosis, remedy, text: one_line(&text) }
+    }
+
     fn other(&mut self, name: &str, value: &dyn std::fmt::Debug) {
         let _ = write!(self.text, " {name}={value:?}");
     }
@@ -238,16 +341,23 @@ where
             tracing::Level::INFO => "info",
             _ => "debug",
         };
-        compose(&mut w, self.json, level, &fields)
+        let time = now();
+        compose(&mut w, self.json, (&time, level), &fields)?;
+        if let Some(ring) = self.ring {
+            ring.push(fields.kept(time, level));
+        }
+        Ok(())
     }
 }
 
-/// Writes one line, with the time of now.
-fn compose(w: &mut Writer<'_>, json: bool, level: &str, fields: &Fields) -> std::fmt::Result {
-    let mut time = String::new();
-    SystemTime.format_time(&mut Writer::new(&mut time))?;
-    // Whatever got into the text, it stays one line.
-    let text = fields.text.replace(|c: char| c.is_control(), " ");
+/// Whatever got into the text, it stays one line.
+fn one_line(text: &str) -> String {
+    text.replace(hides, " ")
+}
+
+/// Writes one line.
+fn compose(w: &mut Writer<'_>, json: bool, (time, level): (&str, &str), fields: &Fields) -> std::fmt::Result {
+    let text = one_line(&fields.text);
     if json {
         let mut object = serde_json::Map::new();
         let mut add = |key: &str, value: &str| {
@@ -255,16 +365,20 @@ fn compose(w: &mut Writer<'_>, json: bool, level: &str, fields: &Fields) -> std:
                 object.insert(key.into(), value.into());
             }
         };
-        add("time", &time);
+        add("time", time);
         add("level", level);
         add("conn", &fields.conn);
         add("text", &text);
         add("diagnosis", &fields.diagnosis);
         add("remedy", &fields.remedy);
+        if fields.raised {
+            object.insert("raised".into(), true.into());
+        }
         return writeln!(w, "{}", serde_json::Value::Object(object));
     }
     let conn = if fields.conn.is_empty() { "-" } else { &fields.conn };
-    writeln!(w, "{time} {level} {conn} {text}")
+    let mark = if fields.raised { "[raised] " } else { "" };
+    writeln!(w, "{time} {level} {conn} {mark}{text}")
 }
 
 #[cfg(test)]
@@ -304,7 +418,7 @@ mod tests {
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::INFO)
             .with_writer(move || to.clone())
-            .event_format(Line { json })
+            .event_format(Line { json, ring: None })
             .finish();
         tracing::subscriber::with_default(subscriber, log);
         let bytes = page.0.lock().unwrap().clone();
@@ -343,6 +457,59 @@ mod tests {
             assert!(line["text"].as_str().unwrap().ends_with(&why.to_string()), "{line}");
         }
         assert_eq!(json.lines().count(), 2);
+    }
+
+    #[test]
+    fn a_written_line_is_kept_by_its_parts_and_hides_nothing() {
+        static RING: Ring = Ring::new();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::INFO)
+            .with_writer(io::sink)
+            .event_format(Line { json: false, ring: Some(&RING) })
+            .finish();
+        let why = Diagnosis::from(Configuration::NoLiveness);
+        tracing::subscriber::with_default(subscriber, || {
+            let peer = || "192.0.2.9".parse().ok();
+            line_of(Level::Warn, Some("net"), &peer, "evil\u{202e}\u{1b}[2J", Some(&why));
+            line(Level::Debug, Some("net"), "not written", None);
+        });
+        let look = RING.look(0);
+        assert_eq!(look.lines.len(), 1);
+        let kept = Kept { time: String::new(), ..(*look.lines[0]).clone() };
+        let expected = Kept {
+            level: "warn",
+            conn: "net".into(),
+            peer: "192.0.2.9".parse().ok(),
+            diagnosis: "no-liveness".into(),
+            remedy: why.remedy(),
+            text: "evil  [2J".into(),
+            ..Kept::default()
+        };
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn a_raised_line_is_marked_and_kept() {
+        let fields =
+            || Fields { conn: "net".into(), text: "parsed".into(), raised: true, ..Fields::default() };
+        let mut out = String::new();
+        compose(&mut Writer::new(&mut out), false, ("now", "debug"), &fields()).unwrap();
+        assert_eq!(out, "now debug net [raised] parsed\n");
+        out.clear();
+        compose(&mut Writer::new(&mut out), true, ("now", "debug"), &fields()).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["raised"], true);
+
+        let conn = "a connection of this test alone";
+        let raise = raised::Raise { conn: Some(conn.into()), peer: None, level: Level::Debug };
+        let from = LATEST.end();
+        line(Level::Debug, Some(conn), "before", None);
+        let guard = RAISED.raise(raise).unwrap();
+        line(Level::Debug, Some(conn), "meanwhile", None);
+        drop(guard);
+        line(Level::Debug, Some(conn), "behind", None);
+        let look = LATEST.look(from);
+        let texts: Vec<_> = look.lines.iter().filter(|l| l.conn == conn).map(|l| l.text.as_str()).collect();
+        assert_eq!(texts, ["meanwhile"]);
     }
 
     #[test]

@@ -343,7 +343,9 @@ fn changed(a: &Daemon, b: &Daemon) -> Vec<&'static str> {
         ("keylog", a.keylog != b.keylog),
         ("quick_crash_detection", a.quick_crash_detection != b.quick_crash_detection),
         ("qcd_secret", a.qcd_secret != b.qcd_secret),
-        ("vici_listen", a.vici_listen != b.vici_listen),
+        ("vici.listen", a.vici_listen != b.vici_listen),
+        ("vici.readonly", a.vici_readonly != b.vici_readonly),
+        ("vici.readonly_group", a.vici_readonly_group != b.vici_readonly_group),
         ("log_format", a.log_format != b.log_format),
         ("data", a.tuning != b.tuning || a.engine != b.engine),
     ];

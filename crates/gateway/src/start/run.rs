@@ -6,7 +6,7 @@
 //! socket file of a killed predecessor are adopted or replaced. At the end SAs and device go; the
 //! guard stays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use ironswan_crypto::selftest;
 use ironswan_ike::event::Level;
 use ironswan_ike::{Endpoint, Options};
 use ironswan_io::clock;
+use ironswan_io::privileges;
 use ironswan_io::route::Netlink;
 use ironswan_keying::diagnosis::{DataPlane, Machine, SocketFault};
 use ironswan_keying::{Diagnosis, Joined, Ports};
@@ -98,8 +99,8 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
 
 /// What is opened as root, and used once the daemon is another user.
 struct Prepared {
-    /// Paths of the VICI sockets, at which no daemon listens.
-    sockets: Vec<PathBuf>,
+    /// The VICI sockets, at which no daemon listens.
+    sockets: Sockets,
     /// The tables of the key log, and its folder.
     tables: Option<(Tables, PathBuf)>,
     /// The secret of QCD tokens, if any are made; or why there is none.
@@ -110,8 +111,8 @@ struct Prepared {
 
 impl Prepared {
     fn new(options: &RunOptions, settings: &Daemon) -> Result<Self, RunError> {
-        let sockets = vici_paths(options, settings)?;
-        for path in &sockets {
+        let sockets = Sockets::new(options, settings)?;
+        for path in sockets.full.iter().chain(sockets.readonly.iter().map(|(path, _)| path)) {
             if is_alive(path) {
                 let running = Machine::ViciSocket { path: path.clone(), why: SocketFault::Alive };
                 return Err(Diagnosis::from(running).into());
@@ -120,6 +121,50 @@ impl Prepared {
         let (tables, secret) = (open_tables(settings)?, QcdSecret::obtain(settings));
         Ok(Self { sockets, tables, secret, claim: Claim::take() })
     }
+}
+
+/// The VICI sockets.
+struct Sockets {
+    /// Paths of those for every command.
+    full: Vec<PathBuf>,
+    /// Path of the one for clients that only read, and the group that may connect to it.
+    readonly: Option<(PathBuf, Option<u32>)>,
+}
+
+impl Sockets {
+    fn new(options: &RunOptions, settings: &Daemon) -> Result<Self, RunError> {
+        let full = vici_paths(options, settings)?;
+        let Some(uri) = &settings.vici_readonly else { return Ok(Self { full, readonly: None }) };
+        let path = vici_uri(uri).map_err(|e| format!("vici.readonly: {e}"))?;
+        if full.contains(&path) {
+            return Err(
+                format!("vici.readonly = {uri}: --vici names the same socket; give another --vici").into()
+            );
+        }
+        let group = settings.vici_readonly_group.as_deref().map(|name| group(name, &path)).transpose()?;
+        Ok(Self { full, readonly: Some((path, group)) })
+    }
+
+    /// Their addresses, for the log.
+    fn shown(&self) -> String {
+        let uri = |path: &PathBuf| format!("unix://{}", path.display());
+        let full = self.full.iter().map(uri).collect::<Vec<_>>().join(", ");
+        match &self.readonly {
+            Some((path, _)) => format!("{full}, read-only at {}", uri(path)),
+            None => full,
+        }
+    }
+}
+
+/// Number of the group of this name, which may connect to the socket at `path`.
+fn group(name: &str, path: &Path) -> Result<u32, RunError> {
+    let found =
+        privileges::find_group(name).map_err(|e| Diagnosis::from(system("reading /etc/group", &e)))?;
+    let missing = || {
+        let why = SocketFault::NoGroup(name.to_owned());
+        Diagnosis::from(Machine::ViciSocket { path: path.to_owned(), why }).into()
+    };
+    found.ok_or_else(missing)
 }
 
 fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, RunError> {
@@ -224,7 +269,7 @@ impl Running {
     fn start(
         options: &RunOptions,
         config: Config,
-        sockets: &[PathBuf],
+        sockets: &Sockets,
         claim: Result<Claim, Diagnosis>,
         driver: Driver,
         routing: u32,
@@ -250,7 +295,7 @@ impl Running {
         tracing::info!(
             "ready: IronSwan {} on {device}, VICI at {}",
             env!("CARGO_PKG_VERSION"),
-            sockets.iter().map(|p| format!("unix://{}", p.display())).collect::<Vec<_>>().join(", ")
+            sockets.shown()
         );
         notify("READY=1");
         Ok(running)
@@ -259,7 +304,7 @@ impl Running {
     /// Opens the VICI sockets, and begins to watch the kernel and to wait for SIGHUP.
     fn open(
         &mut self,
-        sockets: &[PathBuf],
+        sockets: &Sockets,
         loaded: &Rc<Loaded>,
         routing: u32,
         hangup: Signal,
@@ -273,8 +318,14 @@ impl Running {
                 Box::pin(async move { loaded.reload(&driver).await })
             }),
         );
-        for path in sockets {
-            let listener = Listener::bind(path).map_err(Diagnosis::from)?;
+        let mut listeners = Vec::new();
+        for path in &sockets.full {
+            listeners.push(Listener::bind(path).map_err(Diagnosis::from)?);
+        }
+        if let Some((path, group)) = &sockets.readonly {
+            listeners.push(Listener::bind_to_read(path, *group).map_err(Diagnosis::from)?);
+        }
+        for listener in listeners {
             self.servers.push(tokio::task::spawn_local(control.clone().serve(listener)));
         }
         let watcher = guard.watch(routing)?;

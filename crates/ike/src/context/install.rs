@@ -412,6 +412,7 @@ impl Context<'_> {
         }
         self.shared.timers.cancel(Timer::RekeyChild(old));
         self.shared.counters.child_rekey += 1;
+        self.shared.by_connection.count(&conn.name, |c| c.child_rekey += 1);
         if let Some(old) = snapshot {
             self.emit(Event::ChildRekeyed { ike: sa.id(), old, new });
         }

@@ -225,6 +225,15 @@ impl<'a> Context<'a> {
         &mut self.shared.counters
     }
 
+    /// Counts a rekeyed IKE_SA; `ours`: we have begun the rekeying.
+    pub(crate) fn count_ike_rekey(&mut self, sa: &IkeSa, ours: bool) {
+        let counters = &mut self.shared.counters;
+        *(if ours { &mut counters.ike_rekey_init } else { &mut counters.ike_rekey_resp }) += 1;
+        self.shared.by_connection.count(&sa.conn().name, |c| {
+            *(if ours { &mut c.ike_rekey_init } else { &mut c.ike_rekey_resp }) += 1;
+        });
+    }
+
     // ---- the end of the exchange ----
 
     /// Ends the IKE_SA at hand. The endpoint does the rest when the exchange returns.

@@ -113,7 +113,7 @@ impl Context<'_> {
         }
         match opened {
             Opened::Whole(inner, payloads) => return Some((inner, payloads)),
-            Opened::Junk => self.shared.counters.invalid += 1,
+            Opened::Junk => self.shared.count_invalid(&sa.conn().name),
             Opened::Stale => self.shared.counters.out_of_order += 1,
             Opened::Part => {}
             Opened::TooLong => self.too_long(sa, d),
@@ -138,7 +138,7 @@ impl Context<'_> {
     /// The peer sends a message in fragments that is longer than a message may be. None of it is
     /// kept, and nothing is answered: what it says is not known.
     fn too_long(&mut self, sa: &mut IkeSa, d: &Datagram) {
-        self.shared.counters.invalid += 1;
+        self.shared.count_invalid(&sa.conn().name);
         if sa.is_up() || self.may_write(d.remote.ip(), About::Authentication) {
             let why = KeyExchange::MessageTooLong { limit: MESSAGE_BYTES };
             self.log_why(Level::Error, sa, "", &why.into());
@@ -241,7 +241,7 @@ impl Context<'_> {
 
     /// An authentic request that cannot be read.
     fn bad_request(&mut self, sa: &mut IkeSa, header: &Header, (d, digest): (&Datagram, u64), e: ParseError) {
-        self.shared.counters.invalid += 1;
+        self.shared.count_invalid(&sa.conn().name);
         if !may_come(sa, header.exchange) {
             return self.out_of_place(sa, header, (d, digest));
         }

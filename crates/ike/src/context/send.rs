@@ -111,9 +111,7 @@ impl Context<'_> {
         if let Some(init) = sa.init_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {
             init.request = bytes.concat();
         }
-        if let Some(c) = self.shared.counters.exchange(exchange) {
-            c.out_req += 1;
-        }
+        self.shared.count_message(&sa.conn().name, exchange, |x| x.out_req += 1);
         self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({})", size(&bytes)));
         if !sa.is_blocked() {
             self.transmit_all(sa, (sa.local(), sa.remote()), &bytes);
@@ -177,7 +175,8 @@ impl Context<'_> {
         let Some(mid) = mid else { return };
         let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
         if let Some(bytes) = self.write(sa, header, payloads) {
-            self.shared.counters.info.out_req += 1;
+            let exchange = ExchangeType::INFORMATIONAL;
+            self.shared.count_message(&sa.conn().name, exchange, |x| x.out_req += 1);
             self.transmit_all(sa, (sa.local(), sa.remote()), &bytes);
         }
     }
@@ -197,9 +196,7 @@ impl Context<'_> {
             self.log_why(Level::Error, sa, "", &why.into());
             return;
         };
-        if let Some(c) = self.shared.counters.exchange(a.exchange) {
-            c.out_rsp += 1;
-        }
+        self.shared.count_message(&sa.conn().name, a.exchange, |x| x.out_rsp += 1);
         self.transmit_all(sa, (a.local, a.remote), &bytes);
         if let Some(init) = sa.init_mut().filter(|_| a.exchange == ExchangeType::IKE_SA_INIT) {
             init.response = bytes.concat();

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use super::Endpoint;
 use super::others::Neighbours;
+use super::view::snapshot_without_children;
 use crate::context::{Context, Effect, Effects, Estate, Settings};
-use crate::event::{Event, IkeId, Level};
+use crate::event::{Event, IkeId, IkeSaInfo, Level};
 use crate::sa::IkeSa;
 use crate::task::{Task, path_probe, qcd};
 use crate::timer::Timer;
@@ -17,9 +18,15 @@ impl Endpoint {
     /// queue.
     pub(crate) fn with_sa(&mut self, now: Instant, id: IkeId, work: impl FnOnce(&mut Self, &mut IkeSa)) {
         let Some(mut sa) = self.sas.remove(&id) else { return };
+        let (local, remote) = (sa.local(), sa.remote());
+        let stood = sa.is_announced();
         work(self, &mut sa);
         self.pump(now, &mut sa);
         self.on(now, &mut sa, |cx, sa| cx.moved_on(sa));
+        if stood && !sa.is_dead() && (sa.local(), sa.remote()) != (local, remote) {
+            let old = IkeSaInfo { local, remote, ..snapshot_without_children(&self.shared.timers, now, &sa) };
+            self.emit(Event::IkeMoved { old: Box::new(old), local: sa.local(), remote: sa.remote() });
+        }
         self.settle(sa);
     }
 

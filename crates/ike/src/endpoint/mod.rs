@@ -108,7 +108,7 @@ use ironswan_wire::id::Identity;
 use ironswan_wire::sadb::Up;
 
 use crate::cookie::Cookies;
-use crate::counters::Counters;
+use crate::counters::{Counters, IkeCounters};
 use crate::event::{Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Transmit};
 use crate::options::Options;
 use crate::sa::IkeSa;
@@ -262,6 +262,21 @@ impl Endpoint {
         &self.shared.counters
     }
 
+    /// Counters of one connection since it was loaded; `None`: nothing was counted for it.
+    pub fn counters_of(&self, conn: &str) -> Option<IkeCounters> {
+        self.shared.by_connection.of(conn)
+    }
+
+    /// Counters of all connections for which something was counted, by name.
+    pub fn counters_by_connection(&self) -> impl Iterator<Item = (&str, IkeCounters)> {
+        self.shared.by_connection.all()
+    }
+
+    /// The peer's address and port of an IKE_SA; `None`: there is no such IKE_SA.
+    pub fn peer_of(&self, id: IkeId) -> Option<SocketAddr> {
+        self.sas.get(&id).map(|sa| sa.remote())
+    }
+
     // ---- for the rest of the crate ----
 
     /// Policy: which connection, which secret, and whether an identity may stand.
@@ -309,6 +324,15 @@ impl Endpoint {
     pub(crate) fn settle(&mut self, sa: Box<IkeSa>) {
         if !sa.is_dead() {
             self.sas.insert(sa.id(), sa);
+        } else {
+            self.forget_counters(&sa.conn().name);
+        }
+    }
+
+    /// The counters of a connection go with it, once it has no IKE_SA left.
+    pub(crate) fn forget_counters(&mut self, conn: &str) {
+        if !self.by_conn.contains_key(conn) && self.policy.connection(conn).is_none() {
+            self.shared.by_connection.forget(conn);
         }
     }
 }

@@ -182,6 +182,7 @@ impl Endpoint {
                 }
             });
         }
+        self.forget_counters(&old.name);
     }
 
     fn ids_of_conn(&self, name: &str) -> Vec<IkeId> {

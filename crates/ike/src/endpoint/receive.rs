@@ -64,7 +64,11 @@ impl Endpoint {
             return;
         };
         let datagram = Datagram { local, remote, bytes: bytes.to_vec() };
+        let (exchange, answers) = (header.exchange, header.is_response());
         self.with_sa(now, id, |ep, sa| {
+            ep.shared.by_connection.count_message(&sa.conn().name, exchange, |x| {
+                if answers { x.in_rsp += 1 } else { x.in_req += 1 }
+            });
             if sa.waiting().is_some() {
                 if !sa.work_mut().keep(datagram) {
                     ep.shared.counters.out_of_order += 1;

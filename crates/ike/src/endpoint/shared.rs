@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use ironswan_crypto::rng::Rng;
+use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::{Command, Spi};
 
 use super::handover::Handovers;
@@ -19,7 +20,7 @@ use super::strangers::Strangers;
 use super::tickets::Tickets;
 use super::todo::Todo;
 use super::tombs::Tombs;
-use crate::counters::Counters;
+use crate::counters::{ByConnection, Counters, Exchange};
 use crate::event::{ChildId, Event};
 use crate::qcd::TokenMaker;
 use crate::task::Agreement;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub rng: Box<dyn Rng>,
     pub timers: Timers,
     pub counters: Counters,
+    /// Counters of each connection.
+    pub by_connection: ByConnection,
     /// Messages to the driver and to policy.
     pub outbox: Outbox,
     /// Work with other IKE_SAs that is put off.
@@ -62,6 +65,7 @@ impl Shared {
             rng,
             timers: Timers::default(),
             counters: Counters::default(),
+            by_connection: ByConnection::default(),
             outbox: Outbox::default(),
             todo: VecDeque::new(),
             tickets: Tickets::default(),
@@ -77,6 +81,20 @@ impl Shared {
             probes: Probes::default(),
             tokens: None,
         }
+    }
+
+    /// Counts a message: in all, and for the connection of its IKE_SA.
+    pub(crate) fn count_message(&mut self, conn: &str, exchange: ExchangeType, add: impl Fn(&mut Exchange)) {
+        if let Some(x) = self.counters.exchange(exchange) {
+            add(x);
+        }
+        self.by_connection.count_message(conn, exchange, add);
+    }
+
+    /// Counts a message of an IKE_SA that cannot be read, or is not authentic.
+    pub(crate) fn count_invalid(&mut self, conn: &str) {
+        self.counters.invalid += 1;
+        self.by_connection.count(conn, |c| c.invalid += 1);
     }
 
     /// Gives back what a child has reserved that will not be installed. The engine hears that no SA

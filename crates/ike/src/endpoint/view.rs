@@ -13,6 +13,7 @@ impl Endpoint {
     /// Number of entries in every table that a peer, a command or time may fill, by name. Stored
     /// answers of IKE_SAs that are gone are not counted: time takes them out.
     pub(crate) fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let unloaded = |conn: &str| self.policy().connection(conn).is_none();
         let mut tables = vec![
             ("IKE_SAs", self.sas.len()),
             ("IKE_SAs by connection", self.by_conn.len()),
@@ -32,6 +33,10 @@ impl Endpoint {
             ("requests kept for the next attempt", self.unanswered.len()),
             ("reports", self.shared.outbox.reports()),
             ("timers", self.shared.timers.len()),
+            (
+                "counters of unloaded connections",
+                self.shared.by_connection.all().filter(|(c, _)| unloaded(c)).count(),
+            ),
         ];
         tables.extend(self.shared.spis.tables());
         tables

@@ -146,6 +146,10 @@ pub enum SocketFault {
     System(String),
     /// Somebody removed the new socket at once.
     Vanished(String),
+    /// There is no group of this name.
+    NoGroup(String),
+    /// The file got another group than the one that is to use it.
+    OtherGroup,
 }
 
 impl Machine {
@@ -228,6 +232,16 @@ impl SocketFault {
             }
             Self::System(why) => say(format!("cannot make the VICI socket {name}: {why}"), OTHER),
             Self::Vanished(why) => say(format!("the VICI socket {name} vanished: {why}"), OTHER),
+            Self::NoGroup(group) => say(
+                format!("the VICI socket {name} is for the group {group}, which is not in /etc/group"),
+                format!("make it (`groupadd --system {group}`), or write another vici.readonly_group"),
+            ),
+            Self::OtherGroup => say(
+                format!(
+                    "the VICI socket {name} gets the group of its folder, not that of vici.readonly_group"
+                ),
+                "write a vici.readonly in a folder without the set-group-ID bit",
+            ),
         }
     }
 }

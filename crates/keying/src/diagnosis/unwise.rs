@@ -11,6 +11,10 @@ use super::shown::in_the_sentence;
 pub enum Conflict {
     /// Both UDP ports are one.
     EqualPorts,
+    /// One socket is to read and change.
+    EqualSockets,
+    /// A group is named for a socket that is not.
+    GroupWithoutSocket,
     /// Both marks have this bit.
     EqualMarks {
         /// `steer_mark`.
@@ -56,6 +60,10 @@ impl Conflict {
     pub(super) fn words(&self) -> Words {
         match self {
             Self::EqualPorts => say("must differ from port_ike", ""),
+            Self::EqualSockets => say("must differ from vici.listen", "write unix:///run/ironswan-ro.vici"),
+            Self::GroupWithoutSocket => {
+                say("has no effect without readonly", "write readonly = unix:///run/ironswan-ro.vici")
+            }
             Self::EqualMarks { steer, mark } => {
                 say(format!("{steer:#x} must not be a bit of mark ({mark:#x})"), "")
             }

@@ -2,14 +2,14 @@
 //! may have to wait for an address: of the peer, whose name is not resolved yet, or of ours, which
 //! the routing table knows.
 
-use crate::diagnosis::{Selectors, TrapFault};
+use crate::diagnosis::{NotDone, Selectors, TrapFault};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Tunnels;
 use super::order::Order;
-use crate::{AddrSpec, ChildKind, Connection, Level, Policy, TsSpec};
+use crate::{AddrSpec, ChildKind, Connection, Diagnosis, Level, Policy, TsSpec};
 
 /// How far a trap is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,15 +59,23 @@ fn any_dynamic(specs: &[TsSpec]) -> bool {
 
 impl Tunnels {
     /// Installs the policies of a child that is not up, so that traffic brings it up (or, for a
-    /// shunt, passes or is dropped). Does nothing when the child has them.
+    /// shunt, passes or is dropped). Does nothing when the child has them. When it cannot be done,
+    /// the log says why.
     pub fn install_trap(&mut self, conn: &str, child: &str) {
+        // The reason has been said.
+        let _ = self.route(conn, child);
+    }
+
+    /// The same, with the reason why there is no trap. A trap that waits for an address is no
+    /// failure.
+    fn route(&mut self, conn: &str, child: &str) -> Result<(), Diagnosis> {
         if self.traps.stands(conn, child) {
-            return;
+            return Ok(());
         }
-        let Some(conn) = self.loaded.connection(conn) else { return };
-        let Some(config) = conn.child(child) else { return };
+        let conn = self.loaded.connection(conn).ok_or_else(|| NotDone::NotLoaded(conn.to_owned()))?;
+        let config = conn.child(child).ok_or_else(|| NotDone::NoChild(child.to_owned()))?;
         if !config.policies {
-            return self.no_trap(Level::Warn, &conn, child, TrapFault::NoPolicies);
+            return Err(self.no_trap(Level::Warn, &conn, child, TrapFault::NoPolicies));
         }
         let locals = self.loaded.hosts(&conn.local_addrs);
         let here = locals.first().copied();
@@ -82,18 +90,56 @@ impl Tunnels {
             None if named => {
                 self.traps.set(&conn.name, child, Trap::WaitsForName);
                 let line = format!("trap {child} waits until the peer's name is resolved");
-                return self.say(Level::Info, Some(&conn.name), line);
+                self.say(Level::Info, Some(&conn.name), line);
+                return Ok(());
             }
-            None => return self.no_trap(Level::Error, &conn, child, TrapFault::NoRemote),
+            None => return Err(self.no_trap(Level::Error, &conn, child, TrapFault::NoRemote)),
             Some(remote) => remote,
         };
         let local = locals.into_iter().find(|a| a.is_ipv4() == remote.is_ipv4());
         if local.is_none() && any_dynamic(&config.local_ts) && config.kind == ChildKind::Protect {
             self.traps.set(&conn.name, child, Trap::WaitsForRoute);
             let (conn, child) = (conn.name.clone(), child.to_owned());
-            return self.orders.push_back(Order::Route { conn, child, remote });
+            self.orders.push_back(Order::Route { conn, child, remote });
+            return Ok(());
         }
         self.set_trap(conn, child, local.unwrap_or(remote), remote);
+        Ok(())
+    }
+
+    /// A command to install the trap or shunt of a child. `conn` may be left out when a connection
+    /// has the child. Returns the connection's name.
+    ///
+    /// # Errors
+    /// Nothing has this name, or there can be no trap.
+    pub fn route_command(&mut self, conn: Option<&str>, child: &str) -> Result<String, Diagnosis> {
+        if self.stopping {
+            return Err(NotDone::Stopping.into());
+        }
+        let name = match conn {
+            Some(conn) => conn.to_owned(),
+            None => {
+                let loaded = self.loaded.read();
+                let found = loaded.connections().values().find(|c| c.child(child).is_some());
+                found.ok_or_else(|| NotDone::NoChild(child.to_owned()))?.name.clone()
+            }
+        };
+        self.route(&name, child)?;
+        Ok(name)
+    }
+
+    /// A command to remove the trap or shunt of a child, also one that waits for an address. With
+    /// several of this name it is a shunt before a trap, as in charon. False when there is none.
+    pub fn unroute_command(&mut self, conn: Option<&str>, child: &str) -> bool {
+        let fits = |(c, k): &&(String, String)| k == child && conn.is_none_or(|conn| c == conn);
+        let found: Vec<String> = self.traps.0.keys().filter(fits).map(|(c, _)| c.clone()).collect();
+        let is_shunt = |conn: &&String| {
+            let conn = self.loaded.connection(conn);
+            conn.is_some_and(|c| c.child(child).is_some_and(|k| k.kind != ChildKind::Protect))
+        };
+        let Some(conn) = found.iter().find(is_shunt).or(found.first()) else { return false };
+        self.remove_trap(conn, child);
+        true
     }
 
     /// The routing table has named our address for a trap; `None`: it knows no route.
@@ -107,7 +153,7 @@ impl Tunnels {
         match (local, remote) {
             (Some(local), Some(remote)) => self.set_trap(conn, child, local, remote),
             (None, Some(remote)) => {
-                self.no_trap(Level::Error, &conn, child, TrapFault::NoRoute(remote));
+                let _ = self.no_trap(Level::Error, &conn, child, TrapFault::NoRoute(remote));
             }
             // The name of the peer has lost its addresses meanwhile.
             (_, None) => {}
@@ -115,9 +161,10 @@ impl Tunnels {
     }
 
     /// Says why a child has no trap.
-    fn no_trap(&mut self, level: Level, conn: &Connection, child: &str, why: TrapFault) {
-        let why = Selectors::NoTrap { child: child.to_owned(), why };
-        self.say_why(level, Some(&conn.name), "", why.into());
+    fn no_trap(&mut self, level: Level, conn: &Connection, child: &str, why: TrapFault) -> Diagnosis {
+        let why = Diagnosis::from(Selectors::NoTrap { child: child.to_owned(), why });
+        self.say_why(level, Some(&conn.name), "", why.clone());
+        why
     }
 
     fn set_trap(&mut self, conn: Arc<Connection>, child: &str, local: IpAddr, remote: IpAddr) {
@@ -128,6 +175,11 @@ impl Tunnels {
     /// True when the trap or shunt of a child is installed.
     pub fn has_trap(&self, conn: &str, child: &str) -> bool {
         self.traps.stands(conn, child)
+    }
+
+    /// True when the trap or shunt of a child is installed, or will be once an address is known.
+    pub fn wants_trap(&self, conn: &str, child: &str) -> bool {
+        self.traps.get(conn, child).is_some()
     }
 
     /// Removes the trap or shunt of a child. False when none is installed.

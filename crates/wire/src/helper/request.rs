@@ -150,8 +150,13 @@ pub enum Request {
         /// Request of OCSP to POST. Empty: GET.
         request: Vec<u8>,
     },
-    /// Makes the socket file of the control socket, and listens: `Reply::Done` with the socket.
-    Listen(Vec<u8>),
+    /// Makes the socket file of a control socket, and listens: `Reply::Done` with the socket.
+    Listen {
+        /// Path of the file.
+        path: Vec<u8>,
+        /// Number of the group whose members may connect. `None`: root alone.
+        group: Option<u32>,
+    },
     /// Removes a file that [`Request::Listen`] has made: `Reply::Done`.
     Unlisten(Vec<u8>),
     /// Opens the file of the QCD secret for reading, and makes it first where there is none. The
@@ -264,9 +269,11 @@ impl Request {
                 w.u32(*index);
                 w.u8(u8::from(*generic));
             }
-            Self::Listen(path) => {
+            Self::Listen { path, group } => {
                 w.u8(22);
                 put(&mut w, path);
+                w.u8(u8::from(group.is_some()));
+                w.u32(group.unwrap_or(0));
             }
             Self::Unlisten(path) => {
                 w.u8(23);
@@ -353,7 +360,15 @@ impl Request {
             19 => Self::SetXdpSocket(r.u32("queue")?),
             20 => Self::SetXdpAddress { address: address(&mut r)?, ours: flag(&mut r, "flag")? },
             21 => Self::AttachXdp { index: r.u32("index")?, generic: flag(&mut r, "flag")? },
-            22 => Self::Listen(named(&mut r, MAX_PATH, "path")?),
+            22 => {
+                let path = named(&mut r, MAX_PATH, "path")?;
+                let shared = flag(&mut r, "flag")?;
+                let group = r.u32("group")?;
+                if !shared && group != 0 {
+                    return Err(MessageError::Value("group"));
+                }
+                Self::Listen { path, group: shared.then_some(group) }
+            }
             23 => Self::Unlisten(named(&mut r, MAX_PATH, "path")?),
             24 => Self::BindUdp { ipv6: flag(&mut r, "flag")?, port: r.u16("port")? },
             25 => Self::SetNice {

@@ -64,6 +64,8 @@ pub(super) enum Kind {
     Processors,
     /// A user of this machine.
     User,
+    /// A group of this machine.
+    Group,
     /// A folder.
     Folder,
     /// A file.
@@ -72,6 +74,8 @@ pub(super) enum Kind {
     Files,
     /// A list of object identifiers.
     Policies,
+    /// A socket of VICI.
+    Socket,
     /// A list of sockets of VICI.
     Sockets,
     /// A list of places of the web.
@@ -98,10 +102,12 @@ impl Kind {
             Self::Devices => "list of devices",
             Self::Processors => "list of processors",
             Self::User => "user",
+            Self::Group => "group",
             Self::Folder => "folder",
             Self::File => "file",
             Self::Files => "list of files",
             Self::Policies => "list of OIDs",
+            Self::Socket => "socket",
             Self::Sockets => "list of sockets",
             Self::Uris => "list of URIs",
             Self::Secret => "secret",

@@ -97,6 +97,10 @@ keys! {
     VICI;
     LISTEN: Vec<String> = list("listen", Kind::Sockets, Depends("`unix:///run/ironswan.vici`"), listen,
         "where VICI listens, a list; `--vici` on the command line replaces it");
+    READONLY: String = text("readonly", Kind::Socket, Depends("none"), socket,
+        "one more socket, whose clients can look and change nothing ([operations](operations.md#a-socket-that-only-reads))");
+    READONLY_GROUP: String = text("readonly_group", Kind::Group, Depends("root alone"), group,
+        "members of this group may connect to `readonly`");
 }
 
 /// `vici { .. }` of `ironswan.conf`.
@@ -151,16 +155,20 @@ fn real_port(text: &str) -> Result<u16, Wrong> {
     }
 }
 
-/// A user's name, which stands in a list with colons.
 fn user(text: &str) -> Result<String, Wrong> {
+    account(text, "a user's name (1 to 32 characters)")
+}
+
+fn group(text: &str) -> Result<String, Wrong> {
+    account(text, "a group's name (1 to 32 characters)")
+}
+
+/// The name of a user or group, which stands in a list with colons.
+fn account(text: &str, kind: &'static str) -> Result<String, Wrong> {
     let name = text.trim();
     let fits = (1..=32).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_graphic() && b != b':' && b != b'/');
-    if fits {
-        Ok(name.to_owned())
-    } else {
-        Err(wrong(name, ValueFault::Not("a user's name (1 to 32 characters)"), ""))
-    }
+    if fits { Ok(name.to_owned()) } else { Err(wrong(name, ValueFault::Not(kind), "")) }
 }
 
 fn mark(text: &str) -> Result<u32, Wrong> {
@@ -204,6 +212,11 @@ fn tun_device(text: &str) -> Result<String, Wrong> {
 
 fn listen(list: &Value) -> Result<Vec<String>, Vec<Wrong>> {
     each(list, |uri| vici_uri(uri).map(|_| uri.to_owned()))
+}
+
+fn socket(text: &str) -> Result<String, Wrong> {
+    let uri = text.trim();
+    vici_uri(uri).map(|_| uri.to_owned())
 }
 
 /// Longest path of a Unix socket in bytes: `sun_path` of unix(7) less the NUL at its end.

@@ -234,7 +234,7 @@ pub(crate) fn finish(
         new.set_token(token);
     }
     log_keys(cx, &mut new);
-    cx.counters().ike_rekey_init += 1;
+    cx.count_ike_rekey(sa, true);
     if is_lost(cx, sa, &task, nonces.1) {
         // Ours is redundant, and we created it: we delete it. The peer deletes the old one.
         cx.log(Level::Info, sa, "IKE_SA rekey collision lost, deleting redundant IKE_SA");

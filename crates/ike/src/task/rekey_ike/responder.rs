@@ -238,7 +238,7 @@ pub(crate) fn conclude(
     let mut payloads = payloads.to_vec();
     payloads.extend(qcd::token(cx, &new));
     cx.effect(Effect::Adopt(new));
-    cx.counters().ike_rekey_resp += 1;
+    cx.count_ike_rekey(sa, false);
     cx.respond(sa, &payloads);
     if collide(cx, sa, o) {
         // If the old one ends before it is settled which survives, nobody comes back to it.
