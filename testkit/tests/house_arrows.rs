@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gateway", &["wire", "crypto", "ipsec", "keying", "ike", "io", "config", "pki"]),
     ("cryptodev", &[]),
     ("lab", &["wire", "io", "crypto", "cryptodev", "ipsec", "keying", "ike"]),
-    ("cli", &["config", "gateway", "wire"]),
+    ("cli", &["config", "gateway", "pki", "wire"]),
     ("pki-tool", &["config", "crypto", "pki", "wire"]),
 ];
 

@@ -48,6 +48,22 @@ pub(crate) enum Command {
     /// Rekeys the CHILD_SAs of that name, or with --ike the IKE_SA
     #[command(after_help = "Examples:\n  ironswan rekey net\n  ironswan rekey net --ike")]
     Rekey(Rekey),
+    /// Makes a child's traffic bring its tunnel up, as `start_action = trap` does; for a shunt,
+    /// installs it
+    #[command(
+        after_help = "Example:\n  ironswan route net\n\nUntil `ironswan unroute net`, a change of the connection, or the end of the daemon."
+    )]
+    Route(Named),
+    /// Removes the trap or the shunt of a child; SAs stay
+    #[command(after_help = "Example:\n  ironswan unroute net")]
+    Unroute(Named),
+    /// The daemon's latest log lines, and those that come
+    #[command(
+        after_help = "Examples:\n  ironswan log --conn net\n  ironswan log -f --peer 192.0.2.2\n  ironswan log --conn net --level debug --for 10m\n\n\
+        The daemon keeps 1 MiB of lines. With --level it writes more of that connection or peer, into its log as well, until the time \
+        is over or this command ends."
+    )]
+    Log(Log),
     /// One line per tunnel, bad ones first; with a name, all about one connection
     #[command(
         after_help = "Examples:\n  ironswan status\n  ironswan status net --json\n  ironswan status --check\n\n--check says nothing and \
@@ -72,8 +88,10 @@ pub(crate) enum Command {
         the reason. Traffic is a TCP connection to a host behind the peer: whether that accepts or refuses it does not matter."
     )]
     Prove(Prove),
-    /// Tables: connections, SAs, policies, counters, algorithms
-    #[command(after_help = "Examples:\n  ironswan list sas\n  ironswan list counters --json")]
+    /// Tables: connections, SAs, policies, counters, algorithms, certificates, pools
+    #[command(
+        after_help = "Examples:\n  ironswan list sas\n  ironswan list counters --json\n  ironswan list certs"
+    )]
     List(List),
     /// Checks a configuration without a daemon
     #[command(
@@ -192,6 +210,52 @@ pub(crate) struct Rekey {
 }
 
 #[derive(clap::Args, Debug)]
+pub(crate) struct Named {
+    /// Child, or CONNECTION/CHILD, or a connection: all its children
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("about").args(["conn", "peer"]).multiple(true))]
+pub(crate) struct Log {
+    /// Goes on with the lines that come, until it is ended
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only lines about this connection
+    #[arg(long, value_name = "NAME")]
+    pub(crate) conn: Option<String>,
+    /// Only lines about this peer
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peer: Option<std::net::IpAddr>,
+    /// Raises the level of the log for that connection or peer, and follows
+    #[arg(long, value_name = "LEVEL", value_parser = ["error", "warn", "info", "debug"], requires = "time", requires = "about")]
+    pub(crate) level: Option<String>,
+    /// Time for which the level is raised, such as 90s, 10m, 1h; at most 24h
+    #[arg(long = "for", id = "time", value_name = "TIME", value_parser = seconds, requires = "level")]
+    pub(crate) time: Option<u64>,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// A time on the command line: a number of seconds, or with `s`, `m` or `h` behind it.
+fn seconds(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3_600),
+        _ => (text, 1),
+    };
+    let seconds = number.parse().ok().and_then(|n: u64| n.checked_mul(unit));
+    match seconds {
+        Some(seconds @ 1..=86_400) => Ok(seconds),
+        Some(_) => Err("write at least 1s and at most 24h".to_owned()),
+        None => Err("write a time such as 90s, 10m or 1h".to_owned()),
+    }
+}
+
+#[derive(clap::Args, Debug)]
 pub(crate) struct Status {
     /// Only this connection
     pub(crate) name: Option<String>,
@@ -267,6 +331,10 @@ pub(crate) enum What {
     /// Algorithms and the engines that do them: what the self-test at start measured, and what is
     /// used
     Algs,
+    /// Certificates and revocation lists
+    Certs,
+    /// Pools of addresses for road warriors: not built, so there are none
+    Pools,
 }
 
 #[derive(clap::Args, Debug)]
@@ -349,6 +417,20 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn times_are_seconds_minutes_or_hours_of_a_day_at_most() {
+        assert_eq!(["90", "90s", "10m", "24h"].map(seconds), [Ok(90), Ok(90), Ok(600), Ok(86_400)]);
+        for bad in ["", "s", "0", "0m", "-1s", "25h", "10d", "1.5m", "18446744073709551615h", "5\u{b5}"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+        let parsed = |args: &[&str]| Args::try_parse_from([&["ironswan", "log"], args].concat()).is_ok();
+        assert!(parsed(&["-f"]) && parsed(&["--peer", "192.0.2.1", "--level", "debug", "--for", "10m"]));
+        assert!(
+            !parsed(&["--conn", "a", "--level", "debug"]) && !parsed(&["--level", "debug", "--for", "1m"])
+        );
+        assert!(!parsed(&["--conn", "a", "--for", "1m"]) && !parsed(&["--peer", "gw.example"]));
+    }
 
     #[test]
     fn the_command_line_is_consistent_and_every_command_has_an_example() {

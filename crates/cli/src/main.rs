@@ -10,12 +10,15 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `operate` | `up`, `down`, `rekey` |
+//! | `routes` | `route`, `unroute` |
+//! | `lines` | `log` |
 //! | `view` | `list` |
 //! | `status` | `status` of one connection |
 //! | `top/` | `top` |
 //! | `tunnels` | `status`: one line per tunnel |
 //! | `explain` | `explain` |
 //! | `prove` | `prove` |
+//! | `certs` | `list certs`, `list pools` |
 //! | `plane` | the data plane in `status` and `list counters` |
 //! | `algs` | `list algs` |
 //! | `check` | `check` |
@@ -33,6 +36,7 @@ mod text;
 
 mod algs;
 mod args;
+mod certs;
 mod check;
 mod companion;
 mod doctor;
@@ -40,10 +44,12 @@ mod explain;
 mod failure;
 mod guard;
 mod json;
+mod lines;
 mod operate;
 mod plane;
 mod prove;
 mod report;
+mod routes;
 mod status;
 mod top;
 mod tunnels;
@@ -75,12 +81,17 @@ fn main() -> ExitCode {
         Command::Status(a) => ("status", tunnels::status(&a)),
         Command::Prove(a) => ("prove", prove::prove(&a)),
         Command::Explain(a) => ("explain", explain::explain(&a)),
+        Command::Route(a) => ("route", routes::route(&a)),
+        Command::Unroute(a) => ("unroute", routes::unroute(&a)),
+        Command::Log(a) => ("log", lines::log(&a)),
         Command::List(a) => match a.what {
             What::Conns => ("list conns", view::conns(&a)),
             What::Sas => ("list sas", view::sas(&a)),
             What::Pols => ("list pols", view::pols(&a)),
             What::Counters => ("list counters", view::counters(&a)),
             What::Algs => ("list algs", algs::algs(&a)),
+            What::Certs => ("list certs", certs::certs(&a)),
+            What::Pools => ("list pools", certs::pools(&a)),
         },
         Command::Check(a) => ("check", check::check(&a)),
         Command::Doctor(a) => ("doctor", doctor::doctor(&a)),

@@ -81,7 +81,7 @@ fn begin<'a>(
 pub(crate) fn up(a: &Operate) -> Result<(), Failure> {
     let (mut client, mut op) = begin("up", "initiate", a)?;
     let conns = client.conns(None)?;
-    let targets = children_named(&conns, &a.name)?;
+    let targets = children_named(&conns, &a.name, false)?;
     let mut result = Ok(());
     for (conn, child) in targets {
         result = op.run(&mut client, Section::new().with("ike", conn).with("child", child));
@@ -93,15 +93,19 @@ pub(crate) fn up(a: &Operate) -> Result<(), Failure> {
 }
 
 /// The children that a name means: `conn/child`, all of a connection, or the one child of that
-/// name.
-fn children_named(conns: &[(String, Section)], name: &str) -> Result<Vec<(String, String)>, Failure> {
+/// name. With `shunts` also those to which no SA belongs.
+pub(crate) fn children_named(
+    conns: &[(String, Section)],
+    name: &str,
+    shunts: bool,
+) -> Result<Vec<(String, String)>, Failure> {
     let all: Vec<(&str, &str, &str)> = conns
         .iter()
         .filter_map(|(conn, s)| s.section("children").map(|k| (conn, k)))
         .flat_map(|(conn, k)| {
             k.sections().map(move |(child, s)| (conn.as_str(), child, s.get_str("mode").unwrap_or("")))
         })
-        .filter(|(_, _, mode)| !matches!(*mode, "PASS" | "DROP"))
+        .filter(|(_, _, mode)| shunts || !matches!(*mode, "PASS" | "DROP"))
         .collect();
     let pairs = |keep: &dyn Fn(&str, &str) -> bool| -> Vec<(String, String)> {
         all.iter()
@@ -116,7 +120,7 @@ fn children_named(conns: &[(String, Section)], name: &str) -> Result<Vec<(String
     if conns.iter().any(|(c, _)| c == name) {
         let found = pairs(&|c, _| c == name);
         return if found.is_empty() {
-            Err(Failure::no(format!("{name}: has no child to bring up")))
+            Err(Failure::no(format!("{name}: has no child for that")))
         } else {
             Ok(found)
         };
@@ -191,7 +195,8 @@ mod tests {
     #[test]
     fn a_name_is_a_connection_or_a_child_and_never_a_guess() {
         let named = |n: &str| {
-            children_named(&conns(), n).map(|v| v.into_iter().map(|(c, k)| c + "/" + &k).collect::<Vec<_>>())
+            children_named(&conns(), n, false)
+                .map(|v| v.into_iter().map(|(c, k)| c + "/" + &k).collect::<Vec<_>>())
         };
         assert_eq!(named("a").unwrap(), ["a/x", "a/y"]);
         assert_eq!(named("w").unwrap(), ["b/w"]);
@@ -203,5 +208,9 @@ mod tests {
         assert_eq!(named("z").unwrap_err().status, 2);
         assert_eq!(named("c").unwrap_err().status, 1);
         assert!(named("nope").unwrap_err().lines[0].contains("loaded are a, b, c"));
+        // A shunt can be routed.
+        let all = children_named(&conns(), "a", true).unwrap();
+        assert_eq!(all.len(), 3);
+        assert_eq!(children_named(&conns(), "z", true).unwrap(), [("a".to_owned(), "z".to_owned())]);
     }
 }
