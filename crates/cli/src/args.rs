@@ -76,10 +76,13 @@ pub(crate) enum Command {
         Keys: b sorts by rate, n by name, arrows scroll, p pauses. Elsewhere it prints one page, as with --once."
     )]
     Top(Top),
-    /// Why a tunnel is as it is, or what a peer has been seen to do
+    /// Why a tunnel is as it is, what a peer has been seen to do, or why a packet does not pass
     #[command(
-        after_help = "Examples:\n  ironswan explain branch7\n  ironswan explain --peer 198.51.100.2\n\nExit status 0 when all is \
-        well, 1 when something is not."
+        after_help = "Examples:\n  ironswan explain branch7\n  ironswan explain --peer 198.51.100.2\n  ironswan explain --packet \
+        '10.1.0.9 > 10.2.5.1 tcp 443'\n  ironswan explain --packet '[fd00::9]:50000 > [fd01::1]:443 tcp' --json\n  ironswan \
+        explain --packet '10.1.0.9 > 10.2.5.1 icmp len 1400 df'\n  ironswan explain --packet '10.1.0.9 > 10.2.5.1 udp 53' \
+        --live\n\nExit status 0 when all is well, or the packet would pass; 1 when not. --live follows the packets of the \
+        flow, and names a rule of another nft table that drops them."
     )]
     Explain(Explain),
     /// Puts a tunnel to the test: up, ports, both rekeyings, MTU, traffic; then all as before
@@ -290,6 +293,13 @@ pub(crate) struct Explain {
     /// What is known of the peer at this address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "name")]
     pub(crate) peer: Option<std::net::IpAddr>,
+    /// Why this packet does not pass: SRC[:PORT] > DST[:PORT] [PROTOCOL [PORT]] [in DEVICE]
+    /// [len BYTES] [df]
+    #[arg(long, value_name = "PACKET", conflicts_with_all = ["name", "peer"])]
+    pub(crate) packet: Option<String>,
+    /// Follows the packet's flow through nft for ten seconds
+    #[arg(long, requires = "packet", conflicts_with_all = ["name", "peer"])]
+    pub(crate) live: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -444,5 +454,19 @@ mod tests {
             seen += 1;
         }
         assert!(seen >= 12);
+    }
+
+    #[test]
+    fn a_packet_is_explained_without_a_name_or_a_peer_and_only_a_packet_is_followed() {
+        let read = |words: &[&str]| Args::try_parse_from([&["ironswan", "explain"], words].concat());
+        assert!(read(&["--packet", "10.1.0.9 > 10.2.5.1", "--live"]).is_ok());
+        for words in [
+            &["net", "--packet", "10.1.0.9 > 10.2.5.1"][..],
+            &["--peer", "192.0.2.2", "--packet", "10.1.0.9 > 10.2.5.1"],
+            &["net", "--live"],
+            &["--live"],
+        ] {
+            assert!(read(words).is_err_and(|e| e.exit_code() == 2), "{words:?}");
+        }
     }
 }

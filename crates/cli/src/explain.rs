@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::args::Explain;
 use crate::failure::Failure;
 use crate::json;
+use crate::packet;
 use crate::text::{COLUMNS, table, wrapped};
 use crate::vici::{Client, refusal};
 use crate::view::{Named, get, list, objects, seconds};
@@ -15,13 +16,20 @@ use crate::view::{Named, get, list, objects, seconds};
 /// Where the text of a line begins.
 const INDENT: usize = 8;
 
-/// `explain NAME` and `explain --peer ADDRESS`.
+/// `explain NAME` and `explain --peer ADDRESS`; [`packet`] has `explain --packet`.
 pub(crate) fn explain(a: &Explain) -> Result<(), Failure> {
+    if let Some(packet) = &a.packet {
+        return packet::explain(packet, a);
+    }
     let mut client = Client::connect(&a.daemon.vici)?;
     let question = match (&a.name, &a.peer) {
         (Some(name), _) => Section::new().with("ike", connection_of(&mut client, name)?),
         (None, Some(peer)) => Section::new().with("peer", peer.to_string()),
-        (None, None) => return Err(Failure::usage("name a connection or child, or say --peer ADDRESS")),
+        (None, None) => {
+            return Err(Failure::usage(
+                "name a connection or child, or say --peer ADDRESS or --packet PACKET",
+            ));
+        }
     };
     let known = client.request("ironswan-explain", question)?;
     if let Some(why) = refusal(&known) {

@@ -16,7 +16,8 @@
 //! | `status` | `status` of one connection |
 //! | `top/` | `top` |
 //! | `tunnels` | `status`: one line per tunnel |
-//! | `explain` | `explain` |
+//! | `explain` | `explain NAME`, `explain --peer` |
+//! | `packet` | `explain --packet` |
 //! | `prove` | `prove` |
 //! | `certs` | `list certs`, `list pools` |
 //! | `plane` | the data plane in `status` and `list counters` |
@@ -46,6 +47,7 @@ mod guard;
 mod json;
 mod lines;
 mod operate;
+mod packet;
 mod plane;
 mod prove;
 mod report;

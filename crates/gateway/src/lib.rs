@@ -14,6 +14,7 @@
 //! | [`helper`] | the process that keeps privileges for the daemon |
 //! | [`report`] | parts of a report for support: machine, secrets, archive |
 //! | [`observe`] | log lines and key tables |
+//! | `passage` | the way of one packet through this machine, for whoever asks |
 
 pub mod control;
 pub mod dataplane;
@@ -24,5 +25,6 @@ pub mod guard;
 pub mod helper;
 pub mod network;
 pub mod observe;
+mod passage;
 pub mod report;
 pub mod start;

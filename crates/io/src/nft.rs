@@ -8,6 +8,14 @@
 //! type = 10 << 8 | NFT_MSG_*; attribute 1 is the table's name, in all messages but NEWGEN
 //! NEWGEN ends a transaction: attribute 2 is the process (of the first PID namespace), 3 its name
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `trace` | reports of the rules that a traced packet met |
+
+mod trace;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -17,6 +25,8 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use crate::error::Error;
 use crate::route::{attribute, split, text};
 use crate::sockopt;
+
+pub use trace::{Step, StepKind, Trace, Traced};
 
 /// `NFNL_SUBSYS_NFTABLES`.
 const SUBSYSTEM: u16 = 10;

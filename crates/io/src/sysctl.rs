@@ -82,6 +82,13 @@ pub fn setting(path: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// Packets for others that come by this interface are passed on. IPv6 has one setting for all
+/// interfaces.
+pub fn forwards_from(ipv6: bool, device: &str) -> bool {
+    let own = if ipv6 { None } else { forwards(false, device) };
+    own.unwrap_or_else(|| forwarding(ipv6))
+}
+
 /// Makes a TUN device take what the engine delivers: no check of the way back, and if `all` asks
 /// for one, made with the packet's mark. What is right already is not written: `/proc/sys` is often
 /// read-only in a container.

@@ -275,19 +275,25 @@ impl Engine {
     /// All SAs.
     pub fn sas(&self) -> Vec<SaInfo> {
         let snap = self.snapshot.load();
-        let inbound = snap.inbound.values().map(|s| {
-            let window = s.state.window();
-            let (sequence, replay_window) = (window.top(), window.window());
-            let state = &s.state;
-            let info = sa_info(s.name(), state.reqid, &s.path, &state.key, &state.parameters, &state.usage);
-            SaInfo { sequence, replay_window, ..info }
-        });
-        let outbound = snap.outbound.values().flat_map(|l| l.iter()).map(|s| {
-            let state = &s.state;
-            let info = sa_info(s.name(), state.reqid, &s.path, &state.key, &state.parameters, &state.usage);
-            SaInfo { path_mtu: state.path_mtu().unwrap_or(0), sequence: state.sequence(), ..info }
-        });
+        let inbound = snap.inbound.values().map(|s| Self::in_info(s));
+        let outbound = snap.outbound.values().flat_map(|l| l.iter()).map(|s| Self::out_info(s));
         inbound.chain(outbound).collect()
+    }
+
+    /// One outbound SA.
+    pub(crate) fn out_info(s: &OutSa) -> SaInfo {
+        let state = &s.state;
+        let info = sa_info(s.name(), state.reqid, &s.path, &state.key, &state.parameters, &state.usage);
+        SaInfo { path_mtu: state.path_mtu().unwrap_or(0), sequence: state.sequence(), ..info }
+    }
+
+    /// One inbound SA.
+    pub(crate) fn in_info(s: &InSa) -> SaInfo {
+        let window = s.state.window();
+        let (sequence, replay_window) = (window.top(), window.window());
+        let state = &s.state;
+        let info = sa_info(s.name(), state.reqid, &s.path, &state.key, &state.parameters, &state.usage);
+        SaInfo { sequence, replay_window, ..info }
     }
 
     /// All policies in the order of matching, IPv4 before IPv6.

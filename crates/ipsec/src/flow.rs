@@ -47,6 +47,18 @@ impl FlowKey {
         Some(Self { src, dst, rest })
     }
 
+    /// The key of a whole packet with these selectors.
+    pub(crate) fn of_selector(p: &PacketSelector) -> Self {
+        let ports = p.src_port.zip(p.dst_port);
+        let (s, d) = ports.unwrap_or_default();
+        let rest = u64::from(s) << 48
+            | u64::from(d) << 32
+            | u64::from(p.protocol) << 8
+            | if ports.is_some() { PORTS_SHOWN } else { 0 }
+            | u64::from(p.src.is_ipv6());
+        Self { src: bits(p.src), dst: bits(p.dst), rest }
+    }
+
     /// Source and destination of a packet.
     #[inline]
     pub(crate) fn addresses(info: &IpInfo, packet: &[u8]) -> Option<(u128, u128)> {

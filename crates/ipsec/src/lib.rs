@@ -32,6 +32,7 @@
 //! | `replay` | the replay window |
 //! | `flow` | flows: a packet's selectors packed, and those accepted on inbound SAs |
 //! | `verdict` | the decision for a flow that leaves, and the cache of decisions |
+//! | `decision` | the decision about one packet, and what it rests on, for people |
 //! | `batch` | memory that a caller lends for one batch |
 //! | `held` | packets that wait for an SA |
 //! | `early` | packets that arrived before their SA |
@@ -52,6 +53,7 @@ pub mod ah;
 mod audit;
 mod batch;
 mod counters;
+mod decision;
 mod early;
 mod ecn;
 mod engine;
@@ -76,6 +78,7 @@ mod worker;
 
 pub use batch::{Carrier, Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demux};
 pub use counters::{Counters, DropReason, Traffic};
+pub use decision::Decision;
 pub use engine::{ApplyError, Config, Engine, PolicyInfo, SaInfo};
 pub use pipeline::{Frame, unmerge};
 pub use replay::{Replay, ReplayError};

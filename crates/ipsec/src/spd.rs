@@ -255,6 +255,18 @@ impl Spd {
         }
     }
 
+    /// The policy that decides about a packet that leaves.
+    pub(crate) fn policy_out(&self, p: &PacketSelector) -> Option<&PolicyAdd> {
+        let (_, list) = self.find(p.dst, p.src, p.dst_port, p.src_port, p.protocol)?;
+        list.first().map(|first| &first.policy)
+    }
+
+    /// The policy that decides about a packet that arrived.
+    pub(crate) fn policy_in(&self, p: &PacketSelector) -> Option<&PolicyAdd> {
+        let (_, list) = self.find(p.src, p.dst, p.src_port, p.dst_port, p.protocol)?;
+        list.first().map(|first| &first.policy)
+    }
+
     /// The action for later fragments that leave, whose ports cannot be seen. `Err` when it depends
     /// on the ports.
     pub(crate) fn lookup_out_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, DependsOnPorts> {

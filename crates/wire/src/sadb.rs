@@ -209,6 +209,16 @@ pub enum Action {
     Discard,
 }
 
+impl Action {
+    /// The SAs that protect; `None` when nothing is protected.
+    pub fn reqid(&self) -> Option<ReqId> {
+        match self {
+            Self::Protect(reqid) => Some(*reqid),
+            Self::Bypass | Self::Discard => None,
+        }
+    }
+}
+
 /// The entry of the configuration that a policy was made of. The SPD is ordered by who configures
 /// it (RFC 4301 section 4.4.1): a peer may have its selectors narrowed to whatever lies inside of
 /// what is configured, and gets no other place by that.

@@ -21,6 +21,7 @@ fn is_of_gateway(entry: Entry) -> bool {
         Entry::DataPlane(_)
             | Entry::Guard(_)
             | Entry::Machine(_)
+            | Entry::Packet(_)
             | Entry::Configuration(ConfigurationEntry::HalfWritten)
     )
 }
@@ -32,7 +33,7 @@ fn happens(entry: Entry) -> Vec<Diagnosis> {
         Entry::Authentication(entry) => authentication::happens(entry),
         Entry::Selectors(entry) => selectors::happens(entry),
         Entry::Path(entry) => path::happens(entry),
-        Entry::DataPlane(_) | Entry::Guard(_) | Entry::Machine(_) => Vec::new(),
+        Entry::DataPlane(_) | Entry::Guard(_) | Entry::Machine(_) | Entry::Packet(_) => Vec::new(),
     }
 }
 

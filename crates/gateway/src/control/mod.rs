@@ -17,6 +17,7 @@
 //! | `troubles` | our own ironswan-troubles: what keeps traffic from passing |
 //! | `explain` | our own ironswan-status and ironswan-explain: how each tunnel is, and why |
 //! | `scrub` | our own ironswan-scrub: where in a text a loaded secret stands |
+//! | `explain_packet` | our own ironswan-explain-packet: the way of one packet |
 //! | `sas` | list-sas, and the sections that events share with it |
 //! | `events` | log, control-log, ike-updown, ike-rekey, ike-update, child-updown, child-rekey |
 //! | `alerts` | alert |
@@ -45,6 +46,7 @@ mod conns;
 mod counters;
 mod events;
 mod explain;
+mod explain_packet;
 mod keys;
 mod lines;
 mod load;
@@ -260,6 +262,7 @@ impl Control {
             "list-policies" => self.list_policies(client, &message).await,
             "ironswan-status" => self.status(client, &message).await,
             "ironswan-explain" => self.explain(&message),
+            "ironswan-explain-packet" => self.explain_packet(&message).await,
             "ironswan-troubles" => self.troubles(client, &message).await,
             "ironswan-scrub" => self.scrub(&message),
             "ironswan-policies" => self.policies(client, &message).await,

@@ -29,9 +29,10 @@ use ironswan_config::tuning::Tuning;
 use ironswan_crypto::engines::EngineSelection;
 use ironswan_ike::event::{Cut, KnownPath, Undelivered};
 use ironswan_io::route::Route;
-use ironswan_ipsec::Stages;
+use ironswan_ipsec::{Decision, Stages};
 use ironswan_keying::diagnosis::DataPlane as DataPlaneFault;
 use ironswan_wire::sadb::{Command, SaRef, SaStats, Up};
+use ironswan_wire::selector::PacketSelector;
 
 pub mod choose;
 #[cfg(test)]
@@ -77,6 +78,12 @@ pub trait DataPlane {
     /// Counters of these SAs, in their order; `None` for one that is not there. Of an inbound SA
     /// the SPI alone counts.
     fn sa_stats(&self, sas: &[SaRef]) -> Vec<Option<SaStats>>;
+
+    /// The decision about a packet that somebody describes: one that leaves, or one that comes out
+    /// of an SA (`arrives`). `None` for a data plane that does not tell.
+    fn decide(&self, _packet: &PacketSelector, _arrives: bool) -> Option<Decision> {
+        None
+    }
 
     /// Zero of the clock of [`SaStats::last_use`].
     fn epoch(&self) -> Instant;

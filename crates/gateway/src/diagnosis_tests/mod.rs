@@ -16,6 +16,7 @@ use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{ConfigurationEntry, Entry};
 
 use crate::dataplane::userspace::diagnosis_tests;
+use crate::passage;
 use crate::start::reload;
 pub(crate) use machine::guard_over;
 
@@ -53,6 +54,7 @@ fn happens(entry: Entry) -> Option<Diagnosis> {
         Entry::DataPlane(entry) => Some(diagnosis_tests::happens(entry)),
         Entry::Guard(entry) => Some(guard::happens(entry)),
         Entry::Machine(entry) => Some(machine::happens(entry)),
+        Entry::Packet(entry) => Some(passage::tests::happens(entry).into()),
         Entry::Configuration(ConfigurationEntry::HalfWritten) => Some(reload::tests::half_written()),
         _ => None,
     }

@@ -6,6 +6,7 @@
 //! | `ipsec-kex` | as many as processors, at least 2 | key exchanges |
 //! | `ipsec-names` | 16 | name look-ups ([`crate::driver::names`]) |
 //! | `ipsec-nft` | 1 | the program `nft` |
+//! | `ipsec-live` | 1 | follows a flow through nft for some seconds |
 //!
 //! Of the key exchanges, those of established peers and of our own attempts come first. While
 //! strangers wait, at least one of four is theirs, and the sites of strangers take turns.

@@ -10,6 +10,7 @@ pub(crate) struct Pools {
     pub(crate) names: Resolver,
     pub(crate) fetches: Fetches,
     pub(crate) nft: Pool,
+    pub(crate) live: Pool,
 }
 
 impl Default for Pools {
@@ -20,6 +21,7 @@ impl Default for Pools {
             names: Resolver::default(),
             fetches: Fetches::default(),
             nft: Pool::new("ipsec-nft", 1),
+            live: Pool::new("ipsec-live", 1),
         }
     }
 }

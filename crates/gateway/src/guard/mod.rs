@@ -122,6 +122,14 @@ pub(crate) fn delete_table() -> Result<bool, IoError> {
     }
 }
 
+/// Deletes the table by which a flow was followed, when a daemon that was killed has left it.
+pub(crate) fn delete_trace_table() -> Result<bool, IoError> {
+    match ironswan_io::nft::delete_table(nft::TRACE_NAME) {
+        Err(e) if is_without_nftables(&e) => Ok(false),
+        other => other,
+    }
+}
+
 /// The kernel's answers where it lacks nfnetlink or nf_tables.
 fn is_without_nftables(e: &IoError) -> bool {
     use rustix::io::Errno;
@@ -210,10 +218,10 @@ fn remove_table(nft: Option<&Nft>, removed: &mut Removed) -> Result<(), Diagnosi
         Some(nft) => nft.present()?,
         None => delete_table().diagnosed()?,
     };
-    match nft {
-        Some(nft) if removed.table => Ok(nft.remove().map(drop)?),
-        _ => Ok(()),
+    if let Some(nft) = nft.filter(|_| removed.table) {
+        nft.remove()?;
     }
+    delete_trace_table().diagnosed().map(drop)
 }
 
 fn remove_programs(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), Diagnosis> {

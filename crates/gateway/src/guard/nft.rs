@@ -17,6 +17,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The guard's table, of the family `inet`.
 pub use crate::guard::plan::TABLE as NAME;
+/// The table by which packets of one flow are followed for a while, of the family `inet`.
+pub(crate) const TRACE_NAME: &str = "ironswan_trace";
 /// Oldest version of `nft` that understands the text of the guard's table.
 pub const NEEDED: Version = Version(0, 9, 3);
 /// Folders in which `nft` is searched besides PATH: services and users often have no `sbin` in it.
@@ -197,6 +199,25 @@ impl Nft {
         if run.ok { Ok(run.stdout) } else { Err(refused("list the rules", &run)) }
     }
 
+    /// The rules of all tables with their handles, as `nft` shows them, without the elements of
+    /// sets and maps.
+    ///
+    /// # Errors
+    /// As for [`Nft::apply`].
+    pub fn handles(&self) -> Result<String, Guard> {
+        let run = self.run_within(RULESET_TIMEOUT, NftRun::Handles, None)?;
+        if run.ok { Ok(run.stdout) } else { Err(refused("list the rules", &run)) }
+    }
+
+    /// Carries out a script that makes a table of another name than the guard's.
+    ///
+    /// # Errors
+    /// As for [`Nft::apply`].
+    pub fn script(&self, what: &'static str, text: &str) -> Result<(), Guard> {
+        let run = self.run(NftRun::Script, Some(text))?;
+        if run.ok { Ok(()) } else { Err(refused(what, &run)) }
+    }
+
     /// The table as `nft` shows it; `None` when it does not stand.
     ///
     /// # Errors
@@ -286,6 +307,7 @@ fn arguments(run: NftRun) -> &'static [&'static str] {
         NftRun::Tables => &["list", "tables"],
         NftRun::Ruleset => &["-t", "-n", "list", "ruleset"],
         NftRun::Table => &["list", "table", "inet", NAME],
+        NftRun::Handles => &["-a", "-t", "-n", "list", "ruleset"],
     }
 }
 

@@ -21,7 +21,7 @@ use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::keep::Watcher;
 use crate::guard::plan::from_config::{self, Configured};
 use crate::guard::table::Table;
-use crate::guard::{NAME, Nft, delete_table};
+use crate::guard::{NAME, Nft, delete_table, delete_trace_table};
 use crate::observe::log;
 use ironswan_config::Config;
 
@@ -88,6 +88,8 @@ impl DaemonGuard {
             Some(nft) => nft.present().ok(),
             None => Some(delete_table().diagnosed()?),
         };
+        // A daemon that was killed while it followed a flow has left its table.
+        let _ = delete_trace_table();
         let device = driver.guard(|g| g.settings().device.clone());
         let mut keeper = Keeper::open(&device).diagnosed()?;
         let interfaces = keeper.found();
@@ -156,6 +158,8 @@ impl DaemonGuard {
     /// stays guarded, unless it says that nothing is.
     pub(crate) fn end(&self, loaded: Configured) {
         self.driver.guard_passes_ended();
+        // Nobody follows a flow any more.
+        let _ = delete_trace_table();
         let Some(table) = self.table.clone() else { return self.remove() };
         // Replacements that wait for a thread have an older plan, and would come after this one.
         table.end();

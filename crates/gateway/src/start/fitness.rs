@@ -139,6 +139,14 @@ impl Facts {
         })
     }
 
+    /// Looks only at what [`leads_elsewhere`] asks for.
+    ///
+    /// # Errors
+    /// The error that the kernel returned.
+    pub fn routing(netlink: &mut Netlink, links: Vec<Link>) -> Result<Self, IoError> {
+        Ok(Self { rules: netlink.all_rules()?, routes: netlink.routes(TABLE)?, links, ..Self::default() })
+    }
+
     fn device_name(&self, index: u32) -> String {
         self.links.iter().find(|l| l.index == index).map_or_else(|| format!("#{index}"), |l| l.name.clone())
     }
@@ -183,6 +191,14 @@ pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[I
 pub fn carries(facts: &Facts, policies: &[Policy]) -> Vec<String> {
     let mut out = Vec::new();
     forwarding(facts, policies, &mut out);
+    out.iter().map(ToString::to_string).collect()
+}
+
+/// Rules and routes of other programs that may lead protected packets elsewhere, a line each.
+pub fn leads_elsewhere(facts: &Facts, settings: &Settings) -> Vec<String> {
+    let mut out = Vec::new();
+    foreign_routes(facts, &mut out);
+    foreign_rules(facts, settings, &mut out);
     out.iter().map(ToString::to_string).collect()
 }
 

@@ -36,7 +36,7 @@ pub use ethernet::Ethernet;
 pub use link::{Address, Link};
 pub use netlink::Netlink;
 pub(crate) use netlink::{attribute, split, text};
-pub use routes::{Destination, NextHop, Route, RouteKind};
+pub use routes::{Destination, NextHop, Route, RouteAnswer, RouteKind, RouteQuery};
 pub use rule::{ListedRule, Rule};
 pub use watch::{NetworkChange, Watch};
 

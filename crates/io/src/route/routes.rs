@@ -15,6 +15,10 @@ use super::link::family;
 use super::netlink::Netlink;
 use crate::error::Error;
 
+/// Protocols whose ports routing rules ask for.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
 /// In `RTAX_LOCK`: the bit of `RTAX_MTU`.
 const LOCK_MTU: u32 = 1 << 2;
 
@@ -107,6 +111,45 @@ pub struct NextHop {
     pub expires: Option<Duration>,
     /// The address is one of this machine's own.
     pub local: bool,
+}
+
+/// A packet whose way through the routing tables is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RouteQuery {
+    /// Destination.
+    pub to: IpAddr,
+    /// Source.
+    pub from: Option<IpAddr>,
+    /// Index of the interface by which the packet came; `None` for a packet of this machine.
+    pub came_by: Option<u32>,
+    /// Mark.
+    pub mark: u32,
+    /// Protocol.
+    pub protocol: Option<u8>,
+    /// Source and destination port; `None` where the packet shows none.
+    pub ports: [Option<u16>; 2],
+}
+
+impl RouteQuery {
+    /// A packet of this machine of which only the addresses and the mark count.
+    pub fn new(to: IpAddr, from: Option<IpAddr>, mark: u32) -> Self {
+        Self { to, from, came_by: None, mark, protocol: None, ports: [None; 2] }
+    }
+}
+
+/// The kernel's answer about a packet's way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RouteAnswer {
+    /// The packet would leave so, or is for this machine. `mtu` is 0 where the interface's holds.
+    Way {
+        /// Interface and next router.
+        hop: NextHop,
+        /// The table that decided; 0 where the kernel does not say.
+        table: u32,
+    },
+    /// The packet would be dropped. The number of the kernel's error; 0 where the route is of a
+    /// kind that carries no such packets.
+    Refused(i32),
 }
 
 impl Route {
@@ -305,39 +348,47 @@ impl Netlink {
         mark: u32,
         flags: RouteFlags,
     ) -> Result<Option<NextHop>, Error> {
-        let mut m = RouteMessage::default();
-        m.header.flags = flags;
-        let bits = |ip: IpAddr| if ip.is_ipv6() { 128 } else { 32 };
-        m.header.address_family = family(remote.is_ipv6());
-        m.header.destination_prefix_length = bits(remote);
-        m.attributes.push(RouteAttribute::Destination(remote.into()));
-        if let Some(source) = source.filter(|s| !s.is_unspecified() && s.is_ipv6() == remote.is_ipv6()) {
-            m.header.source_prefix_length = bits(source);
-            m.attributes.push(RouteAttribute::Source(source.into()));
-        }
-        if mark != 0 {
-            m.attributes.push(RouteAttribute::Mark(mark));
-        }
-        let m = match self.get(RouteNetlinkMessage::GetRoute(m)) {
+        Ok(match self.ask_way(&RouteQuery::new(remote, source, mark), flags)? {
+            RouteAnswer::Way { hop, .. } => Some(hop),
+            RouteAnswer::Refused(_) => None,
+        })
+    }
+
+    /// The way of a packet, also of one that comes by an interface: the kernel then looks whether
+    /// it forwards there, and whether the source may come from there.
+    ///
+    /// # Errors
+    /// The error that the kernel returned, and [`Error::Answer`].
+    pub fn way(&mut self, packet: &RouteQuery) -> Result<RouteAnswer, Error> {
+        // IPv6 names the table without being asked, and refuses to be asked.
+        let flags = if packet.to.is_ipv6() { RouteFlags::empty() } else { RouteFlags::LookupTable };
+        self.ask_way(packet, flags)
+    }
+
+    fn ask_way(&mut self, packet: &RouteQuery, flags: RouteFlags) -> Result<RouteAnswer, Error> {
+        let remote = packet.to;
+        let m = match self.get(RouteNetlinkMessage::GetRoute(query_message(packet, flags))) {
             Ok(RouteNetlinkMessage::NewRoute(m)) => m,
             Ok(_) => return Err(Error::Answer { what: format!("look up the route to {remote}") }),
             Err(e) => match e.raw_os_error() {
                 Some(
-                    libc::ENETUNREACH
+                    refused @ (libc::ENETUNREACH
                     | libc::EHOSTUNREACH
                     | libc::EACCES
                     | libc::EINVAL
+                    | libc::EXDEV
                     | libc::EAFNOSUPPORT
-                    | libc::EOPNOTSUPP,
-                ) => return Ok(None),
+                    | libc::EOPNOTSUPP),
+                ) => return Ok(RouteAnswer::Refused(refused)),
                 _ => {
                     return Err(Error::request(format!("look up the route to {remote}"), e));
                 }
             },
         };
         if !matches!(m.header.kind, RouteType::Unicast | RouteType::Local) {
-            return Ok(None);
+            return Ok(RouteAnswer::Refused(0));
         }
+        let mut table = m.header.table.into();
         let mut hop = NextHop {
             link: 0,
             gateway: None,
@@ -349,6 +400,7 @@ impl Netlink {
         for a in &m.attributes {
             match a {
                 RouteAttribute::Oif(i) => hop.link = *i,
+                RouteAttribute::Table(t) => table = *t,
                 RouteAttribute::Gateway(a) => hop.gateway = ip(a),
                 RouteAttribute::PrefSource(a) => hop.source = ip(a),
                 RouteAttribute::Metrics(list) => hop.mtu = mtu(list).unwrap_or(0),
@@ -359,6 +411,34 @@ impl Netlink {
                 _ => {}
             }
         }
-        Ok(Some(hop))
+        Ok(RouteAnswer::Way { hop, table })
     }
+}
+
+/// The request for the way of a packet.
+fn query_message(packet: &RouteQuery, flags: RouteFlags) -> RouteMessage {
+    let mut m = RouteMessage::default();
+    let bits = |ip: IpAddr| if ip.is_ipv6() { 128 } else { 32 };
+    m.header.flags = flags;
+    m.header.address_family = family(packet.to.is_ipv6());
+    m.header.destination_prefix_length = bits(packet.to);
+    m.attributes.push(RouteAttribute::Destination(packet.to.into()));
+    if let Some(source) = packet.from.filter(|s| !s.is_unspecified() && s.is_ipv6() == packet.to.is_ipv6()) {
+        m.header.source_prefix_length = bits(source);
+        m.attributes.push(RouteAttribute::Source(source.into()));
+    }
+    if let Some(index) = packet.came_by {
+        m.attributes.push(RouteAttribute::Iif(index));
+    }
+    if packet.mark != 0 {
+        m.attributes.push(RouteAttribute::Mark(packet.mark));
+    }
+    // The kernel takes no other protocols here; no rule asks for theirs.
+    if let Some(protocol @ (TCP | UDP)) = packet.protocol {
+        m.attributes.push(RouteAttribute::IpProto(protocol));
+        let [source, destination] = packet.ports;
+        m.attributes.extend(source.map(RouteAttribute::Sport));
+        m.attributes.extend(destination.map(RouteAttribute::Dport));
+    }
+    m
 }

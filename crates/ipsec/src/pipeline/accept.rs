@@ -157,7 +157,7 @@ fn check_flow(
 /// ordered (RFC 4301 section 4.4.1), and whose networks these are is what that policy says, not the
 /// SA's selectors, which may be wider. Of an SA without policies (`policies = no`) everything may
 /// that no policy covers.
-fn check_policy(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
+pub(crate) fn check_policy(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
     match first {
         None => Ok(()),
         Some(Action::Protect(reqid)) if reqid == sa.state.reqid => Ok(()),

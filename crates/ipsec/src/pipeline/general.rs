@@ -9,7 +9,6 @@
 //! "Transport mode ESP is applied only to whole IP datagrams (not to IP fragments)" (RFC 4303
 //! section 3.3.4; RFC 4302 section 3.3.4 says the same of AH).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use ironswan_wire::ip::{self, Fragment, IpInfo, protocol};
@@ -59,8 +58,7 @@ impl Worker {
         tx: &mut TxBatch,
     ) -> Result<bool, DropReason> {
         if sa.state.parameters.mode == Mode::Transport {
-            let ends: (IpAddr, IpAddr) = (sa.path.local.ip(), sa.path.remote.ip());
-            if info.addresses(frame) != Some(ends) {
+            if !info.addresses(frame).is_some_and(|ends| sa.is_between(ends)) {
                 return Err(DropReason::OutTransport);
             }
             if info.fragment != Fragment::No {

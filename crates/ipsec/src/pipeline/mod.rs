@@ -43,5 +43,6 @@ mod transport;
 mod transport_headers;
 mod unmerge;
 
+pub(crate) use accept::check_policy;
 pub use burst::Frame;
 pub use unmerge::unmerge;

@@ -1,6 +1,7 @@
 //! An outbound SA: sequence numbers, the path MTU, and what the path of packets that leave asks of
 //! it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -41,6 +42,13 @@ impl OutSa {
     /// True when `name`, of an outbound SA of the same reqid, is the name of this one.
     pub(crate) fn has_name(&self, name: &SaRef) -> bool {
         self.state.spi == name.spi && self.path.remote.ip() == name.remote
+    }
+
+    /// True when these are our outer address and the peer's: in transport mode, no other packets
+    /// are carried.
+    #[inline]
+    pub(crate) fn is_between(&self, (src, dst): (IpAddr, IpAddr)) -> bool {
+        (self.path.local.ip(), self.path.remote.ip()) == (src, dst)
     }
 
     /// The largest inner packet that fits the path to the peer; `None` as long as that is not
@@ -212,6 +220,11 @@ impl OutState {
             .fetch_update(Relaxed, Relaxed, |used| used.checked_add(n).filter(|used| *used <= last))
             .ok()
             .map(|used| used + 1)
+    }
+
+    /// True when no sequence number is left.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.sequence() >= self.last_sequence()
     }
 
     /// True when a rekey is due because numbers run out.

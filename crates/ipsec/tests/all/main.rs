@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod common;
+mod decision;
 mod in_ah;
 mod in_common;
 mod in_early;

@@ -25,6 +25,7 @@
 //! | `key_exchange` | entries of key exchange: proposals, key exchange values, messages |
 //! | `key_exchange_words` | their sentences, remedies and notifications |
 //! | `negotiation` | details of a negotiation: the nearest proposals, lists |
+//! | `packet` | entries of the way of one packet through this machine |
 //! | `path` | entries of the path to the peer |
 //! | `guard` | entries of the guard: nft, rules, table 220, ingress |
 //! | `machine` | entries of this machine: kernel, capabilities, threads, sockets |
@@ -51,6 +52,7 @@ mod key_exchange;
 mod key_exchange_words;
 mod machine;
 mod negotiation;
+mod packet;
 mod path;
 mod ppk;
 mod proof;
@@ -75,6 +77,7 @@ pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{Forgery, KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
 pub use machine::{Machine, MachineEntry, QcdSecretFault, SocketFault};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
+pub use packet::{NearPolicy, Packet, PacketEntry, SaLimit};
 pub use path::{Carrier, Path, PathEntry, ProbeRefusal, SendFault, Unresolved};
 pub use ppk::PpkLack;
 pub use proof::{KeyLack, ProofLack, StatusLack};
@@ -109,6 +112,8 @@ pub enum Area {
     Guard,
     /// The machine that the gateway runs on.
     Machine,
+    /// The way of one packet through this machine.
+    Packet,
 }
 
 impl Area {
@@ -123,6 +128,7 @@ impl Area {
             Self::DataPlane => "data plane",
             Self::Guard => "guard",
             Self::Machine => "this machine",
+            Self::Packet => "packet",
         }
     }
 }
@@ -234,6 +240,8 @@ areas! {
     Guard, GuardEntry;
     /// The machine that the gateway runs on: kernel, capabilities, threads, sockets.
     Machine, MachineEntry;
+    /// The way of one packet through this machine.
+    Packet, PacketEntry;
 }
 
 impl Entry {

@@ -22,11 +22,20 @@ pub enum NftRun {
     Ruleset,
     /// Lists the guard's table.
     Table,
+    /// Lists the rules of all tables with their handles.
+    Handles,
 }
 
 /// All runs, by their number on the wire.
-pub(super) const NFT_RUNS: [NftRun; 6] =
-    [NftRun::Version, NftRun::Script, NftRun::Counters, NftRun::Tables, NftRun::Ruleset, NftRun::Table];
+pub(super) const NFT_RUNS: [NftRun; 7] = [
+    NftRun::Version,
+    NftRun::Script,
+    NftRun::Counters,
+    NftRun::Tables,
+    NftRun::Ruleset,
+    NftRun::Table,
+    NftRun::Handles,
+];
 
 /// A setting of the TUN device, with the one value that it gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

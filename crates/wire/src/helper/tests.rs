@@ -127,7 +127,7 @@ fn numbers_and_values_outside_of_the_lists_are_refused() {
         &[0][..],
         &[200],
         // A run of nft that is not in the list.
-        &[7, 6, 30],
+        &[7, 7, 30],
         // An empty path, one with a 0, and a name that is too long.
         &[1, 0, 0],
         &[1, 0, 2, b'a', 0],

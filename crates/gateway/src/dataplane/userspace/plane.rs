@@ -16,10 +16,11 @@ use ironswan_ike::event::{Cut, KnownPath, Level};
 use ironswan_io::clock;
 use ironswan_io::route::{Netlink, Route};
 use ironswan_io::tun::TunConfig;
-use ironswan_ipsec::Engine;
+use ironswan_ipsec::{Decision, Engine};
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{DataPlane as DataPlaneFault, DeviceChange};
 use ironswan_wire::sadb::{Command, SaRef, SaStats};
+use ironswan_wire::selector::PacketSelector;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 
@@ -238,6 +239,10 @@ impl DataPlane for UserSpace {
 
     fn sa_stats(&self, sas: &[SaRef]) -> Vec<Option<SaStats>> {
         sas.iter().map(|sa| self.engine.sa_stats(*sa)).collect()
+    }
+
+    fn decide(&self, packet: &PacketSelector, arrives: bool) -> Option<Decision> {
+        Some(if arrives { self.engine.decide_in(packet) } else { self.engine.decide_out(packet) })
     }
 
     fn epoch(&self) -> Instant {

@@ -45,6 +45,12 @@ impl Policy {
     }
 }
 
+/// The policy that comes first of those that are given, with what belongs to it. Of equal ones the
+/// first.
+pub fn first_covering<'a, T>(all: impl Iterator<Item = (&'a Policy, T)>) -> Option<(&'a Policy, T)> {
+    all.min_by_key(|(p, _)| p.precedence())
+}
+
 /// Device, marks and ports: the input of the plan that is not policies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {

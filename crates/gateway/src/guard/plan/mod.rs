@@ -56,7 +56,7 @@ use std::sync::Arc;
 use ironswan_io::route::{Destination, Rule};
 use ironswan_wire::selector::AddrRange;
 
-pub use input::{Negotiated, Policy, Settings, Verdict};
+pub use input::{Negotiated, Policy, Settings, Verdict, first_covering};
 pub use narrowed::Narrowing;
 use nft::Flow;
 pub use output::{Plan, Serving, TABLE, Way};
