@@ -37,7 +37,7 @@ impl Forger {
 
     /// With these keys, which need not be the last ones of their IKE_SA.
     pub fn with(keys: &KeyLog) -> Option<Self> {
-        let KeyLog::Ike { spi_i, spi_r, suite, keys } = keys else { return None };
+        let KeyLog::Ike { spi_i, spi_r, suite, keys, .. } = keys else { return None };
         let [_, ai, ar, ei, er, ..] = &**keys;
         let key = |e: &ironswan_wire::secret::Secret, a: &ironswan_wire::secret::Secret| {
             MessageKey::new(suite.encr, suite.key_bits, suite.integ, e.expose(), a.expose())

@@ -96,6 +96,13 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ironswan list sas\n  ironswan list counters --json\n  ironswan list certs"
     )]
     List(List),
+    /// Writes packets into a file for Wireshark: inner and outer, each with what became of it
+    #[command(
+        after_help = "Examples:\n  ironswan capture net -w net.pcapng --for 1m\n  ironswan capture net -w - | tshark -r - -P -V\n  \
+        ironswan capture --drops -w drops.pcapng --packets 1000\n\nThe file shows what the tunnel carries, in clear. What did not fit is \
+        counted and said at the end. It never holds a packet of the gateway up."
+    )]
+    Capture(Capture),
     /// Checks a configuration without a daemon
     #[command(
         after_help = "Examples:\n  ironswan check\n  ironswan check /etc/ironswan conf.d/new.conf\n  ironswan check --algorithms\n\n\
@@ -355,6 +362,34 @@ pub(crate) struct List {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) daemon: Daemon,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Capture {
+    /// Packets of this connection alone [default: of every connection, and of none]
+    pub(crate) name: Option<String>,
+    /// Only packets that are dropped, with the reason
+    #[arg(long)]
+    pub(crate) drops: bool,
+    /// The file (pcapng, mode 600); - for standard output
+    #[arg(short = 'w', long = "write", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Writes the KEYS of SAs that are made meanwhile beside it, into the folder FILE.keys, as the
+    /// tables that tshark and Wireshark read
+    #[arg(long)]
+    pub(crate) keys: bool,
+    /// Ends after this time, such as 90s, 5m, 2h; at most 24h
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    pub(crate) time: Option<u64>,
+    /// Ends after so many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) packets: Option<u64>,
+    /// Bytes of each packet that are kept
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub(crate) snaplen: Option<u32>,
+    /// The daemon's VICI socket
+    #[arg(long, value_name = "URI", default_value = DEFAULT_VICI)]
+    pub(crate) vici: String,
 }
 
 #[derive(clap::Args, Debug)]

@@ -9,13 +9,14 @@ use ironswan_config::selector;
 use ironswan_gateway::doctor::{self, Check, Engine, Given, Offloads, Running, Udp, Verdict};
 use ironswan_gateway::guard::plan::{Policy, Verdict as Way};
 use ironswan_gateway::guard::{Holder, holder};
+use ironswan_wire::printable::printable;
 use ironswan_wire::vici::Section;
 use serde_json::json;
 
 use crate::args::Doctor;
 use crate::failure::Failure;
 use crate::json;
-use crate::text::{printable, wrapped};
+use crate::text::wrapped;
 use crate::vici::Client;
 use crate::view::{Named, get};
 

@@ -12,6 +12,7 @@
 //! | `operate` | `up`, `down`, `rekey` |
 //! | `routes` | `route`, `unroute` |
 //! | `lines` | `log` |
+//! | `capture` | `capture` |
 //! | `view` | `list` |
 //! | `status` | `status` of one connection |
 //! | `top/` | `top` |
@@ -21,6 +22,7 @@
 //! | `prove` | `prove` |
 //! | `certs` | `list certs`, `list pools` |
 //! | `plane` | the data plane in `status` and `list counters` |
+//! | `replays` | the replay check in `list counters` |
 //! | `algs` | `list algs` |
 //! | `check` | `check` |
 //! | `doctor` | `doctor` |
@@ -37,6 +39,7 @@ mod text;
 
 mod algs;
 mod args;
+mod capture;
 mod certs;
 mod check;
 mod companion;
@@ -50,6 +53,7 @@ mod operate;
 mod packet;
 mod plane;
 mod prove;
+mod replays;
 mod report;
 mod routes;
 mod status;
@@ -95,6 +99,7 @@ fn main() -> ExitCode {
             What::Certs => ("list certs", certs::certs(&a)),
             What::Pools => ("list pools", certs::pools(&a)),
         },
+        Command::Capture(a) => ("capture", capture::capture(&a)),
         Command::Check(a) => ("check", check::check(&a)),
         Command::Doctor(a) => ("doctor", doctor::doctor(&a)),
         Command::Report(a) => ("report", report::report(&a)),

@@ -15,6 +15,7 @@ use ironswan_config::diag::Diagnostics;
 use ironswan_config::scrub::{Found, Scrubber, replace};
 use ironswan_config::{Daemon as Settings, load_dir};
 use ironswan_gateway::report::{self as parts, Entry, Known};
+use ironswan_wire::printable::printable;
 use ironswan_wire::vici::{Section, Value};
 use serde_json::{Value as Json, json};
 
@@ -22,7 +23,7 @@ use crate::args::{Doctor, Report};
 use crate::doctor;
 use crate::failure::Failure;
 use crate::json;
-use crate::text::{amount, printable, table};
+use crate::text::{amount, table};
 use crate::vici::{Client, refusal};
 use crate::view::objects;
 
@@ -200,8 +201,11 @@ impl Gathered {
 
     /// What is in the archive, for whoever is to send it.
     fn listing(&self, daemon: bool) -> String {
-        let rows: Vec<Vec<String>> =
-            self.entries.iter().map(|e| vec![amount(e.text.len() as u64), printable(&e.name)]).collect();
+        let rows: Vec<Vec<String>> = self
+            .entries
+            .iter()
+            .map(|e| vec![amount(e.text.len() as u64), printable(&e.name).into_owned()])
+            .collect();
         let mut out = table(&["BYTES", "FILE"], &rows);
         for line in &self.left_out {
             out += &crate::text::wrapped("left out  ", &printable(line));

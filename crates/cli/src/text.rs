@@ -107,20 +107,6 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     kept.trim_end().to_owned() + "..."
 }
 
-/// A text of others on its way to a terminal: control characters, and those that change the
-/// direction of writing, are shown as `\u{..}`.
-pub(crate) fn printable(text: &str) -> String {
-    let odd = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if odd(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
-    }
-    out
-}
-
 /// `42s`, `12m`, `3h05m`, `4d07h`.
 pub(crate) fn duration(secs: u64) -> String {
     match secs {

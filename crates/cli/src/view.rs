@@ -7,7 +7,7 @@ use crate::args::List;
 use crate::failure::Failure;
 use crate::text::{amount, duration, table};
 use crate::vici::Client;
-use crate::{json, plane};
+use crate::{json, plane, replays};
 
 /// Items by name, in their order.
 pub(crate) type Named = [(String, Section)];
@@ -239,12 +239,16 @@ fn lines(s: &Section, key: &str) -> String {
 
 /// `list counters`.
 pub(crate) fn counters(a: &List) -> Result<(), Failure> {
-    let all = Client::connect(&a.daemon.vici)?.request("ironswan-counters", Section::new())?;
+    let mut message = Section::new();
+    if let Some(name) = &a.name {
+        message.put("ike", name.as_str());
+    }
+    let all = Client::connect(&a.daemon.vici)?.request("ironswan-counters", message)?;
     if a.daemon.json {
         json::print("counters", json::numbers(&all));
         return Ok(());
     }
-    for (group, s) in all.sections().filter(|(group, _)| *group != "stages") {
+    for (group, s) in all.sections().filter(|(group, _)| !matches!(*group, "stages" | "replay-windows")) {
         let rows: Vec<Vec<String>> = s
             .iter()
             .filter_map(|(name, v)| match v {
@@ -256,6 +260,8 @@ pub(crate) fn counters(a: &List) -> Result<(), Failure> {
             .collect();
         say_text!("{}", table(&[group, ""], &rows));
     }
+    say_text!("{}", replays::late(&all));
+    say_text!("{}", replays::windows(&all));
     // The times of a packet have a column for each direction.
     if let Some(stages) = all.section("stages") {
         say_text!("{}", plane::table(stages));

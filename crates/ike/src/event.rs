@@ -378,6 +378,8 @@ pub enum Event {
 pub enum KeyLog {
     /// An IKE_SA's keys (RFC 7296 section 2.14).
     Ike {
+        /// The IKE_SA.
+        ike: IkeId,
         /// Initiator's SPI.
         spi_i: u64,
         /// Responder's SPI.
@@ -389,6 +391,8 @@ pub enum KeyLog {
     },
     /// One direction of a CHILD_SA.
     Child {
+        /// Its IKE_SA.
+        ike: IkeId,
         /// ESP or AH.
         protocol: ProtocolId,
         /// SPI on the wire.

@@ -1,6 +1,7 @@
 //! The engine that all workers share: applies [`Command`]s to snapshots of SAD and SPD, answers
 //! questions, and holds the messages for the key daemon.
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{
     AtomicU64,
@@ -25,12 +26,17 @@ use ironswan_wire::selector::TrafficSelector;
 use crate::batch::Datagram;
 use crate::counters::{Counters, Tally, Totals};
 use crate::early::EarlyQueue;
+use crate::late::{LateJobs, Refused, ReplayDrops, WindowNeeds};
 use crate::replay::Replay;
 use crate::sa::{
     InSa, InState, LimitsReached, OutSa, OutState, Path, ReportedSources, SaKey, SaParameters, Usage,
 };
 use crate::snapshot::Snapshot;
 use crate::up::UpQueue;
+
+/// Limits the policies whose dropped replays are remembered after their SAs have gone: 200 bytes
+/// each.
+const MAX_KEPT_REPLAYS: usize = 4_096;
 
 /// Settings of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +108,8 @@ struct Control {
     serial: u64,
     /// Places of outbound SAs that are gone.
     free_places: Vec<u32>,
+    /// What the replay checks of SAs that are gone have dropped, by reqid.
+    replays: HashMap<u32, WindowNeeds>,
 }
 
 /// The packet engine. Shared by all workers.
@@ -112,6 +120,7 @@ pub struct Engine {
     pub(crate) totals: Totals,
     pub(crate) up: UpQueue,
     pub(crate) early: EarlyQueue,
+    replays: Mutex<ReplayDrops>,
 }
 
 /// One SA for people and for export.
@@ -164,12 +173,19 @@ impl Engine {
     /// An engine without SAs and policies: it drops everything.
     pub fn new(rng: Box<dyn Rng>, config: Config) -> Arc<Self> {
         Arc::new(Self {
-            control: Mutex::new(Control { rng, engines: config.engines, serial: 0, free_places: Vec::new() }),
+            control: Mutex::new(Control {
+                rng,
+                engines: config.engines,
+                serial: 0,
+                free_places: Vec::new(),
+                replays: HashMap::new(),
+            }),
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             generation: AtomicU64::new(0),
             totals: Totals::default(),
             up: UpQueue::new(config.acquire_interval.max(Duration::from_millis(1))),
             early: EarlyQueue::default(),
+            replays: Mutex::default(),
         })
     }
 
@@ -270,6 +286,59 @@ impl Engine {
     /// All counters.
     pub fn counters(&self) -> Counters {
         self.totals.snapshot()
+    }
+
+    /// Drops of the replay check, since the start.
+    pub fn replay_drops(&self) -> ReplayDrops {
+        *self.replays()
+    }
+
+    /// Authentic packets that the replay check has dropped, by policy: of the SAs that are there,
+    /// and of those that they have replaced.
+    pub fn window_needs(&self) -> Vec<(ReqId, WindowNeeds)> {
+        let mut all: BTreeMap<u32, WindowNeeds> =
+            self.control().replays.iter().map(|(reqid, needs)| (*reqid, *needs)).collect();
+        let snap = self.snapshot.load();
+        for sa in snap.inbound.values() {
+            if let Some(needs) = sa.state.window_needs() {
+                all.entry(sa.state.reqid.0).or_default().merge(&needs);
+            }
+        }
+        // The window that stands, not that of an SA which has dropped a packet and is gone.
+        let mut now: BTreeMap<u32, u32> = BTreeMap::new();
+        for sa in snap.inbound.values().filter(|sa| all.contains_key(&sa.state.reqid.0)) {
+            let widest = now.entry(sa.state.reqid.0).or_default();
+            *widest = (*widest).max(sa.state.window().window());
+        }
+        now.into_iter().for_each(|(reqid, window)| all.entry(reqid).or_default().window = window);
+        all.into_iter().map(|(reqid, needs)| (ReqId(reqid), needs)).collect()
+    }
+
+    fn replays(&self) -> std::sync::MutexGuard<'_, ReplayDrops> {
+        self.replays.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Counts an authentic packet that the replay check has dropped.
+    #[cold]
+    pub(crate) fn count_refused(&self, sa: &InState, window: u32, refused: Refused) {
+        sa.count_refused(window, refused);
+        let mut drops = self.replays();
+        match refused {
+            Refused::Late { behind, .. } => drops.late.add(behind),
+            Refused::Duplicate => drops.duplicates += 1,
+        }
+    }
+
+    /// Counts a packet that the replay check has dropped and whose ICV is wrong.
+    #[cold]
+    pub(crate) fn count_forged(&self) {
+        self.replays().forged += 1;
+    }
+
+    /// Counts the packets that the replay check has dropped and that nobody has opened.
+    #[cold]
+    pub(crate) fn count_unverified(&self, late: &mut LateJobs) {
+        late.take_unverified(&mut self.replays());
     }
 
     /// All SAs.
@@ -507,10 +576,20 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
     Ok(())
 }
 
+/// Keeps what the replay check of an SA has dropped, for its policy.
+fn keep_replays(control: &mut Control, gone: &InState) {
+    let Some(needs) = gone.window_needs() else { return };
+    let room = control.replays.len() < MAX_KEPT_REPLAYS || control.replays.contains_key(&gone.reqid.0);
+    if room {
+        control.replays.entry(gone.reqid.0).or_default().merge(&needs);
+    }
+}
+
 fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
     match sa.direction {
         Direction::In => {
-            next.inbound.remove(sa.spi.0).ok_or(ApplyError::NotFound)?;
+            let gone = next.inbound.remove(sa.spi.0).ok_or(ApplyError::NotFound)?;
+            keep_replays(control, &gone.state);
         }
         Direction::Out => {
             let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();

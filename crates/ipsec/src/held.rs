@@ -30,7 +30,7 @@ const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct HeldFrame {
     pub(crate) bytes: Vec<u8>,
     pub(crate) offload: Offload,
-    reqid: ReqId,
+    pub(crate) reqid: ReqId,
     since: Duration,
 }
 
@@ -110,14 +110,12 @@ impl HeldQueue {
         Some(frame)
     }
 
-    /// Removes the oldest frame if it has waited too long; false when none has.
-    pub(crate) fn remove_expired(&mut self, now: Duration) -> bool {
-        let expired = self.frames.front().is_some_and(|frame| frame.since + HOLD_TIMEOUT <= now);
-        if expired {
-            self.remove(0);
-            self.seen = self.seen.saturating_sub(1);
-        }
-        expired
+    /// Removes the oldest frame if it has waited too long; `None` when none has.
+    pub(crate) fn remove_expired(&mut self, now: Duration) -> Option<HeldFrame> {
+        self.frames.front().filter(|frame| frame.since + HOLD_TIMEOUT <= now)?;
+        let frame = self.remove(0);
+        self.seen = self.seen.saturating_sub(1);
+        frame
     }
 
     /// Removes all frames, and returns how many.

@@ -30,6 +30,7 @@
 //! | `snapshot` | SAD and SPD at one moment |
 //! | `sa` | one SA |
 //! | `replay` | the replay window |
+//! | `late` | packets that the replay check refuses, by how late they were |
 //! | `flow` | flows: a packet's selectors packed, and those accepted on inbound SAs |
 //! | `verdict` | the decision for a flow that leaves, and the cache of decisions |
 //! | `decision` | the decision about one packet, and what it rests on, for people |
@@ -47,6 +48,7 @@
 //! | `counters` | counters, and the closed list of drop reasons |
 //! | `stages` | time of a packet, by stage |
 //! | `audit` | events of RFC 4301 section 9 |
+//! | `tap` | copies of packets, for captures |
 #![forbid(unsafe_code)]
 
 pub mod ah;
@@ -61,6 +63,7 @@ mod flow;
 mod fragment;
 mod held;
 mod ipcomp;
+mod late;
 mod mss;
 pub mod mtu;
 mod pipeline;
@@ -72,6 +75,7 @@ mod scratch;
 mod snapshot;
 mod spd;
 mod stages;
+mod tap;
 mod up;
 mod verdict;
 mod worker;
@@ -80,7 +84,9 @@ pub use batch::{Carrier, Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demu
 pub use counters::{Counters, DropReason, Traffic};
 pub use decision::Decision;
 pub use engine::{ApplyError, Config, Engine, PolicyInfo, SaInfo};
+pub use late::{Histogram, ReplayDrops, WindowNeeds};
 pub use pipeline::{Frame, unmerge};
 pub use replay::{Replay, ReplayError};
 pub use stages::{Stage, StageTimes, Stages, Stopwatch};
+pub use tap::{Fate, Layer, Outer, Tap, TapPacket, Wanted};
 pub use worker::Worker;

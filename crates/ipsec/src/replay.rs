@@ -95,6 +95,21 @@ impl Replay {
         Ok(())
     }
 
+    /// The whole sequence number of a packet that [`Self::check`] has refused; `None` when there is
+    /// none.
+    pub(crate) fn refused(&self, low: u32) -> Option<u64> {
+        self.infer(low)
+    }
+
+    /// The number of a packet whose extended number is far ahead, read as one left of the window;
+    /// `None` when it cannot be that.
+    pub(crate) fn as_late(&self, seq: u64) -> Option<u64> {
+        if !self.esn || self.window == 0 || seq.saturating_sub(self.top) <= 1 << 31 {
+            return None;
+        }
+        seq.checked_sub(1 << 32).filter(|seq| *seq != 0 && self.test(*seq) == Err(ReplayError::Old))
+    }
+
     #[inline]
     fn test(&self, seq: u64) -> Result<(), ReplayError> {
         if self.window == 0 {

@@ -1,5 +1,5 @@
 //! Writing pcapng, the format that Wireshark reads: section header, interface descriptions,
-//! enhanced packet blocks.
+//! enhanced packet blocks, interface statistics.
 //!
 //! ```text
 //! | type | total length | body, padded to 32 bits | options | total length |
@@ -16,6 +16,7 @@ use crate::read::{EmitError, Writer};
 const LINKTYPE_RAW: u16 = 101;
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
+const INTERFACE_STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 const OPT_END: u16 = 0;
 const OPT_COMMENT: u16 = 1;
@@ -23,6 +24,8 @@ const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
+const ISB_IFRECV: u16 = 4;
+const ISB_IFDROP: u16 = 5;
 
 /// An interface of the file being written, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -54,6 +57,21 @@ pub struct Record<'a> {
     pub comment: &'a str,
 }
 
+/// Counts of an interface, for the end of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Statistics<'a> {
+    /// The interface.
+    pub interface: Interface,
+    /// When, since 1970-01-01 UTC.
+    pub time: Duration,
+    /// Packets that were to be recorded.
+    pub received: u64,
+    /// Those of them that are missing, since there was no room for them.
+    pub dropped: u64,
+    /// A remark for people; empty for none.
+    pub comment: &'a str,
+}
+
 /// Keeps count of the interfaces of one section; all else is in what it has written.
 #[derive(Debug)]
 pub struct PcapNg {
@@ -76,13 +94,22 @@ impl PcapNg {
         Ok(Self { interfaces: 0 })
     }
 
-    /// Describes an interface. Packets are recorded whole.
-    pub fn interface(&mut self, out: &mut Vec<u8>, name: &str) -> Result<Interface, EmitError> {
+    /// Goes on with a section that somebody else has begun, with this many interfaces.
+    pub fn resume(interfaces: u32) -> Self {
+        Self { interfaces }
+    }
+
+    /// The interfaces so far, in their order.
+    pub fn interfaces(&self) -> impl Iterator<Item = Interface> + use<> {
+        (0..self.interfaces).map(Interface)
+    }
+
+    /// Describes an interface. `snaplen`: bytes of each packet that are recorded; 0 for all.
+    pub fn interface(&mut self, out: &mut Vec<u8>, name: &str, snaplen: u32) -> Result<Interface, EmitError> {
         block(out, INTERFACE, |w| {
             w.u16(LINKTYPE_RAW);
             w.u16(0);
-            // Snap length: no limit.
-            w.u32(0);
+            w.u32(snaplen);
             option(w, IF_NAME, name.as_bytes())?;
             option(w, IF_TSRESOL, &[9])?;
             option(w, OPT_END, &[])
@@ -115,6 +142,24 @@ impl PcapNg {
             option(w, EPB_FLAGS, &way.to_be_bytes())?;
             if !record.comment.is_empty() {
                 option(w, OPT_COMMENT, record.comment.as_bytes())?;
+            }
+            option(w, OPT_END, &[])
+        })
+    }
+    /// Records the counts of an interface.
+    pub fn statistics(&self, out: &mut Vec<u8>, s: &Statistics<'_>) -> Result<(), EmitError> {
+        let nanos = u64::try_from(s.time.as_nanos()).map_err(|_| EmitError { what: "capture time" })?;
+        if s.interface.0 >= self.interfaces {
+            return Err(EmitError { what: "interface number" });
+        }
+        block(out, INTERFACE_STATISTICS, |w| {
+            w.u32(s.interface.0);
+            w.u32((nanos >> 32) as u32);
+            w.u32(nanos as u32);
+            option(w, ISB_IFRECV, &s.received.to_be_bytes())?;
+            option(w, ISB_IFDROP, &s.dropped.to_be_bytes())?;
+            if !s.comment.is_empty() {
+                option(w, OPT_COMMENT, s.comment.as_bytes())?;
             }
             option(w, OPT_END, &[])
         })
@@ -185,8 +230,8 @@ mod tests {
     fn a_file_is_a_section_its_interfaces_and_packets() {
         let mut out = Vec::new();
         let mut file = PcapNg::begin(&mut out, "ironswan").unwrap();
-        let outer = file.interface(&mut out, "wan").unwrap();
-        let inner = file.interface(&mut out, "ipsec0").unwrap();
+        let outer = file.interface(&mut out, "wan", 0).unwrap();
+        let inner = file.interface(&mut out, "ipsec0", 96).unwrap();
         for n in 20..24 {
             file.packet(&mut out, &record(inner, &vec![0x45; n])).unwrap();
         }
@@ -207,16 +252,38 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_an_interface_come_from_whoever_goes_on_with_the_section() {
+        let mut out = Vec::new();
+        let file = PcapNg::resume(2);
+        let outer = file.interfaces().nth(1).unwrap();
+        let time = Duration::new(1_700_000_000, 123_456_789);
+        let counts = Statistics { interface: outer, time, received: 12, dropped: 3, comment: "3 missed" };
+        file.statistics(&mut out, &counts).unwrap();
+        let all = blocks(&out);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].0, 5);
+        let mut r = Reader::new(all[0].1);
+        assert_eq!(r.u32("interface").unwrap(), 1);
+        assert_eq!(r.u64("time").unwrap(), 1_700_000_000_123_456_789);
+        assert_eq!(r.bytes(12, "received").unwrap(), [0, 4, 0, 8, 0, 0, 0, 0, 0, 0, 0, 12]);
+        assert_eq!(r.bytes(12, "dropped").unwrap(), [0, 5, 0, 8, 0, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(r.bytes(12, "comment").unwrap(), b"\0\x01\0\x083 missed");
+        assert_eq!(r.rest(), [0; 4]);
+        let other = Statistics { interface: Interface(2), ..counts };
+        assert!(file.statistics(&mut out, &other).is_err());
+    }
+
+    #[test]
     fn what_does_not_fit_leaves_the_file_as_it_was() {
         let mut out = Vec::new();
         let mut file = PcapNg::begin(&mut out, "ironswan").unwrap();
-        let wan = file.interface(&mut out, "wan").unwrap();
+        let wan = file.interface(&mut out, "wan", 0).unwrap();
         let before = out.clone();
         let long = "x".repeat(70_000);
         assert!(file.packet(&mut out, &Record { comment: &long, ..record(wan, &[0x45]) }).is_err());
         assert!(file.packet(&mut out, &Record { time: Duration::MAX, ..record(wan, &[0x45]) }).is_err());
         assert!(file.packet(&mut out, &record(Interface(1), &[0x45])).is_err());
-        assert!(file.interface(&mut out, &long).is_err());
+        assert!(file.interface(&mut out, &long, 0).is_err());
         assert_eq!(out, before);
     }
 }

@@ -6,10 +6,15 @@ use ironswan_wire::vici::Section;
 
 use super::sas::{child, ike, ike_with_children, name};
 use super::{Control, client::Client};
-use crate::driver::{Driver, Observer};
+use crate::driver::{Driver, IkeCopy, Observer};
 
 impl Observer for Control {
+    fn datagram(&self, copy: IkeCopy) {
+        self.captures.datagram(&self.driver, copy);
+    }
+
     fn event(&self, driver: &Driver, event: &Event) {
+        self.captures.event(driver, event);
         match event {
             Event::Log { level, conn, ike, text, why, stranger: _ } => {
                 self.log(*level, conn.as_deref(), *ike, text);

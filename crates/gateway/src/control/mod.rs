@@ -3,7 +3,7 @@
 //!
 //! | file | commands |
 //! |---|---|
-//! | `query`, `plane` | version, stats, and our own ironswan-counters |
+//! | `query`, `plane`, `replays` | version, stats, and our own ironswan-counters |
 //! | `counters` | get-counters, reset-counters |
 //! | `load` | load-, unload-, get- of conn and shared, clear-creds, and the like |
 //! | `keys` | load-key, unload-key, get-keys |
@@ -19,6 +19,7 @@
 //! | `scrub` | our own ironswan-scrub: where in a text a loaded secret stands |
 //! | `explain_packet` | our own ironswan-explain-packet: the way of one packet |
 //! | `sas` | list-sas, and the sections that events share with it |
+//! | `capture/` | our own ironswan-capture, and the event capture |
 //! | `events` | log, control-log, ike-updown, ike-rekey, ike-update, child-updown, child-rekey |
 //! | `alerts` | alert |
 //! | `lines` | our own ironswan-log: the latest lines of the log, and those that come |
@@ -40,6 +41,7 @@
 mod alerts;
 mod algs;
 mod authority;
+mod capture;
 mod certs;
 mod client;
 mod conns;
@@ -55,6 +57,7 @@ mod pols;
 mod query;
 mod queue;
 mod reads;
+mod replays;
 mod routes;
 mod run;
 mod sas;
@@ -121,6 +124,7 @@ const EVENTS: &[&str] = &[
     "child-updown",
     "child-rekey",
     "alert",
+    "capture",
 ];
 
 /// Function that `reload-settings` runs; its result is the answer.
@@ -142,6 +146,8 @@ pub struct Control {
     authorities: RefCell<BTreeMap<String, authority::Authority>>,
     /// Counters as they were when clients reset them.
     resets: counters::Resets,
+    /// The captures that are on.
+    captures: Rc<capture::Captures>,
 }
 
 impl Control {
@@ -157,6 +163,7 @@ impl Control {
             unnamed: RefCell::default(),
             authorities: RefCell::default(),
             resets: counters::Resets::default(),
+            captures: Rc::default(),
         });
         driver.observe(control.clone());
         control
@@ -223,7 +230,7 @@ impl Control {
             "reset-counters" => self.reset_counters(&message),
             "get-algorithms" => self.get_algorithms(),
             "ironswan-engines" => self.ironswan_engines(),
-            "ironswan-counters" => self.all_counters().await,
+            "ironswan-counters" => self.all_counters(&message).await,
             // Carried out also when the client does not wait for the end.
             "reload-settings" => match tokio::task::spawn_local((self.reload)()).await {
                 Ok(Ok(())) => success(),
@@ -265,6 +272,7 @@ impl Control {
             "ironswan-explain-packet" => self.explain_packet(&message).await,
             "ironswan-troubles" => self.troubles(client, &message).await,
             "ironswan-scrub" => self.scrub(&message),
+            "ironswan-capture" => self.capture(client, &message).await,
             "ironswan-policies" => self.policies(client, &message).await,
             "ironswan-log" => self.log_lines(client, &message).await,
             _ => return None,

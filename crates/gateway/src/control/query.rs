@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ironswan_io::clock;
 use ironswan_wire::vici::Section;
 
-use super::Control;
 use super::counters::since_start;
 use super::plane::{counters, properties, stages};
+use super::{Control, replays, text};
 
 impl Control {
     /// `version`. A method, so that no files import each other in a larger circle.
@@ -59,7 +59,8 @@ impl Control {
 
     /// Everything that is counted: IKE, the endpoint's own, and the packet engine with its reasons
     /// for dropping.
-    pub(super) async fn all_counters(&self) -> Section {
+    /// `ike`: of the windows only those of this connection.
+    pub(super) async fn all_counters(&self, message: &Section) -> Section {
         let ike = self.driver.view(|e, _| {
             let c = e.protocol().counters();
             let mut ike = since_start(c);
@@ -95,12 +96,19 @@ impl Control {
             ike
         });
         let plane = self.driver.plane(|plane| plane.report());
-        let all = Section::new()
+        let mut all = Section::new()
             .with("ike", ike)
             .with("packets", counters(&plane.packets))
             .with("drops", counters(&plane.drops))
-            .with("plane", counters(&plane.counters))
-            .with("stages", stages(&plane));
+            .with("plane", counters(&plane.counters));
+        if let Some(drops) = &plane.replays {
+            all.put("replays", replays::drops(drops));
+        }
+        let windows = self.replay_windows(text(message, "ike"));
+        if !windows.is_empty() {
+            all.put("replay-windows", windows);
+        }
+        let all = all.with("stages", stages(&plane));
         match self.guard_counters().await {
             Some(guard) => all.with("guard", guard),
             None => all,

@@ -1,10 +1,12 @@
 //! Bounded queue of frames to one client, in order. A client is disconnected when an event finds no
-//! room; answers to its own commands wait for room.
+//! room; answers to its own commands wait for room. A frame may bring keys to a capture: it is
+//! wiped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use tokio::sync::Notify;
+use zeroize::Zeroizing;
 
 /// Bytes that may wait. One frame more may stand behind them.
 const MAX_BYTES: usize = 256 * 1024;
@@ -12,7 +14,7 @@ const MAX_BYTES: usize = 256 * 1024;
 /// The frames that wait for a client.
 #[derive(Default)]
 pub(super) struct Queue {
-    frames: RefCell<VecDeque<Vec<u8>>>,
+    frames: RefCell<VecDeque<Zeroizing<Vec<u8>>>>,
     bytes: Cell<usize>,
     most: Cell<usize>,
     closed: Cell<bool>,
@@ -34,7 +36,7 @@ impl Queue {
         }
         self.bytes.set(self.bytes.get() + frame.len());
         self.most.set(self.most.get().max(self.bytes.get()));
-        self.frames.borrow_mut().push_back(frame);
+        self.frames.borrow_mut().push_back(Zeroizing::new(frame));
         self.more.notify_one();
     }
 
@@ -48,7 +50,7 @@ impl Queue {
     }
 
     /// The next frame; `None` at the end.
-    pub(super) async fn next(&self) -> Option<Vec<u8>> {
+    pub(super) async fn next(&self) -> Option<Zeroizing<Vec<u8>>> {
         loop {
             if self.closed.get() {
                 return None;
@@ -110,7 +112,7 @@ mod tests {
         q.push(vec![2]);
         q.finish();
         let got = block(async { [q.next().await, q.next().await, q.next().await] });
-        assert_eq!(got, [Some(vec![1]), Some(vec![2]), None]);
+        assert_eq!(got.map(|frame| frame.map(|f| f.to_vec())), [Some(vec![1]), Some(vec![2]), None]);
     }
 
     #[test]

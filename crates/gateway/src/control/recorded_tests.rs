@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ironswan_ike::event::Event;
+use ironswan_ipsec::WindowNeeds;
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::sadb::{Action, Direction, Mode, SaAdd, SaRef, SaStats, Up};
 use ironswan_wire::selector::PacketSelector;
@@ -99,6 +100,16 @@ async fn a_tunnel_that_vici_loads_reaches_the_data_plane_whole_and_leaves_it_aga
         assert!(matches!(c.packet().await, Some(Packet::CmdResponse(_))));
         let all = c.request("ironswan-counters", Section::new()).await;
         assert_eq!(all.section("plane").unwrap().get_str("sas"), Some("2"));
+        assert_eq!((all.section("replays"), all.section("replay-windows")), (None, None));
+        let mut needs = WindowNeeds { window: 32, ..WindowNeeds::default() };
+        needs.needed.add(100);
+        told.replayed(ours.reqid, needs);
+        let all = c.request("ironswan-counters", Section::new().with("ike", "net")).await;
+        let net =
+            all.section("replay-windows").and_then(|conns| conns.section("net")?.section("net")).unwrap();
+        assert_eq!((net.get_str("window"), net.get_str("advised")), (Some("32"), Some("128")));
+        let all = c.request("ironswan-counters", Section::new().with("ike", "other")).await;
+        assert_eq!(all.section("replay-windows"), None);
         let stats = c.request("stats", Section::new()).await;
         assert_eq!(stats.get_list("plugins").unwrap().last().unwrap(), b"recording");
 

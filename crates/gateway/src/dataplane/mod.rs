@@ -15,6 +15,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `captured` | copies of packets that a data plane gives to captures |
 //! | `choose` | makes the data plane that the configuration asks for |
 //! | `userspace/` | moves packets between a TUN device and sockets, by `ironswan-ipsec` |
 //! | `recording` | remembers what it was told, for tests |
@@ -22,6 +23,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -29,15 +31,18 @@ use ironswan_config::tuning::Tuning;
 use ironswan_crypto::engines::EngineSelection;
 use ironswan_ike::event::{Cut, KnownPath, Undelivered};
 use ironswan_io::route::Route;
-use ironswan_ipsec::{Decision, Stages};
+use ironswan_ipsec::{Decision, ReplayDrops, Stages, Wanted, WindowNeeds};
 use ironswan_keying::diagnosis::DataPlane as DataPlaneFault;
-use ironswan_wire::sadb::{Command, SaRef, SaStats, Up};
+use ironswan_wire::sadb::{Command, ReqId, SaRef, SaStats, Up};
 use ironswan_wire::selector::PacketSelector;
 
+pub mod captured;
 pub mod choose;
 #[cfg(test)]
 pub(crate) mod recording;
 pub mod userspace;
+
+use captured::Captured;
 
 /// A data plane, as driver, control, guard and start see it. Lives on the control thread; nothing
 /// here may block for longer than a system call takes.
@@ -91,9 +96,26 @@ pub trait DataPlane {
     /// Properties, and all counters.
     fn report(&self) -> Report;
 
+    /// Authentic packets that the replay check has dropped, by policy. None of a data plane that
+    /// does not tell.
+    fn window_needs(&self) -> Vec<(ReqId, WindowNeeds)> {
+        Vec::new()
+    }
+
     /// Result of the self-test of the engines; `None` for a data plane without engines of ours.
     fn engines(&self) -> Option<&EngineSelection> {
         None
+    }
+
+    /// From now on keeps copies of these packets, bounded, for [`Self::take_captured`]; `None` ends
+    /// that. False: this data plane has none to give.
+    fn capture(&mut self, _wanted: Option<Arc<Wanted>>) -> bool {
+        false
+    }
+
+    /// Takes the copies that were made since the last call.
+    fn take_captured(&mut self) -> Captured {
+        Captured::default()
     }
 
     /// Takes over the settings that can change while it runs. The first call is at the end of the
@@ -221,6 +243,8 @@ pub struct Report {
     pub packets: Vec<(&'static str, u64)>,
     /// Dropped packets by reason.
     pub drops: Vec<(&'static str, u64)>,
+    /// What the replay check has dropped; `None` of a data plane that does not tell.
+    pub replays: Option<ReplayDrops>,
     /// Counters of this kind of data plane alone.
     pub counters: Vec<(&'static str, u64)>,
     /// Time of each stage, over the batches that were measured.

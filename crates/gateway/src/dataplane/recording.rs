@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -16,8 +17,8 @@ use ironswan_config::tuning::Tuning;
 use ironswan_ike::event::{Cut, KnownPath};
 use ironswan_io::clock;
 use ironswan_io::route::Route;
-use ironswan_ipsec::ApplyError;
-use ironswan_wire::sadb::{Command, Direction, PolicyAdd, SaAdd, SaRef, SaStats, Spi};
+use ironswan_ipsec::{ApplyError, Wanted, WindowNeeds};
+use ironswan_wire::sadb::{Command, Direction, PolicyAdd, ReqId, SaAdd, SaRef, SaStats, Spi};
 
 use super::{Applied, DataPlane, IkeDatagram, Notice, Refused, Report, Restored};
 
@@ -45,6 +46,8 @@ struct State {
     /// Calls of the other methods that change something, by name.
     calls: Vec<String>,
     stats: BTreeMap<(bool, Spi), SaStats>,
+    needs: Vec<(ReqId, WindowNeeds)>,
+    captured: Option<Arc<Wanted>>,
     /// Commands are not applied before the test says so.
     later: bool,
     under_way: Option<Vec<Command>>,
@@ -89,6 +92,16 @@ impl Record {
     /// From now on [`Self::sas`] with this SPI have these counters.
     pub(crate) fn count(&self, direction: Direction, spi: Spi, stats: SaStats) {
         self.0.borrow_mut().stats.insert((direction == Direction::In, spi), stats);
+    }
+
+    /// From now on the replay check of this policy's SAs has dropped these.
+    pub(crate) fn replayed(&self, reqid: ReqId, needs: WindowNeeds) {
+        self.0.borrow_mut().needs.push((reqid, needs));
+    }
+
+    /// What captures want.
+    pub(crate) fn captured(&self) -> Option<Arc<Wanted>> {
+        self.0.borrow().captured.clone()
     }
 
     /// Raises a notice.
@@ -237,6 +250,10 @@ impl DataPlane for Recording {
         sas.iter().map(of).collect()
     }
 
+    fn window_needs(&self) -> Vec<(ReqId, WindowNeeds)> {
+        self.record.0.borrow().needs.clone()
+    }
+
     fn epoch(&self) -> Instant {
         self.epoch
     }
@@ -245,6 +262,11 @@ impl DataPlane for Recording {
         let state = self.record.0.borrow();
         let counters = vec![("sas", state.sas.len() as u64), ("policies", state.policies.len() as u64)];
         Report { name: "recording", workers: 1, counters, ..Report::default() }
+    }
+
+    fn capture(&mut self, wanted: Option<Arc<Wanted>>) -> bool {
+        self.record.0.borrow_mut().captured = wanted;
+        true
     }
 
     fn tune(&mut self, tuning: &Tuning) {

@@ -22,6 +22,7 @@
 //! | `plane` | commands to the data plane, notices and counters from it |
 //! | `pool` | bounded groups of threads for work that takes long or may hang |
 //! | `pools` | all of these groups |
+//! | `tapped` | copies of packets and of IKE messages, for captures |
 //! | `unsent` | datagrams that could not be sent: log lines, and who waits for the peer |
 
 use crate::diagnosis::of_kernel;
@@ -43,6 +44,8 @@ use tokio::sync::{Notify, oneshot};
 use crate::dataplane::DataPlane;
 use crate::driver::pool::{Place, Turn};
 use crate::driver::pools::Pools;
+pub use crate::driver::tapped::IkeCopy;
+pub(crate) use crate::driver::tapped::wall_nanos;
 use crate::driver::unsent::Unsent;
 use crate::guard::passes::Passes;
 use crate::guard::plan::from_config::{self, Configured};
@@ -57,6 +60,9 @@ use crate::observe::records::Records;
 pub trait Observer {
     /// Called for each event. `driver` may be asked for views, not for changes.
     fn event(&self, driver: &Driver, event: &Event);
+
+    /// Called for each IKE message that comes or leaves while [`Driver::tap_ike`] is on.
+    fn datagram(&self, _: IkeCopy) {}
 }
 
 /// How a command ended.
@@ -87,6 +93,8 @@ struct Inner {
     /// Woken when somebody has deleted the device of the data plane.
     device_gone: Notify,
     records: Records,
+    /// Observers get copies of IKE messages.
+    tapped: Cell<bool>,
 }
 
 /// A handle to the control plane. Lives on one thread, inside a `LocalSet`.
@@ -115,6 +123,7 @@ impl Driver {
             unsent: Unsent::default(),
             device_gone: Notify::new(),
             records: Records::default(),
+            tapped: Cell::new(false),
         }))
     }
 
@@ -285,6 +294,7 @@ impl Driver {
         }
         let transmit = self.0.state.borrow_mut().endpoint.outputs().poll_transmit();
         if let Some(transmit) = &transmit {
+            self.leaves(transmit);
             self.transmit(transmit);
         }
         transmit.is_some()
@@ -458,6 +468,7 @@ mod once;
 mod plane;
 pub(crate) mod pool;
 pub(crate) mod pools;
+mod tapped;
 #[cfg(test)]
 pub(crate) mod tests;
 mod unsent;

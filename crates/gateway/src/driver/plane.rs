@@ -10,7 +10,7 @@ use ironswan_keying::diagnosis::DataPlane as DataPlaneFault;
 use ironswan_wire::sadb::{Command, Direction, SaRef, SaStats, Up};
 
 use super::Driver;
-use crate::dataplane::{Applied, DataPlane, Notice, Refused};
+use crate::dataplane::{Applied, DataPlane, IkeDatagram, Notice, Refused};
 use crate::observe::log;
 
 impl Driver {
@@ -30,9 +30,7 @@ impl Driver {
     pub async fn serve_plane(&self) {
         loop {
             match poll_fn(|cx| self.change_plane(|plane| plane.poll_notice(cx))).await {
-                Notice::Ike(d) => self.act(|e, now| {
-                    e.call(now, |e| e.handle_datagram(now, d.local, d.remote, &d.payload));
-                }),
+                Notice::Ike(datagram) => self.receive(&datagram),
                 Notice::Undelivered(errors) => self.act(|e, now| {
                     errors.iter().for_each(|error| e.call(now, |e| e.handle_icmp(now, error)));
                 }),
@@ -50,6 +48,13 @@ impl Driver {
                 Notice::Ended => return,
             }
         }
+    }
+
+    /// Takes an IKE message that has arrived, without the non-ESP marker.
+    pub(super) fn receive(&self, datagram: &IkeDatagram) {
+        self.arrives(datagram);
+        let IkeDatagram { local, remote, payload } = datagram;
+        self.act(|e, now| e.call(now, |e| e.handle_datagram(now, *local, *remote, payload)));
     }
 
     /// Waits until somebody deletes the device of the data plane.

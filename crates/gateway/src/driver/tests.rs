@@ -256,7 +256,7 @@ pub(crate) fn conf(me: u8, peer: u8) -> String {
 
 /// A datagram reaches a driver.
 fn receive(d: &Driver, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
-    d.act(|e, now| e.call(now, |e| e.handle_datagram(now, local, remote, payload)));
+    d.receive(&IkeDatagram { local, remote, payload: payload.to_vec() });
 }
 
 /// Carries what one sends to the other, as the sockets would: without the non-ESP marker.

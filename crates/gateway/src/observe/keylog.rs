@@ -176,7 +176,8 @@ fn is_ours(meta: &Metadata) -> bool {
     meta.uid() == rustix::process::geteuid().as_raw()
 }
 
-fn line(entry: &KeyLog) -> Zeroizing<String> {
+/// The line of the table that Wireshark and tshark read.
+pub(crate) fn line(entry: &KeyLog) -> Zeroizing<String> {
     // A name that Wireshark does not know would make it refuse the whole table; the line is there
     // for people.
     let comment = match entry {
@@ -190,7 +191,7 @@ fn line(entry: &KeyLog) -> Zeroizing<String> {
     let mut out = Zeroizing::new(String::with_capacity(room(entry)));
     // A string takes everything.
     let _ = match entry {
-        KeyLog::Ike { spi_i, spi_r, suite, keys } => {
+        KeyLog::Ike { spi_i, spi_r, suite, keys, .. } => {
             let [_, ai, ar, ei, er, _, _] = &**keys;
             // Wireshark refuses a table with keys of an algorithm that it does not check.
             let none = Secret::default();

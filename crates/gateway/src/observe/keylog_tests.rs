@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use ironswan_ike::event::IkeId;
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{KeId, PrfId};
 use ironswan_wire::proposal::{Additional, EspSuite, IkeSuite};
@@ -14,6 +15,7 @@ use ironswan_testkit::scratch::Scratch;
 fn child(protocol: ProtocolId, encr: EncrId, integ: Option<IntegId>) -> KeyLog {
     let shape = algorithm::encr(encr).unwrap();
     KeyLog::Child {
+        ike: IkeId(1),
         protocol,
         spi: Spi(0xc0ffee01),
         src: "192.0.2.1:4500".parse().unwrap(),
@@ -114,6 +116,7 @@ fn tshark_takes_the_table() {
 fn lines_are_what_wireshark_reads_and_the_files_are_private() {
     let secret = |b: u8, n: usize| Secret::new(vec![b; n]);
     let ike = KeyLog::Ike {
+        ike: IkeId(1),
         spi_i: 1,
         spi_r: 0xabcd,
         suite: IkeSuite {
@@ -170,6 +173,7 @@ fn ike_sas_of_old_peers_are_named_as_wireshark_names_them() {
         (EncrId::AES_CBC, 256, IntegId::AES_CMAC_96, format!("0303,0404,\"AES-CBC-256 [RFC3602]\",,,{any}")),
     ] {
         let ike = KeyLog::Ike {
+            ike: IkeId(1),
             spi_i: 1,
             spi_r: 2,
             suite: IkeSuite {

@@ -24,7 +24,7 @@ use crate::endpoint::old_inbound::OldInbound;
 use crate::endpoint::spd::{Narrowed, Spd};
 use crate::endpoint::todo::Todo;
 use crate::endpoint::view;
-use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
+use crate::event::{ChildId, ChildState, Event, IkeId, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
 use crate::sa::IkeSa;
 use crate::task::Task;
@@ -139,7 +139,7 @@ impl Context<'_> {
         self.take_over_child(sa, &mut new, reqid);
         let [inbound, outbound] = self.make_pair(sa, &new, reqid);
         if self.settings.options.keylog {
-            self.log_child_keys(&inbound, &outbound);
+            self.log_child_keys(sa.id(), &inbound, &outbound);
         }
         let (udp_encap, outbound) = (inbound.udp_encap, Box::new(outbound));
         self.sadb(Command::SaAdd(Box::new(inbound)));
@@ -253,11 +253,12 @@ impl Context<'_> {
     }
 
     /// Gives the keys of both SAs to the key log.
-    fn log_child_keys(&mut self, inbound: &SaAdd, outbound: &SaAdd) {
+    fn log_child_keys(&mut self, ike: IkeId, inbound: &SaAdd, outbound: &SaAdd) {
         for (add, src, dst) in
             [(inbound, inbound.remote, inbound.local), (outbound, outbound.local, outbound.remote)]
         {
             self.emit(Event::KeyLog(KeyLog::Child {
+                ike,
                 protocol: add.protocol,
                 spi: add.spi,
                 src,

@@ -212,6 +212,12 @@ impl Endpoint {
         }
     }
 
+    /// Tells the keys of IKE_SAs and CHILD_SAs from now on by [`Event::KeyLog`], or no longer. Keys
+    /// of SAs that are there already are not kept.
+    pub fn set_keylog(&mut self, on: bool) {
+        self.options.keylog = on;
+    }
+
     // ---- what the driver must do, in this order ----
 
     /// The next event. Drain these before anything else.
@@ -250,6 +256,18 @@ impl Endpoint {
     /// A snapshot of one IKE_SA.
     pub fn ike_sa(&self, now: Instant, id: IkeId) -> Option<IkeSaInfo> {
         self.sas.get(&id).map(|sa| self.snapshot(now, sa))
+    }
+
+    /// The IKE_SA of a message between us and `remote` with these SPIs in its header.
+    pub fn ike_of(&self, spi_i: u64, spi_r: u64, remote: SocketAddr) -> Option<IkeId> {
+        let spis = &self.shared.spis;
+        spis.ike(spi_r).or_else(|| spis.ike(spi_i)).or_else(|| self.half_open.find(spi_i, remote))
+    }
+
+    /// Name of the connection of an IKE_SA. Before the peer has said who it is, the one that its
+    /// addresses suggest.
+    pub fn conn_of(&self, id: IkeId) -> Option<&str> {
+        self.sas.get(&id).map(|sa| sa.conn().name.as_str())
     }
 
     /// How many IKE_SAs there are, half-open ones included.

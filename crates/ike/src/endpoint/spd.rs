@@ -233,6 +233,12 @@ impl Spd {
         self.by_reqid.get(&reqid).cloned()
     }
 
+    /// Connection and child of every trap, by reqid; of one connection, or of all.
+    pub(crate) fn traps_of(&self, conn: Option<&str>) -> BTreeMap<ReqId, (String, String)> {
+        let wanted = self.by_reqid.iter().filter(|(_, (of, _))| conn.is_none_or(|conn| of == conn));
+        wanted.map(|(reqid, name)| (*reqid, name.clone())).collect()
+    }
+
     /// The reqid of a trap.
     pub(crate) fn reqid_of_trap(&self, conn: &str, child: &str) -> Option<ReqId> {
         self.traps.get(&(conn.to_owned(), child.to_owned())).map(|trap| trap.reqid)

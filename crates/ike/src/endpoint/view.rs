@@ -1,6 +1,9 @@
 //! Snapshots for people and for VICI.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
+
+use ironswan_wire::sadb::ReqId;
 
 use super::Endpoint;
 use crate::child::Child;
@@ -40,6 +43,17 @@ impl Endpoint {
         ];
         tables.extend(self.shared.spis.tables());
         tables
+    }
+
+    /// The reqids of the CHILD_SAs that are there and of the traps, with connection and child:
+    /// those of one connection, or of all.
+    pub fn reqids(&self, conn: Option<&str>) -> BTreeMap<ReqId, (String, String)> {
+        let mut all = self.shared.spd.traps_of(conn);
+        for sa in self.sas.values().filter(|sa| conn.is_none_or(|conn| sa.conn().name == conn)) {
+            let conn = &sa.conn().name;
+            all.extend(sa.children().map(|c| (c.reqid(), (conn.clone(), c.config().name.clone()))));
+        }
+        all
     }
 
     pub(crate) fn snapshot(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {

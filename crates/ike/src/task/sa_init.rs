@@ -442,6 +442,7 @@ pub(crate) fn log_keys(cx: &mut Context<'_>, sa: &mut IkeSa) {
         if let Some(init) = sa.init_mut().filter(|init| init.ppk.way == ppk::Way::Auth) {
             init.logged = Some(keys.clone());
         }
-        cx.emit(Event::KeyLog(KeyLog::Ike { spi_i: sa.spi_i(), spi_r: sa.spi_r(), suite, keys }));
+        let (ike, spi_i, spi_r) = (sa.id(), sa.spi_i(), sa.spi_r());
+        cx.emit(Event::KeyLog(KeyLog::Ike { ike, spi_i, spi_r, suite, keys }));
     }
 }

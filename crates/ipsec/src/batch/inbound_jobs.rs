@@ -10,8 +10,10 @@ use ironswan_crypto::icv::{IcvJob, IcvKey};
 use crate::ah::Ah;
 use crate::audit::RefusedCount;
 use crate::counters::Tally;
+use crate::late::LateJobs;
 use crate::sa::InSa;
 use crate::stages::BatchTimer;
+use crate::tap::Tap;
 
 /// The packets of a batch, and everything that opening has found out about them.
 #[derive(Default)]
@@ -41,6 +43,10 @@ pub(crate) struct InboundJobs {
     pub(crate) verify_checksums: bool,
     /// Present when this batch is measured.
     pub(crate) timer: Option<BatchTimer>,
+    /// Packets that the replay check has refused and that are opened all the same.
+    pub(crate) late: LateJobs,
+    /// Present while a capture is on.
+    pub(crate) tap: Option<Box<Tap>>,
 }
 
 impl InboundJobs {
@@ -54,6 +60,7 @@ impl InboundJobs {
         self.outer.clear();
         self.ah.jobs.clear();
         self.ah.heads.clear();
+        self.late.clear();
     }
 }
 

@@ -1,11 +1,13 @@
 //! Packets on their way in: opened in place, and the writes that deliver them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use ironswan_wire::offload::Offload;
 
 use super::inbound_jobs::InboundJobs;
 use crate::stages::{BatchTimer, Stage, StageTimer, StageTimes, Stopwatch};
+use crate::tap::{Tap, Wanted};
 
 /// One write to the TUN device: `offload.emit()`, then the ranges `RxBatch::iov[iov]` of the
 /// buffer.
@@ -70,6 +72,17 @@ impl RxBatch {
     #[inline]
     pub fn times(&mut self) -> Option<StageTimes> {
         self.inbound.timer.take().map(|timer| timer.times)
+    }
+
+    /// Copies the packets of this batch that are wanted, from now until [`Self::take_tap`].
+    pub fn tap(&mut self, wanted: Arc<Wanted>) {
+        self.inbound.tap = Some(Box::new(Tap::new(wanted)));
+    }
+
+    /// Takes the copies; `None` when none were to be made.
+    #[inline]
+    pub fn take_tap(&mut self) -> Option<Box<Tap>> {
+        self.inbound.tap.take()
     }
 
     /// Forgets the writes.

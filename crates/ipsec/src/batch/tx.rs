@@ -12,6 +12,7 @@ use super::planned::PlannedFrame;
 use super::{MAX_SUPER, recycle};
 use crate::sa::OutSa;
 use crate::stages::{BatchTimer, Stage, StageTimer, StageTimes, Stopwatch};
+use crate::tap::{Tap, Wanted};
 
 /// Upper bound of what is added to one packet. ESP: SPI and sequence number, IV, padding, trailer,
 /// ICV, together 73. AH in tunnel mode: an IPv6 header, and AH with 32 bytes of ICV.
@@ -98,6 +99,8 @@ pub struct TxBatch {
     icv_keys: Vec<&'static IcvKey>,
     /// This batch is measured.
     pub(crate) timer: Option<BatchTimer>,
+    /// Present while a capture is on.
+    pub(crate) tap: Option<Box<Tap>>,
 }
 
 impl TxBatch {
@@ -120,6 +123,7 @@ impl TxBatch {
             keys: Vec::new(),
             icv_keys: Vec::new(),
             timer: None,
+            tap: None,
         }
     }
 
@@ -172,6 +176,9 @@ impl TxBatch {
     /// [`Self::emit`], which comes before it, for several threads at a time.
     pub fn seal(&mut self) {
         debug_assert!(self.plan.is_empty(), "planned and not emitted");
+        if self.tap.is_some() {
+            self.copy_inner();
+        }
         let mut keys = recycle(std::mem::take(&mut self.keys));
         keys.extend(self.sas.iter().filter_map(|sa| sa.state.key.esp()));
         batch::seal(&mut self.buf, &mut self.jobs, &keys);
@@ -186,6 +193,9 @@ impl TxBatch {
             self.remove_unsealed();
         }
         self.lap(Stage::Crypto);
+        if self.tap.is_some() {
+            self.copy_outer();
+        }
         self.reset_jobs();
     }
 
@@ -235,6 +245,17 @@ impl TxBatch {
         keys.extend(self.ah_sas.iter().filter_map(|sa| sa.state.key.ah()));
         icv::sign(&self.heads, &mut self.buf, &mut self.ah_jobs, &keys);
         self.icv_keys = recycle(keys);
+    }
+
+    /// Copies the packets of this batch that are wanted, from now until [`Self::take_tap`].
+    pub fn tap(&mut self, wanted: Arc<Wanted>) {
+        self.tap = Some(Box::new(Tap::new(wanted)));
+    }
+
+    /// Takes the copies; `None` when none were to be made.
+    #[inline]
+    pub fn take_tap(&mut self) -> Option<Box<Tap>> {
+        self.tap.take()
     }
 
     /// Measures this batch from now until [`Self::times`].

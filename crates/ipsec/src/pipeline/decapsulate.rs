@@ -41,7 +41,7 @@ pub(super) fn text_len(job: &Job, outer: Option<&OuterHeader>, state: &InState) 
 
 /// The payload of a decrypted ESP packet: where it begins, its length, its next header.
 #[inline(always)]
-fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), DropReason> {
+pub(super) fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), DropReason> {
     let start = job.start as usize + esp::HEADER + state.iv_len();
     let end = (job.start + job.len) as usize - state.icv_len();
     let text = buf.get(start..end).ok_or(DropReason::InHdrError)?;

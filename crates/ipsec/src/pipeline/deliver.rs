@@ -7,12 +7,15 @@ use super::audit::sample_of;
 use super::context::InboundContext;
 use super::decapsulate;
 use super::open::replay_reason;
+use super::tapped;
 use crate::batch::{Checksum, Datagram, InboundJobs, OtherSource, RxBatch};
 use crate::counters::{DropReason, Traffic};
 use crate::engine::Engine;
+use crate::late::{Refused, SUSPICIOUS};
 use crate::sa::{InSa, LimitsReached};
 use crate::scratch::{Delivered, InboundScratch};
 use crate::stages::{BatchTimer, NoTimer, Stage, StageTimer};
+use crate::tap::Fate;
 use crate::worker::Worker;
 
 impl Delivered {
@@ -67,7 +70,13 @@ impl Worker {
         if !rx.inbound.refused.is_empty() {
             self.audit.take(self.now, &self.engine.up, &mut rx.inbound.refused);
         }
+        if !rx.inbound.late.is_empty() {
+            self.settle_late(&mut rx.inbound);
+        }
         self.commit(&mut rx.inbound);
+        if rx.inbound.tap.is_some() {
+            rx.inbound.copy_opened(buf);
+        }
         rx.lap(Stage::Sequence);
         match rx.inbound.timer.take() {
             None => self.deliver_all(buf, rx, &mut NoTimer),
@@ -93,7 +102,7 @@ impl Worker {
     #[inline(always)]
     fn deliver_all<T: StageTimer>(&mut self, buf: &mut [u8], rx: &mut RxBatch, timer: &mut T) {
         let RxBatch { writes, iov, extra, inbound } = rx;
-        let InboundJobs { jobs, tos, checksums, sas, outer, .. } = inbound;
+        let InboundJobs { jobs, tos, checksums, sas, outer, tap, .. } = inbound;
         let InboundScratch { delivered, compressor, merger } = &mut self.inbound;
         let mut outer = outer.iter();
         let mut context = InboundContext {
@@ -119,6 +128,7 @@ impl Worker {
                 let reason = DropReason::InStateExpired;
                 self.tally.drop(reason);
                 self.audit.note(self.now, &self.engine.up, reason, || sample_of(sa, job.seq));
+                tapped::fate(tap, i, Fate::Dropped(reason));
                 continue;
             }
             let (opened, other) = if sa.state.plain {
@@ -127,6 +137,9 @@ impl Worker {
                 let Some(outer) = outer.find(|c| c.job == i) else { continue };
                 let opened =
                     decapsulate::general(&mut context, compressor, (buf, extra), (job, outer), sa, *tos);
+                if let (Some(tap), Ok(Some(opened))) = (&mut *tap, &opened) {
+                    tapped::delivered(tap, (buf, extra), opened, sa, (i, job.seq));
+                }
                 (opened, Some(outer))
             };
             match opened {
@@ -143,11 +156,13 @@ impl Worker {
                 Ok(None) => {
                     count_unused(&self.engine, sa, decapsulate::text_len(job, other, &sa.state));
                     self.tally.traffic.in_dummies += 1;
+                    tapped::fate(tap, i, Fate::Dummy);
                 }
                 Err(reason) => {
                     count_unused(&self.engine, sa, decapsulate::text_len(job, other, &sa.state));
                     self.tally.drop(reason);
                     self.audit.note(self.now, &self.engine.up, reason, || sample_of(sa, job.seq));
+                    tapped::fate(tap, i, Fate::Dropped(reason));
                 }
             }
             if limited {
@@ -164,7 +179,7 @@ impl Worker {
     /// Drops packets that are not authentic, and moves the windows for all others. The lock is held
     /// for a run of one SA's packets.
     fn commit(&mut self, inbound: &mut InboundJobs) {
-        let InboundJobs { jobs, sas, other_sources, .. } = inbound;
+        let InboundJobs { jobs, sas, other_sources, late, tap, .. } = inbound;
         let any_other_source = !other_sources.is_empty();
         let mut first = 0;
         for run in jobs.chunk_by_mut(|a, b| a.key == b.key) {
@@ -179,6 +194,10 @@ impl Worker {
                     let reason = DropReason::InStateProtoError;
                     self.tally.drop(reason);
                     self.audit.note(self.now, &self.engine.up, reason, || sample_of(sa, job.seq));
+                    tapped::fate(tap, base + i, Fate::Dropped(reason));
+                    if window.as_late(job.seq).is_some() {
+                        late.suspicion = SUSPICIOUS;
+                    }
                     continue;
                 }
                 authentic = true;
@@ -191,6 +210,10 @@ impl Worker {
                         let reason = replay_reason(e);
                         self.tally.drop(reason);
                         self.audit.note(self.now, &self.engine.up, reason, || sample_of(sa, job.seq));
+                        tapped::fate(tap, base + i, Fate::Dropped(reason));
+                        if let Some(refused) = Refused::of(&window, job.seq) {
+                            self.engine.count_refused(&sa.state, window.window(), refused);
+                        }
                     }
                 }
             }
@@ -201,6 +224,21 @@ impl Worker {
         }
         if any_other_source {
             self.report_moved(inbound);
+        }
+    }
+
+    /// Counts the packets that the replay check has refused before they were opened: authentic ones
+    /// by how late they were.
+    #[cold]
+    fn settle_late(&mut self, inbound: &mut InboundJobs) {
+        let InboundJobs { sas, late, .. } = inbound;
+        self.engine.count_unverified(late);
+        for (job, refused) in late.opened() {
+            let Some(sa) = sas.get(usize::from(job.key)) else { continue };
+            match job.ok {
+                true => self.engine.count_refused(&sa.state, sa.state.window().window(), refused),
+                false => self.engine.count_forged(),
+            }
         }
     }
 

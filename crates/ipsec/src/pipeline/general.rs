@@ -18,12 +18,14 @@ use ironswan_wire::sadb::{Mode, Tfc};
 use super::encapsulate::{Encapsulator, PlainPacket};
 use super::outbound::{report_limits, take_numbers};
 use super::split::{self, Cut};
+use super::tapped::name_out;
 use crate::batch::{MAX_OVERHEAD, TxBatch};
 use crate::counters::DropReason;
 use crate::flow::FlowKey;
 use crate::reasm::PushResult;
 use crate::sa::OutSa;
 use crate::scratch::OutboundScratch;
+use crate::tap::Fate;
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 
@@ -153,6 +155,9 @@ impl Worker {
             };
             let ident = ident.next();
             let sequence = first + sent;
+            if let Some(tap) = &mut tx.tap {
+                tap.inner(name_out(sa, sequence), Fate::Passed, packet, None);
+            }
             encapsulator
                 .emit(tx, &PlainPacket { whole: packet, body, next_header, padded, sequence, ident })?;
             sent += 1;

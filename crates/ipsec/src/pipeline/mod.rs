@@ -23,6 +23,7 @@
 //! | `merge` | merges delivered packets into few writes |
 //! | `unmerge` | cuts a merged write that the device has refused |
 //! | `dummies` | dummy packets |
+//! | `tapped` | copies of packets for captures |
 
 mod accept;
 mod audit;
@@ -39,6 +40,7 @@ mod open;
 mod outbound;
 mod release;
 mod split;
+mod tapped;
 mod transport;
 mod transport_headers;
 mod unmerge;

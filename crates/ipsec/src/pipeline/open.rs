@@ -16,7 +16,7 @@ use ironswan_wire::sadb::Spi;
 
 use super::audit::{header, sample_of_unopened};
 use super::burst::prefetch_inbound;
-use super::decapsulate;
+use super::{decapsulate, tapped};
 use crate::ah::{self, Ah};
 use crate::audit::count_refused;
 use crate::batch::{
@@ -24,6 +24,7 @@ use crate::batch::{
 };
 use crate::counters::{DropReason, Tally};
 use crate::engine::Engine;
+use crate::late::LateJobs;
 use crate::replay::{Replay, ReplayError};
 use crate::sa::{InSa, InState, SaKey};
 use crate::snapshot::Snapshot;
@@ -50,6 +51,12 @@ impl RxBatch {
             }
         }
         drop(snap);
+        if inbound.tap.is_some() {
+            inbound.copy_arrived(buf, datagrams);
+        }
+        if inbound.late.suspicion != 0 {
+            inbound.suspect(buf);
+        }
         inbound.open(buf);
         self.lap(Stage::Crypto);
         if self.inbound.verify_checksums {
@@ -88,7 +95,7 @@ impl InboundJobs {
         datagrams: &[Datagram],
         timer: &mut T,
     ) {
-        let Self { jobs, tos, sas, other_sources, outer, ah: ah_jobs, tally, refused, .. } = self;
+        let Self { jobs, tos, sas, other_sources, outer, ah: ah_jobs, tally, refused, late, tap, .. } = self;
         // From here on, offsets in `RxBatch::iov` mean the batch's own memory.
         let end = buf.len().min(RxBatch::EXTRA as usize);
         let mut at: Option<(&InSa, MutexGuard<'_, Replay>)> = None;
@@ -134,6 +141,13 @@ impl InboundJobs {
                     Err(reason) => {
                         tally.drop(reason);
                         count_refused(refused, reason, || sample_of_unopened(buf, datagram, start));
+                        let packet = packet.unwrap_or_default();
+                        if matches!(reason, DropReason::InStateSeqOld | DropReason::InStateSeqDuplicate) {
+                            note_late(late, at.as_ref(), sas.len(), datagram.carrier, packet);
+                        }
+                        if let Some(tap) = tap {
+                            tapped::refused(tap, at.as_ref().map(|(sa, _)| *sa), datagram, packet, reason);
+                        }
                     }
                 }
                 timer.lap(Stage::Sequence);
@@ -146,9 +160,32 @@ impl InboundJobs {
         let mut keys = recycle(std::mem::take(&mut self.keys));
         keys_by_sa(&self.sas, SaKey::esp, &mut keys);
         batch::open(buf, &mut self.jobs, &keys);
+        if !self.late.jobs.is_empty() {
+            batch::open(&mut self.late.copies, &mut self.late.jobs, &keys);
+        }
         self.keys = recycle(keys);
         if !self.ah.jobs.is_empty() {
             self.verify(buf);
+        }
+    }
+
+    /// Has packets whose extended sequence numbers are far ahead opened a second time, with the
+    /// numbers that they have if they are late.
+    #[cold]
+    fn suspect(&mut self, buf: &[u8]) {
+        self.late.suspicion -= 1;
+        for run in self.jobs.chunk_by(|a, b| a.key == b.key) {
+            let Some(sa) = self.sas.get(usize::from(run[0].key)).filter(|sa| sa.state.esp) else { continue };
+            let window = sa.state.window();
+            for job in run {
+                let Some(seq) = window.as_late(job.seq) else { continue };
+                if !self.late.has_room() {
+                    return;
+                }
+                let range = job.start as usize..(job.start + job.len) as usize;
+                let packet = buf.get(range).unwrap_or_default();
+                self.late.push(&window, seq, job.key.into(), packet, true);
+            }
         }
     }
 
@@ -195,6 +232,23 @@ fn hold(
 #[cold]
 fn note_other_source(other_sources: &mut Vec<OtherSource>, job: usize, remote: SocketAddr) {
     other_sources.push(OtherSource { job, remote, newest: false });
+}
+
+/// Notes a packet that the window of the SA `at`, the last of `sas` in the batch, has refused.
+#[cold]
+fn note_late(
+    late: &mut LateJobs,
+    at: Option<&(&InSa, MutexGuard<'_, Replay>)>,
+    sas: usize,
+    carrier: Carrier,
+    packet: &[u8],
+) {
+    let (Some((_, window)), Some((_, low)), Some(sa)) = (at, header(carrier, packet), sas.checked_sub(1))
+    else {
+        return;
+    };
+    let seq = window.refused(low).unwrap_or(0);
+    late.push(window, seq, sa, packet, carrier != Carrier::Ip);
 }
 
 pub(super) fn replay_reason(e: ReplayError) -> DropReason {

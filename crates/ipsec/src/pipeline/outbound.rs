@@ -46,7 +46,7 @@ impl Worker {
         match self.process_frame(frame, offload, tx) {
             Ok(true) => {}
             Ok(false) => return false,
-            Err(reason) => self.tally.drop(reason),
+            Err(reason) => self.drop_frame(reason, None, frame, tx),
         }
         self.tally.traffic.out_frames += 1;
         true
@@ -105,7 +105,10 @@ impl Worker {
             match step {
                 Ok(FrameStep::Done(false)) => return i,
                 Ok(_) => {}
-                Err(reason) => self.tally.drop(reason),
+                Err(reason) => {
+                    let bytes = frame.of(buf).unwrap_or_default();
+                    self.drop_frame(reason, None, bytes, tx);
+                }
             }
             self.tally.traffic.out_frames += 1;
         }

@@ -41,9 +41,9 @@ impl Worker {
 
     #[cold]
     fn release_some(&mut self, tx: &mut TxBatch) -> bool {
-        while self.held.remove_expired(self.now) {
+        while let Some(frame) = self.held.remove_expired(self.now) {
             self.tally.held -= 1;
-            self.tally.drop(DropReason::OutNoStates);
+            self.drop_frame(DropReason::OutNoStates, Some(frame.reqid), &frame.bytes, tx);
         }
         self.held.begin_scan(self.snap.generation);
         while let Some(at) = self.held.next_unseen() {
@@ -64,7 +64,7 @@ impl Worker {
                     self.held.put_back(at, frame);
                     return true;
                 }
-                Err(reason) => self.tally.drop(reason),
+                Err(reason) => self.drop_frame(reason, Some(frame.reqid), &frame.bytes, tx),
             }
             self.tally.held -= 1;
         }

@@ -12,6 +12,7 @@ use super::path::{Path, ReportedSources};
 use super::ranges::{Ranges, have_martians, number_v4, number_v6};
 use super::usage::Usage;
 use crate::flow::FlowKey;
+use crate::late::{Refused, WindowNeeds};
 use crate::replay::Replay;
 use crate::spd::Spd;
 
@@ -62,6 +63,8 @@ pub(crate) struct InState {
     ranges_v6: Ranges<u128>,
     pub(crate) key: SaKey,
     pub(crate) parameters: SaParameters,
+    /// Authentic packets that the replay check has dropped; `None` as long as there are none.
+    refused: Mutex<Option<Box<WindowNeeds>>>,
 }
 
 impl InState {
@@ -87,6 +90,7 @@ impl InState {
             key,
             notify_first_use: AtomicBool::new(sa.notify_first_use),
             parameters,
+            refused: Mutex::new(None),
         }
     }
 
@@ -147,6 +151,19 @@ impl InState {
     pub(crate) fn prefetch(&self) {
         prefetch(self, 0..std::mem::offset_of!(Self, ranges_v6));
         prefetch(&self.key, 0..1);
+    }
+
+    /// Counts an authentic packet that the replay check has dropped.
+    #[cold]
+    pub(crate) fn count_refused(&self, window: u32, refused: Refused) {
+        let mut needs = self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        needs.get_or_insert_default().count(window, refused);
+    }
+
+    /// The authentic packets that the replay check has dropped.
+    pub(crate) fn window_needs(&self) -> Option<WindowNeeds> {
+        let needs = self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        needs.as_deref().copied()
     }
 
     /// Locks the window. A panic of another thread while it held the lock leaves a window that is

@@ -360,6 +360,9 @@ impl<I: PacketIo> Lanes<I> {
             self.crew.call();
         }
         b.rx.clear();
+        if let Some(wanted) = self.copies.wanted() {
+            b.rx.tap(wanted);
+        }
         if !b.early {
             b.sort(&self.io);
         }
@@ -386,6 +389,7 @@ impl<I: PacketIo> Lanes<I> {
         if let Some(times) = &times {
             self.in_took.is(times);
         }
+        self.copies.put(b.rx.take_tap());
         self.in_pool.put(b);
     }
 }

@@ -29,6 +29,7 @@ use super::pool::Pool;
 use super::sampling::Took;
 use super::stats::WorkerStats;
 use crate::dataplane::IkeDatagram;
+use crate::dataplane::captured::Rings;
 
 /// Batches beyond one for each worker.
 const SPARE: usize = 2;
@@ -40,6 +41,8 @@ pub(super) const BATCH_WAIT: Duration = Duration::from_millis(1);
 pub(super) struct Lanes<I: PacketIo> {
     pub(super) io: I,
     pub(super) engine: Arc<Engine>,
+    /// Copies of packets for captures.
+    pub(super) copies: Rings,
     pub(super) crew: Crew,
     pub(super) stopwatch: Stopwatch,
     pub(super) out: Mutex<OutLane<I::Device>>,
@@ -112,6 +115,7 @@ impl<I: PacketIo> Lanes<I> {
             rounds: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
             waited: AtomicBool::new(false),
+            copies: Rings::default(),
             engine,
             io,
         }

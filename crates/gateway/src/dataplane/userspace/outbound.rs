@@ -353,6 +353,9 @@ impl<I: PacketIo> Lanes<I> {
         if measured {
             b.tx.measure(self.stopwatch);
         }
+        if let Some(wanted) = self.copies.wanted() {
+            b.tx.tap(wanted);
+        }
         let full = lane.begin(b, now);
         let state = if full { State::HasMore } else { lane.fill(b, self.crew.is_awake()) };
         let worth = state == State::HasMore && b.bytes + b.taken * PACKET >= WORTH;
@@ -372,6 +375,7 @@ impl<I: PacketIo> Lanes<I> {
     fn finish_out(&self, mut b: Box<OutBatch>, ticket: Option<u64>, most: usize) {
         let Some(ticket) = ticket else {
             b.tx.times();
+            self.copies.put(b.tx.take_tap());
             return self.out_pool.put(b);
         };
         b.tx.resume();
@@ -391,6 +395,7 @@ impl<I: PacketIo> Lanes<I> {
         }
         exit.news(b.now, |notice| self.notice(notice));
         drop(exit);
+        self.copies.put(b.tx.take_tap());
         b.tx.clear();
         self.out_pool.put(b);
     }
@@ -402,6 +407,9 @@ impl<I: PacketIo> Lanes<I> {
             let Some(mut b) = self.batch(&self.out_pool) else {
                 return Some(now + BATCH_WAIT);
             };
+            if let Some(wanted) = self.copies.wanted() {
+                b.tx.tap(wanted);
+            }
             let mut lane = lock(&self.out);
             let mut again = lane.begin(&mut b, now) || !lane.take_left(&mut b);
             let mut due = None;

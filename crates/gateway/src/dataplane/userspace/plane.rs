@@ -16,10 +16,10 @@ use ironswan_ike::event::{Cut, KnownPath, Level};
 use ironswan_io::clock;
 use ironswan_io::route::{Netlink, Route};
 use ironswan_io::tun::TunConfig;
-use ironswan_ipsec::{Decision, Engine};
+use ironswan_ipsec::{Decision, Engine, Wanted, WindowNeeds};
 use ironswan_keying::Diagnosis;
 use ironswan_keying::diagnosis::{DataPlane as DataPlaneFault, DeviceChange};
-use ironswan_wire::sadb::{Command, SaRef, SaStats};
+use ironswan_wire::sadb::{Command, ReqId, SaRef, SaStats};
 use ironswan_wire::selector::PacketSelector;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep};
@@ -33,6 +33,7 @@ use super::notice::WorkerNotice;
 use super::report;
 use super::sockets::IkeSender;
 use super::workers::Workers;
+use crate::dataplane::captured::Captured;
 use crate::dataplane::{Applied, DataPlane, Notice, Refused, Report, Restored};
 use crate::diagnosis::Diagnosed;
 use crate::guard::shared::SharedGuard;
@@ -253,8 +254,21 @@ impl DataPlane for UserSpace {
         report::of(&self.workers, &self.engine, &self.selection, self.threaded.names(), &self.slower)
     }
 
+    fn window_needs(&self) -> Vec<(ReqId, WindowNeeds)> {
+        self.engine.window_needs()
+    }
+
     fn engines(&self) -> Option<&EngineSelection> {
         Some(&self.selection)
+    }
+
+    fn capture(&mut self, wanted: Option<Arc<Wanted>>) -> bool {
+        self.workers.copies().want(wanted);
+        true
+    }
+
+    fn take_captured(&mut self) -> Captured {
+        self.workers.copies().take()
     }
 
     fn tune(&mut self, tuning: &Tuning) {

@@ -22,6 +22,7 @@ pub(super) fn of(
         workers: workers.workers(),
         properties: vec![("engines", Property::Names(engines.collect()))],
         counters: counters(workers),
+        replays: Some(engine.replay_drops()),
         stages: workers.stats().stages,
         ..Report::default()
     };

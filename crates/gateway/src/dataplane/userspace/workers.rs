@@ -28,6 +28,7 @@ use super::sockets::{IkeSender, Sockets, sources, token};
 use super::stats::WorkerStats;
 use super::{crew, icmp, scheduling, xdp};
 use crate::dataplane::IkeDatagram;
+use crate::dataplane::captured::Rings;
 use crate::diagnosis::{Diagnosed, cannot_wait, no_thread};
 use crate::observe::log;
 
@@ -183,6 +184,11 @@ impl Workers {
     /// their paths.
     pub fn paths(&self) -> &Arc<Paths> {
         &self.paths
+    }
+
+    /// Copies of packets for captures.
+    pub(super) fn copies(&self) -> &Rings {
+        &self.lanes.copies
     }
 
     /// Index of the TUN device.
