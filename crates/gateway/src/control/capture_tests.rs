@@ -5,7 +5,9 @@ use ironswan_wire::vici::{Packet, Section};
 
 use super::super::tests::{Raw, Served, in_front_of, local};
 use super::*;
+use crate::dataplane::captured::IkeCopy;
 use crate::dataplane::recording::Record;
+use crate::driver::Driver;
 use crate::driver::tests::{conf, recorded_pair, up};
 
 /// Two gateways that send no more than they must.

@@ -5,20 +5,10 @@
 //! the difference. So `ironswan-counters` counts from the start of the daemon whatever a client
 //! resets.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-
 use ironswan_ike::counters::{Counters, IkeCounters};
 use ironswan_wire::vici::Section;
 
 use super::{Control, failure, flag, success, text};
-
-/// Values of counters when they were reset.
-#[derive(Default)]
-pub(super) struct Resets {
-    all: RefCell<IkeCounters>,
-    by_connection: RefCell<BTreeMap<String, IkeCounters>>,
-}
 
 impl Control {
     /// `get-counters`: with `name` those of a connection, with `all` those of every connection,

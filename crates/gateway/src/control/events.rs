@@ -6,7 +6,8 @@ use ironswan_wire::vici::Section;
 
 use super::sas::{child, ike, ike_with_children, name};
 use super::{Control, client::Client};
-use crate::driver::{Driver, IkeCopy, Observer};
+use crate::dataplane::captured::IkeCopy;
+use crate::driver::{Driver, Observer};
 
 impl Observer for Control {
     fn datagram(&self, copy: IkeCopy) {

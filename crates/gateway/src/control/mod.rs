@@ -72,6 +72,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ironswan_config::request::{flag, number, text};
+use ironswan_ike::counters::IkeCounters;
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_wire::id::IdPattern;
@@ -145,9 +146,16 @@ pub struct Control {
     /// The authorities that clients have loaded, by name.
     authorities: RefCell<BTreeMap<String, authority::Authority>>,
     /// Counters as they were when clients reset them.
-    resets: counters::Resets,
+    resets: Resets,
     /// The captures that are on.
-    captures: Rc<capture::Captures>,
+    captures: Rc<capture::captures::Captures>,
+}
+
+/// Values of counters when they were reset.
+#[derive(Default)]
+pub(super) struct Resets {
+    all: RefCell<IkeCounters>,
+    by_connection: RefCell<BTreeMap<String, IkeCounters>>,
 }
 
 impl Control {
@@ -162,7 +170,7 @@ impl Control {
             reload,
             unnamed: RefCell::default(),
             authorities: RefCell::default(),
-            resets: counters::Resets::default(),
+            resets: Resets::default(),
             captures: Rc::default(),
         });
         driver.observe(control.clone());

@@ -9,18 +9,46 @@
 //! waits for nobody: it puts the copies into the first ring that nobody else has locked. What finds
 //! no ring or no room is counted.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::UNIX_EPOCH;
 
+use ironswan_ike::event::IkeId;
+use ironswan_io::clock;
 use ironswan_ipsec::{Layer, Tap, Wanted};
+use ironswan_wire::sadb::Direction;
 
 /// Bytes of copies that wait.
 const MAX_BYTES: usize = 16 << 20;
 /// Rings: with as many as there may be workers, one that nobody has locked is always there.
 const RINGS: usize = 16;
+
+/// A copy of an IKE message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IkeCopy {
+    /// Nanoseconds since 1970-01-01 UTC.
+    pub time: u64,
+    /// Its way.
+    pub direction: Direction,
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// The UDP payload, with the non-ESP marker where one is due.
+    pub payload: Vec<u8>,
+    /// The IKE_SA; `None`: it is not known by its SPIs, perhaps not yet.
+    pub ike: Option<IkeId>,
+}
+
+/// Nanoseconds since 1970-01-01 UTC.
+pub(crate) fn wall_nanos() -> u64 {
+    let since = clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Copies that were taken.
 #[derive(Default)]

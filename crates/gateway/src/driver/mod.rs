@@ -42,10 +42,9 @@ use ironswan_wire::sadb::Command;
 use tokio::sync::{Notify, oneshot};
 
 use crate::dataplane::DataPlane;
+use crate::dataplane::captured::IkeCopy;
 use crate::driver::pool::{Place, Turn};
 use crate::driver::pools::Pools;
-pub use crate::driver::tapped::IkeCopy;
-pub(crate) use crate::driver::tapped::wall_nanos;
 use crate::driver::unsent::Unsent;
 use crate::guard::passes::Passes;
 use crate::guard::plan::from_config::{self, Configured};

@@ -2,42 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use ironswan_ike::event::{IkeId, Transmit};
-use ironswan_io::clock;
 use ironswan_ipsec::Wanted;
 use ironswan_wire::sadb::Direction;
 
 use super::Driver;
 use crate::dataplane::IkeDatagram;
-use crate::dataplane::captured::Captured;
+use crate::dataplane::captured::{Captured, IkeCopy, wall_nanos};
 
 /// The non-ESP marker (RFC 3948 section 2.2).
 const MARKER: [u8; 4] = [0; 4];
-
-/// A copy of an IKE message.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct IkeCopy {
-    /// Nanoseconds since 1970-01-01 UTC.
-    pub time: u64,
-    /// Its way.
-    pub direction: Direction,
-    /// Our address and port.
-    pub local: SocketAddr,
-    /// The peer's.
-    pub remote: SocketAddr,
-    /// The UDP payload, with the non-ESP marker where one is due.
-    pub payload: Vec<u8>,
-    /// The IKE_SA; `None`: it is not known by its SPIs, perhaps not yet.
-    pub ike: Option<IkeId>,
-}
-
-/// Nanoseconds since 1970-01-01 UTC.
-pub(crate) fn wall_nanos() -> u64 {
-    let since = clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
 
 impl Driver {
     /// Begins, changes or ends the data plane's copying. False: it has no copies to give.

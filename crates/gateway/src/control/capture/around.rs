@@ -1,5 +1,5 @@
-//! The IP header, and for UDP the UDP header, that an outer packet has on the wire. The kernel makes
-//! them, so captures make them again.
+//! The IP header, and for UDP the UDP header, that an outer packet has on the wire. The kernel
+//! makes them, so captures make them again.
 //!
 //! What the kernel alone chooses (identification, hop limit, flow label) is 0 or 64. Checksums are
 //! right; that of UDP is 0 over IPv4, "none", when the copy is cut short.

@@ -10,7 +10,7 @@ use ironswan_wire::read::EmitError;
 use ironswan_wire::sadb::Direction;
 
 use super::around;
-use crate::driver::IkeCopy;
+use crate::dataplane::captured::IkeCopy;
 
 /// The names of the interfaces, in the order of [`Layer`].
 const INTERFACES: [&str; 2] = ["inner", "outer"];

@@ -9,7 +9,10 @@ use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
 use super::record::{self, Whose};
-use crate::driver::IkeCopy;
+use crate::dataplane::captured::IkeCopy;
+
+/// Bytes of a packet, at most and by default.
+pub(super) const MAX_SNAPLEN: usize = 65_535;
 
 /// Bytes that wait for a client beside what its queue holds. What does not fit is missed.
 const MAX_WAITING: usize = 2 << 20;
