@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ironswan_wire::vici::{Section, Value};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use crate::args::Capture;
@@ -60,6 +62,33 @@ impl Stop {
             // The daemon has gone, or another reason is on its way over the other connection.
             self.said.store(false, Ordering::Release);
         }
+    }
+
+    /// Ends the capture when nobody reads standard output any more, though no packet comes that
+    /// could not be written.
+    fn at_closed_pipe(&self) -> Result<(), Failure> {
+        let stop = self.clone();
+        let wait = move || {
+            let out = std::io::stdout();
+            // A pipe says ERR or HUP when its other end is closed, whatever it is asked for.
+            let closed = loop {
+                let mut fds = [PollFd::new(&out, PollFlags::empty())];
+                match poll(&mut fds, None) {
+                    Err(Errno::INTR) => {}
+                    Err(_) => break false,
+                    Ok(_) if fds[0].revents().is_empty() => {}
+                    Ok(_) => break true,
+                }
+            };
+            if closed {
+                stop.stop();
+            }
+        };
+        std::thread::Builder::new()
+            .name("reader".into())
+            .spawn(wait)
+            .map(|_| ())
+            .map_err(|e| Failure::no(format!("cannot watch standard output: {e}")))
     }
 
     /// Ends the capture at SIGINT and SIGTERM; a second signal ends this program.
@@ -113,6 +142,9 @@ pub(crate) fn capture(a: &Capture) -> Result<(), Failure> {
     let id = new_id();
     let stop = Stop { uri: a.vici.clone(), id: id.clone(), said: Arc::default() };
     stop.at_signals()?;
+    if pipe {
+        stop.at_closed_pipe()?;
+    }
     let mut message = Section::new().with("id", id).with("drops", a.drops).with("keys", a.keys);
     if let Some(name) = &a.name {
         message.put("ike", name.as_str());
@@ -303,7 +335,11 @@ impl Keys {
                     self.tables.len() - 1
                 }
             };
-            let all = Zeroizing::new(lines.concat());
+            let mut all = Zeroizing::new(Vec::new());
+            for line in lines {
+                all.extend_from_slice(line);
+                all.push(b'\n');
+            }
             self.tables[at].1.write_all(&all)?;
             self.lines += lines.len();
         }

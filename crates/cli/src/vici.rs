@@ -202,7 +202,8 @@ fn shown(packet: Packet) -> Packet {
 fn section_shown(section: &Section) -> Section {
     let text = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes)).into_owned().into_bytes();
     let value = |name: &str, value: &Value| match value {
-        Value::Text(bytes) if name == "data" => Value::Text(bytes.clone()),
+        // A certificate, and the blocks of a capture.
+        Value::Text(_) | Value::List(_) if name == "data" => value.clone(),
         Value::Text(bytes) => Value::Text(text(bytes)),
         Value::List(items) => Value::List(items.iter().map(|item| text(item)).collect()),
         Value::Section(s) => Value::Section(section_shown(s)),
@@ -262,6 +263,9 @@ mod tests {
         assert_eq!(message.section(clean).unwrap().get_list("local-ts").unwrap(), [clean.as_bytes()]);
         assert_eq!(message.get_str("bytes"), Some("a\u{fffd}\\u{1b}"));
         assert_eq!(message.get("data"), Some(&Value::Text(vec![0x30, 0x82, 0x1b, 0xff])));
+        let blocks = Section::new().with("data", vec![vec![10, 13, 13, 10], vec![0x1b, 0xff]]);
+        let same = shown(Packet::Event { name: "capture".into(), message: blocks.clone() });
+        assert_eq!(same, Packet::Event { name: "capture".into(), message: blocks });
         let Packet::CmdResponse(answer) = shown(Packet::CmdResponse(Section::new().with("errmsg", evil)))
         else {
             panic!("another packet")

@@ -11,8 +11,8 @@
 //! The request is carried out until the time is over, the packets are there, another client says
 //! `stop` with its `id`, or the client goes. Put one behind the other, `data` of all events is the
 //! file; each event ends with a whole block. `missed` counts from the begin. Without `ike` the
-//! packets of every connection and of none are wanted. `keys` has lines of the tables that tshark
-//! and Wireshark read, of SAs that are made while the capture is on.
+//! packets of every connection and of none are wanted. `keys` has lines, without their ends, of the
+//! tables that tshark and Wireshark read, of SAs that are made while the capture is on.
 //!
 //! A worker waits for no capture (`dataplane::captured`), nor does the control thread: a client
 //! that stalls loses packets.
@@ -201,7 +201,7 @@ fn keys(subscriber: &Subscriber) -> Section {
     let mut tables: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
     for _ in 0..64 {
         let Some((table, line)) = subscriber.next_key() else { break };
-        tables.entry(table).or_default().push(line.as_bytes().to_vec());
+        tables.entry(table).or_default().push(line.trim_end().as_bytes().to_vec());
     }
     tables.into_iter().map(|(table, lines)| (table.to_owned(), Value::List(lines))).collect()
 }
