@@ -9,10 +9,11 @@
 //! keys      on a terminal
 //! ```
 
+use ironswan_wire::printable::printable;
 use serde_json::{Value as Json, json};
 
 use super::sample::{Rates, Sample, Told};
-use crate::text::{COLUMNS, amount, cut, duration, printable, wrapped};
+use crate::text::{COLUMNS, amount, cut, duration, wrapped};
 
 /// Characters of a tunnel's name, and of a reason's.
 const NAME: usize = 28;
