@@ -281,12 +281,17 @@ impl Running for Gateways {
     }
 
     fn describe(&mut self) -> Result<String, LabError> {
-        let done = self.operator(&["status"], 5)?;
-        if done.status.success() {
-            Ok(done.stdout.trim_end().to_string())
-        } else {
-            Err(self.pair.failed(format!("`ironswan status`: {}", done.complaint())))
+        // Of the daemon with its data plane, and of the tunnel.
+        let mut whole = Vec::new();
+        for command in [&["status"][..], &["status", "net"]] {
+            let done = self.operator(command, 5)?;
+            if !done.status.success() {
+                let command = command.join(" ");
+                return Err(self.pair.failed(format!("`ironswan {command}`: {}", done.complaint())));
+            }
+            whole.push(done.stdout.trim_end().to_string());
         }
+        Ok(whole.join("\n\n"))
     }
 
     fn engines(&mut self) -> Result<Vec<EngineCounts>, LabError> {

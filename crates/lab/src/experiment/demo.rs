@@ -172,10 +172,15 @@ fn tunnel(prepared: &Prepared, owner: &Owner, screen: &mut Screen, width: usize)
         let why = LabError::Measurement("the tunnel is up but carries nothing".into());
         return Err(running.failed(&dut.name(), why));
     }
-    screen.say("\nThe tunnel as g1 sees it (`ironswan status`):\n\n");
+    screen.say("\nThe tunnel as g1 sees it (`ironswan status` and `ironswan status net`):\n\n");
     for text in running.describe()?.lines() {
         if text.trim().is_empty() {
             screen.say("\n");
+            continue;
+        }
+        // A table stays as it is.
+        if text.chars().count() + 2 <= width {
+            screen.say(&format!("  {text}\n"));
             continue;
         }
         let indent = " ".repeat(2 + text.len() - text.trim_start().len());
