@@ -61,6 +61,17 @@ const NUMBERS: &[&str] = &[
     "udp-segments",
     "receive-buffer",
     "send-buffer",
+    "since",
+    "lasted",
+    "ended",
+    "next-try",
+    "next-number",
+    "first",
+    "last",
+    "count",
+    "mtu",
+    "believed",
+    "ago",
 ];
 /// Keys whose values are yes or no.
 const FLAGS: &[&str] = &[
@@ -76,6 +87,9 @@ const FLAGS: &[&str] = &[
     "tun-uso",
     "udp-gro",
     "busy-poll",
+    "wanted",
+    "differs",
+    "narrow",
 ];
 
 /// A message as an object. VICI has texts only; what is known to be a number or a yes or no becomes

@@ -4,10 +4,16 @@ import json
 import re
 import time
 
-from gateway import ADDRESS, Charon, IronSwan, program, tunnel
+import libreswan
+from gateway import ADDRESS, NET, SECRET, Charon, IronSwan, program, tunnel
+from guest import line_before_guest
 from lab import check, main, until
+from libreswan import Libreswan
 from traffic import ping
 
+# Libreswan has a key for another name of its own.
+OTHER = f'@other.example @g1.example : PSK "{SECRET}"\n'
+QUICK = 'retransmit_timeout = 0.5\nretransmit_base = 1.0\nretransmit_tries = 3\n'
 # A line of `status` and `explain` fits this.
 COLUMNS = 80
 # A connection beside the one that fails: its peer does not exist, and nobody asks for it.
@@ -140,6 +146,73 @@ def both_sides(lab, full):
     check('net' in out, 'explain --peer names the connection')
 
 
+def beside_libreswan(lab, full):
+    """Libreswan as peer: what differs is named on either end, a healthy neighbour has no record, and what the text says brings it up."""
+    line_before_guest(lab)
+    them = Libreswan(lab, libreswan.conf('g2'), 5 if full else 4, secrets=OTHER)
+    ours = dict(encap=False, conn='dpd_delay = 1s', child='rekey_time = 50m\nlife_time = 1h')
+    us = IronSwan(lab, 'g1').start(with_neighbour(tunnel('g1', **ours)), QUICK)
+    subnet = f"leftsubnet={NET['g2']}"
+    cases = (
+        # What differs, their configuration, why we are refused when we ask, and why we refuse when they ask.
+        ('proposals', libreswan.conf('g2', ike='aes_gcm256-sha2_512-dh20'), 'NO_PROPOSAL_CHOSEN', 'no-proposal', 'ENCR'),
+        ('child proposals', libreswan.conf('g2', esp='aes_gcm256'), 'NO_PROPOSAL_CHOSEN', 'no-proposal', 'ENCR'),
+        ('selectors', libreswan.conf('g2').replace(subnet, 'leftsubnet=10.99.0.0/24'), 'TS_UNACCEPTABLE', 'selectors-unacceptable', '_ts'),
+        ('identities', libreswan.conf('g2').replace('leftid=@g2.', 'leftid=@other.'), "'other.example'", None, 'remote.id'),
+    )
+    for what, theirs, refusal, name, differing in cases:
+        them.load(theirs)
+        them.whack('--initiate', '--name', 'net', '--asynchronous', fail=False)
+        def refused():
+            document = json.loads(run(us, 'explain', 'net', '--json').stdout)
+            return [(note, side) for note in notes(document) + list(document['strangers'].values()) if name is None or note['name'] == name
+                    for side in note['sides'].values() if side['differs'] and differing in side['what']]
+
+        note, side = until(f'{what}: we have refused them', refused, 20)[0]
+        check(side['ours'] != side['theirs'], f"{what}: {note['why']}: {side['what']}: ours {side['ours']}, theirs {side['theirs']}")
+        them.whack('--delete', '--name', 'net', fail=False)
+        them.load(theirs)
+        us.swanctl('--terminate', '--ike', 'net', fail=False)
+        up = us.swanctl('--initiate', '--child', 'net', '--timeout', '8', fail=False)
+        document, status = explained(us, 'net')
+        why = trouble(document)['why']
+        check(up.returncode != 0 and status == 1 and refusal in why, f'{what}: as initiator: {why}')
+        text(us, 'explain', 'net')
+        us.swanctl('--terminate', '--ike', 'net', fail=False)
+        document, status = explained(us, 'neighbour')
+        check(status == 0 and not notes(document, 'neighbour'), 'the neighbour has no record')
+    them.load(libreswan.conf('g2', esp='aes_gcm128;dh20').replace('pfs=no', 'pfs=yes'))
+    us.load(with_neighbour(tunnel('g1', secret='another', **ours)))
+    us.swanctl('--initiate', '--child', 'net', '--timeout', '8', fail=False)
+    document, status = explained(us, 'net')
+    check(status == 1 and 'AUTHENTICATION_FAILED' in trouble(document)['why'], f"secret: {trouble(document)['why']}: {trouble(document)['remedy']}")
+    us.load(with_neighbour(tunnel('g1', **ours)))
+    us.initiate()
+    document, status = explained(us, 'net')
+    check(status == 0 and not notes(document), 'with the same on both sides all is well')
+    # Rekeying is refused, since only they want a key exchange; the SA that stands carries on until it ends.
+    us.swanctl('--rekey', '--child', 'net', fail=False)
+    until('a refused rekeying is known', lambda: any(n['name'] == 'rekeying-refused' for n in notes(explained(us, 'net')[0])), 20)
+    note = next(n for n in notes(explained(us, 'net')[0]) if n['name'] == 'rekeying-refused')
+    check('PFS' in note['remedy'], f"{note['why']}: {note['remedy']}")
+    ping(lab, to='10.2.0.1')
+    # The program ends without a word: its kernel says that the port is closed, and nothing follows but that this is told.
+    them.do('kill -9 $(pgrep -x pluto)')
+    until('the tunnel has ended', lambda: not us.sas(), 40)
+    document, status = explained(us, 'net')
+    check('ICMP type 3 code 3 from 192.0.2.2' in json.dumps(notes(document)), f"dead: {notes(document)[-1]['name']}: {notes(document)[-1]['why']}")
+    us.swanctl('--initiate', '--child', 'net', '--timeout', '8', fail=False)
+    document, status = explained(us, 'net')
+    check(status == 1 and trouble(document)['name'] == 'port-closed', f"closed: {trouble(document)['why']}: {trouble(document)['remedy']}")
+    them.end()
+    them.run()
+    them.load(libreswan.conf('g2'))
+    us.initiate()
+    document, status = explained(us, 'net')
+    check(status == 0 and not notes(document), 'when it runs again, all is well')
+    ping(lab, to='10.2.0.1')
+
+
 def proves(lab, full):
     """`prove` on a tunnel that nobody has asked for: all passed, and down again; then with a peer that refuses rekeyings."""
     lab.line()
@@ -197,6 +270,6 @@ def ten_thousand(lab, full):
         check(done.returncode == status and took < 5, f'{" ".join(args)} with {count} connections: {took:.2f} s')
 
 
-TESTS = {f.__name__: f for f in (nobody_answers, both_sides, proves, ten_thousand)}
+TESTS = {f.__name__: f for f in (nobody_answers, both_sides, beside_libreswan, proves, ten_thousand)}
 if __name__ == '__main__':
     main(TESTS, 'explain')
