@@ -207,7 +207,9 @@ fn story<'a>(name: &str, t: &Section, notes: &[&'a Section], told: &mut Vec<&'a 
             }
         }
     }
-    if let Some(before) = t.section("before") {
+    // What came up at once was never down, for a person.
+    let at_once = |before: &&Section| get(before, "lasted") == "0" && before.get_str("name").is_none();
+    if let Some(before) = t.section("before").filter(|before| !(get(t, "state") == "up" && at_once(before))) {
         let (lasted, ended) = (seconds(before, "lasted"), seconds(before, "ended"));
         let line = match (get(t, "state"), before.get_str("name")) {
             ("up", Some(name)) => format!("down for {lasted}, until {ended} ago: {name}"),
@@ -379,6 +381,8 @@ mod tests {
             text(&known, &tunnels(&up), None),
             "branch7: up for 60s\n  was   down for 2m, until 60s ago: peer-dead\n"
         );
+        let at_once = up.with("before", Section::new().with("lasted", "0").with("ended", "60"));
+        assert_eq!(text(&known, &tunnels(&at_once), None), "branch7: up for 60s\n");
         assert!(text(&known, &tunnels(&waiting), None).contains("nobody has asked for it"));
     }
 }
