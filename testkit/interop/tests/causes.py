@@ -3,7 +3,7 @@
 packets that never come back. A router between the gateways does it with nft; the peer is IronSwan or strongSwan. A healthy neighbour
 beside it has no trouble, and when the cause is taken away the tunnel comes up.
 
-usage: testkit/interop/run [--full] causes[.TEST]      --full: every cause with both peers, and IPv6
+usage: testkit/interop/run [--full] causes[.TEST]      --full: every cause with both peers
 """
 import re
 import time
@@ -105,6 +105,38 @@ def filters_that_say_so(lab, full):
     healthy(us)
     clear(lab)
     comes_up(lab, us)
+
+
+def over_ipv6(lab, full):
+    """The same over IPv6: a router that rejects with ICMPv6, a closed port, and silence on UDP 4500. The neighbour is reached by IPv4."""
+    boxes(lab)
+    ours6, theirs6, router6 = '2001:db8:203:113::1', '2001:db8:192:2::2', '2001:db8:203:113::fe'
+    them = Charon(lab, 'g2').start(conf(connection('net', 'g2', 'g1', local=theirs6, encap=True)))
+    third = IronSwan(lab, 'g3').start(conf(connection('well', 'g3', 'g1', local=G3)))
+    rule(lab, 'r', f'ip6 daddr {theirs6} udp dport 500 reject with icmpv6 type admin-prohibited')
+    us = IronSwan(lab, 'g1').start(conf(
+        connection('net', 'g1', 'g2', local=ours6, remote=theirs6, conn='keyingtries = 0', child='start_action = start', encap=True),
+        connection('well', 'g1', 'g3', local=G1, remote=G3, child='start_action = start', child_name='well')), settings=QUICK)
+    kinds = (('admin-prohibited', 'filtered', f'a filter at {router6} refuses UDP 500'),
+             ('no-route', 'peer-unreachable', f'{router6} knows no way to {theirs6}'),
+             ('addr-unreachable', 'peer-unreachable', f'{router6} knows no way to {theirs6}'),
+             ('port-unreachable', 'port-closed', f'UDP 500 is closed at {theirs6}, says {router6}'))
+    for kind, name, sentence in kinds if full else kinds[::3]:
+        rule(lab, 'r', f'ip6 daddr {theirs6} udp dport 500 reject with icmpv6 type {kind}')
+        until(sentence, lambda: sentence in troubles(us).get('net', {}).get('why', ''), 20)
+        why, details, _ = told(us, 'net', name)
+        check('certain: the error quotes our SPI' in why and f'from {router6}' in details, details)
+    rule(lab, 'r', f'ip6 daddr {theirs6} udp dport 4500 drop')
+    why, _, remedy = told(us, 'net', 'silence-on-natt')
+    check(why == f'{theirs6} answers on UDP 500, silence on UDP 4500' and f'to and from {theirs6}' in remedy, f'{why}: {remedy}')
+    healthy(us)
+    clear(lab)
+    comes_up(lab, us)
+    them.stop()
+    until('the peer has said that it ends', lambda: not us.established('net'), 20)
+    us.swanctl('--initiate', '--child', 'net', '--timeout', '8', fail=False)
+    why, _, _ = told(us, 'net', 'port-closed')
+    check(f'UDP 500 is closed at {theirs6}, says {theirs6} (certain' in why, why)
 
 
 def a_filter_on_4500(lab, full):
@@ -287,7 +319,7 @@ def a_guess_at_a_stranger(lab, full):
 
 
 TESTS = {t.__name__: t for t in (
-    filters_that_say_so, a_filter_on_4500, a_filter_on_500, closed_dead_and_silent, an_own_neighbour_that_is_dead,
+    filters_that_say_so, over_ipv6, a_filter_on_4500, a_filter_on_500, closed_dead_and_silent, an_own_neighbour_that_is_dead,
     forged_errors_change_nothing, packets_that_never_come_back, narrowed_and_refused, a_guess_at_a_stranger)}
 
 if __name__ == '__main__':
