@@ -50,7 +50,8 @@ pub(crate) fn explain(a: &Explain) -> Result<(), Failure> {
         json::print(
             "explain",
             json!({ "well": all_well, "tunnels": objects(&tunnels), "connections": of("connections"),
-                    "strangers": of("strangers"), "machine": list(&known, "machine") }),
+                    "strangers": of("strangers"),
+                    "strangers_left_out": get(&known, "strangers-left-out").parse::<u64>().unwrap_or_default(), "machine": list(&known, "machine") }),
         );
     } else {
         say_text!("{}", text(&known, &tunnels, a.peer.map(|peer| peer.to_string()).as_deref()));
@@ -123,6 +124,9 @@ fn text(known: &Section, tunnels: &Named, peer: Option<&str>) -> String {
         out += &wrapped("", &format!("{}: a sender that has not proved who it is{meant}", get(s, "from")));
         out += &note(s);
         out += &line_of("seen", &times(s));
+    }
+    if let Some(more) = known.get_str("strangers-left-out").filter(|more| *more != "0") {
+        out += &wrapped("", &format!("and {more} older notes about such senders"));
     }
     out
 }

@@ -148,6 +148,12 @@ impl IkeCounters {
         }
     }
 
+    /// True unless a counter is lower than at an earlier reading, so that they have begun anew
+    /// meanwhile.
+    pub fn is_since(self, before: Self) -> bool {
+        before.since(self) == Self::default()
+    }
+
     fn exchange(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
         Some(match exchange {
             ExchangeType::IKE_SA_INIT => &mut self.ike_init,

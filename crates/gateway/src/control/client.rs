@@ -1,12 +1,13 @@
 //! One client: reads frames, runs its commands one after the other, writes what waits for it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
 use ironswan_config::request::bad;
 use ironswan_ike::event::Level;
+use ironswan_io::clock;
 use ironswan_keying::diagnosis::{Configuration, RequestFault};
 use ironswan_wire::vici::{FrameReader, Packet, Section};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +17,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::queue::Queue;
 use super::socket::Access;
-use super::{Control, EVENTS};
+use super::{Control, EVENTS, reads};
 use crate::observe::log::Repeated;
 
 /// A client that takes nothing for so long, while something waits for it, is given up.
@@ -25,6 +26,9 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How often to look whether a client whose command is under way is still there. Nothing is read
 /// from it meanwhile.
 const HANG_UP_CHECK: Duration = Duration::from_secs(1);
+
+/// Events of a list between two turns of the others.
+const SLICE: u32 = 64;
 
 /// Log lines that a running command streams to its client: those up to this level of charon's, of
 /// these connections.
@@ -42,6 +46,10 @@ pub(super) struct Client {
     pub(super) queue: Queue,
     events: RefCell<HashSet<&'static str>>,
     watch: RefCell<Option<Watch>>,
+    /// Events of lists that were sent.
+    listed: Cell<u32>,
+    /// A command of its is carried out.
+    busy: Cell<bool>,
 }
 
 impl Client {
@@ -53,6 +61,19 @@ impl Client {
     /// True when it has registered for the event.
     pub(super) fn wants(&self, event: &str) -> bool {
         self.events.borrow().contains(event)
+    }
+
+    /// True for a client that neither has a command carried out nor listens to anything.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.busy.get() && self.events.borrow().is_empty()
+    }
+
+    /// Lets others have their turn, every now and then within a long list.
+    async fn breathe(&self) {
+        self.listed.set(self.listed.get().wrapping_add(1));
+        if self.listed.get().is_multiple_of(SLICE) {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Sends an event, if it has registered for it.
@@ -67,6 +88,7 @@ impl Client {
 
     /// Sends an event of a list, waiting for room. False when the client is gone.
     pub(super) async fn stream(&self, name: &str, message: Section) -> bool {
+        self.breathe().await;
         if !self.wants(name) {
             return true;
         }
@@ -89,6 +111,7 @@ impl Client {
         head: Section,
         (key, parts): (&str, Vec<(String, Section)>),
     ) -> bool {
+        self.breathe().await;
         if !self.wants(name) {
             return true;
         }
@@ -220,9 +243,12 @@ async fn packets(control: &Control, client: &Client, frames: &mut FrameReader) -
     let not_vici = |e: &dyn fmt::Display| bad(RequestFault::NotVici(e.to_string()));
     while let Some(frame) = frames.next_frame().map_err(|e| not_vici(&e))? {
         let mut command = String::new();
+        let begun = clock::now();
         let answer = match Packet::parse(&frame).map_err(|e| not_vici(&e))? {
             Packet::CmdRequest { name, message } => {
-                let answer = control.dispatch(client, &name, message).await;
+                client.busy.set(true);
+                let answer = carried_out(control, client, &name, message).await;
+                client.busy.set(false);
                 command = name;
                 answer.map_or(Packet::CmdUnknown, Packet::CmdResponse)
             }
@@ -250,8 +276,32 @@ async fn packets(control: &Control, client: &Client, frames: &mut FrameReader) -
         if !client.queue.push_when_room(bytes).await {
             return Ok(());
         }
+        match client.access {
+            Access::ReadOnly => {
+                let took = clock::now().saturating_duration_since(begun);
+                tokio::time::sleep(took.min(reads::MAX_PAUSE)).await;
+            }
+            Access::Full => tokio::task::yield_now().await,
+        }
     }
     Ok(())
+}
+
+/// Carries out one command. Clients that only read wait for their turn, and have a limited time.
+async fn carried_out(control: &Control, client: &Client, name: &str, message: Section) -> Option<Section> {
+    let dispatched = control.dispatch(client, name, message);
+    if client.access == Access::Full || reads::lasts(name) {
+        return dispatched.await;
+    }
+    let _turn = control.reading.acquire().await;
+    match tokio::time::timeout(reads::LIMIT, dispatched).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            tracing::debug!("a VICI client that only reads is cut off: it takes {name} too slowly");
+            client.queue.close();
+            None
+        }
+    }
 }
 
 #[cfg(test)]

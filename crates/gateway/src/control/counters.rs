@@ -20,7 +20,9 @@ impl Control {
         };
         let found: Vec<(String, Section)> = self.driver.view(|e, _| {
             let endpoint = e.protocol();
-            let resets = self.resets.by_connection.borrow();
+            let mut resets = self.resets.by_connection.borrow_mut();
+            // The counters of a connection that was unloaded have begun anew.
+            resets.retain(|name, before| endpoint.counters_of(name).is_some_and(|c| c.is_since(*before)));
             let since = |name: &str, c: IkeCounters| {
                 let before = resets.get(name).copied().unwrap_or_default();
                 (name.to_owned(), section(&c.since(before)))

@@ -47,6 +47,9 @@ use crate::start::fitness::{self, Facts};
 /// Limits the latest notes of one answer.
 const MAX_LATEST: usize = 100;
 
+/// Limits the notes about strangers of one answer: the latest are told.
+const MAX_STRANGERS: usize = 16;
+
 /// Limits the connections that are told of with one peer.
 const CONNECTIONS: usize = 8;
 
@@ -129,12 +132,13 @@ impl Control {
         if let Some(name) = ike.filter(|_| found.is_empty()) {
             return failure(format!("no connection '{}' is loaded", name.escape_debug()));
         }
-        let strangers = self.driver.records().of_strangers(|from, note| match peer {
-            Some(peer) => from == peer,
-            None => found
-                .iter()
-                .any(|conn| note.meant.as_deref() == Some(conn.name.as_str()) || is_named(conn, from)),
-        });
+        let (strangers, left_out) =
+            self.driver.records().of_strangers(MAX_STRANGERS, |from, note| match peer {
+                Some(peer) => from == peer,
+                None => found
+                    .iter()
+                    .any(|conn| note.meant.as_deref() == Some(conn.name.as_str()) || is_named(conn, from)),
+            });
         let strangers: Section = (1..)
             .zip(&strangers)
             .map(|(n, (from, note))| {
@@ -151,6 +155,7 @@ impl Control {
             .with("success", true)
             .with("connections", connections)
             .with("strangers", strangers)
+            .with("strangers-left-out", left_out as u64)
             .with("machine", self.in_the_way())
     }
 

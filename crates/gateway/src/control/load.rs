@@ -84,6 +84,7 @@ impl Control {
     pub(super) async fn unload_conn(&self, message: &Section) -> Section {
         let Some(name) = text(message, "name") else { return failure("missing connection name to unload") };
         if self.driver.unload_connection(name) {
+            self.resets.by_connection.borrow_mut().remove(name);
             self.driver.guarded_soon().await;
             success()
         } else {

@@ -77,6 +77,7 @@ use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::vici::Section;
+use tokio::sync::Semaphore;
 
 pub(crate) use socket::try_connect;
 pub use socket::{Listener, connect_within, is_alive};
@@ -147,6 +148,8 @@ pub struct Control {
     authorities: RefCell<BTreeMap<String, authority::Authority>>,
     /// Counters as they were when clients reset them.
     resets: Resets,
+    /// Turns of the clients that only read.
+    reading: Semaphore,
     /// The captures that are on.
     captures: Rc<capture::captures::Captures>,
 }
@@ -171,6 +174,7 @@ impl Control {
             unnamed: RefCell::default(),
             authorities: RefCell::default(),
             resets: Resets::default(),
+            reading: Semaphore::new(reads::AT_A_TIME),
             captures: Rc::default(),
         });
         driver.observe(control.clone());
@@ -193,7 +197,7 @@ impl Control {
             // Whoever only reads must not keep others away.
             let access = listener.access;
             let most = if access == Access::ReadOnly { MAX_READERS } else { MAX_CLIENTS };
-            if self.clients.borrow().values().filter(|c| c.access == access).count() >= most {
+            if self.count(access) >= most && !(access == Access::ReadOnly && self.end_an_idle_reader()) {
                 static LINES: Repeated = Repeated::new();
                 LINES.line(Level::Warn, || format!("a VICI client was turned away: there are {most}"));
                 continue;
@@ -215,6 +219,22 @@ impl Control {
                 }
             });
         }
+    }
+
+    fn count(&self, access: Access) -> usize {
+        self.clients.borrow().values().filter(|c| c.access == access).count()
+    }
+
+    /// Ends the client that only reads and has been there for longest without asking for anything.
+    /// False: there is none.
+    fn end_an_idle_reader(&self) -> bool {
+        let mut clients = self.clients.borrow_mut();
+        let idle = |c: &&Rc<Client>| c.access == Access::ReadOnly && c.is_idle();
+        let Some(id) = clients.iter().find(|(_, c)| idle(c)).map(|(id, _)| *id) else { return false };
+        if let Some(client) = clients.remove(&id) {
+            client.queue.close();
+        }
+        true
     }
 
     /// Gives freed memory back to the kernel, unless a call of a moment ago will.
@@ -279,7 +299,7 @@ impl Control {
             "ironswan-explain" => self.explain(&message),
             "ironswan-explain-packet" => self.explain_packet(&message).await,
             "ironswan-troubles" => self.troubles(client, &message).await,
-            "ironswan-scrub" => self.scrub(&message),
+            "ironswan-scrub" => self.scrub(&message).await,
             "ironswan-capture" => self.capture(client, &message).await,
             "ironswan-policies" => self.policies(client, &message).await,
             "ironswan-log" => self.log_lines(client, &message).await,

@@ -4,6 +4,8 @@
 //!
 //! Every event may be registered for: each tells what happens.
 
+use std::time::Duration;
+
 use ironswan_wire::vici::Section;
 
 /// Answer to every other command, also to one that is not known.
@@ -32,6 +34,22 @@ const READS: &[&str] = &[
     "ironswan-status",
     "ironswan-troubles",
 ];
+
+/// Clients that only read have so many commands carried out at a time; the others wait.
+pub(super) const AT_A_TIME: usize = 4;
+
+/// The longest time that a command of a client that only reads may take. One that takes the answer
+/// too slowly is cut off, so that others have their turn and what is told does not stay in memory.
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+
+/// The longest pause after a command of a client that only reads. It waits as long as the command
+/// took, so that the control thread has half of its time for everybody else.
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// True for a command that lasts as long as its client likes, and holds little.
+pub(super) fn lasts(command: &str) -> bool {
+    command == "ironswan-log"
+}
 
 /// True when a client that only reads may have this command carried out.
 pub(super) fn allowed(command: &str, message: &Section) -> bool {

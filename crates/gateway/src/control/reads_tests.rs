@@ -103,10 +103,18 @@ async fn readers_do_not_keep_others_away() {
             }
         }
         for reader in &mut readers {
-            reader.request("version", Section::new()).await;
+            reader.register("alert").await;
         }
         let mut one_more = Raw::reader(&s).await;
         assert_eq!(one_more.packet().await, None);
+        // One that listens to nothing has to give way.
+        for idle in [3, 7] {
+            readers[idle].unregister("alert").await;
+        }
+        let mut one_more = Raw::reader(&s).await;
+        one_more.request("version", Section::new()).await;
+        assert_eq!(readers[3].packet().await, None);
+        readers[7].request("version", Section::new()).await;
         let mut root = Raw::connect(&s).await;
         root.request("version", Section::new()).await;
         const { assert!(MAX_READERS < MAX_CLIENTS) };

@@ -19,7 +19,7 @@ const MAX_FOUND: usize = 4_000;
 
 impl Control {
     /// `ironswan-scrub`.
-    pub(super) fn scrub(&self, message: &Section) -> Section {
+    pub(super) async fn scrub(&self, message: &Section) -> Section {
         let key: Option<&[u8; KEY_LEN]> = match message.get("key") {
             Some(Value::Text(bytes)) => bytes.as_slice().try_into().ok(),
             _ => None,
@@ -34,6 +34,8 @@ impl Control {
         });
         let mut found = Vec::new();
         for (n, text) in message.get_list("texts").unwrap_or_default().iter().enumerate() {
+            // A text is long, and there may be many secrets.
+            tokio::task::yield_now().await;
             for f in scrubber.find(text) {
                 if found.len() >= MAX_FOUND {
                     return failure("too many secrets in these texts");

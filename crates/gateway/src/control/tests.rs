@@ -108,6 +108,11 @@ impl Raw {
         self.send(&Packet::EventRegister(event.into()).emit().unwrap()).await;
         assert_eq!(self.packet().await, Some(Packet::EventConfirm));
     }
+
+    pub(super) async fn unregister(&mut self, event: &str) {
+        self.send(&Packet::EventUnregister(event.into()).emit().unwrap()).await;
+        assert_eq!(self.packet().await, Some(Packet::EventConfirm));
+    }
 }
 
 pub(super) async fn local<F: Future<Output = ()>>(f: F) {

@@ -124,13 +124,19 @@ impl Records {
         self.told.borrow().conns.get(conn).cloned().unwrap_or_default()
     }
 
-    /// The notes about strangers of which this is true, with their addresses; the latest last.
-    pub(crate) fn of_strangers(&self, is: impl Fn(IpAddr, &Note) -> bool) -> Vec<(IpAddr, Note)> {
+    /// The latest notes about strangers of which this is true, with their addresses, the latest
+    /// last; and how many there are beside these.
+    pub(crate) fn of_strangers(
+        &self,
+        most: usize,
+        is: impl Fn(IpAddr, &Note) -> bool,
+    ) -> (Vec<(IpAddr, Note)>, usize) {
         let told = self.told.borrow();
         let of = told.strangers.iter().filter(|((from, _), note)| is(*from, note));
-        let mut all: Vec<(IpAddr, Note)> = of.map(|((from, _), note)| (*from, note.clone())).collect();
+        let mut all: Vec<(IpAddr, &Note)> = of.map(|((from, _), note)| (*from, note)).collect();
         all.sort_by_key(|(_, note)| note.last);
-        all
+        let left_out = all.len().saturating_sub(most);
+        (all.into_iter().skip(left_out).map(|(from, note)| (from, note.clone())).collect(), left_out)
     }
 
     /// The notes that were told last, the latest first: about connections (`Ok`) and strangers
@@ -262,6 +268,20 @@ mod tests {
         told.connection("c", unknown(7, 60_000));
         let bytes: usize = told.conns["c"].iter().map(Note::bytes).sum();
         assert!(bytes <= CONNECTION_BYTES, "{bytes}");
+    }
+
+    #[test]
+    fn of_very_many_strangers_the_latest_are_told_and_the_others_counted() {
+        let records = Records::default();
+        for n in 0..300u32 {
+            let at = clock::now() + Duration::from_secs(n.into());
+            let note = Note { last: at, ..note(NotDone::NoChild(n.to_string())) };
+            records.told.borrow_mut().stranger(n.to_be_bytes().into(), note);
+        }
+        let (told, left_out) = records.of_strangers(16, |_, _| true);
+        assert_eq!((told.len(), left_out), (16, 284));
+        assert_eq!(told[15].0, IpAddr::from(299u32.to_be_bytes()));
+        assert_eq!(records.of_strangers(16, |from, _| from == IpAddr::from([0, 0, 0, 9])).1, 0);
     }
 
     #[test]
