@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -128,6 +129,49 @@ def a_group_reads_and_changes_nothing(lab, full):
     check(len(us.established()) == 1, 'the tunnel is as it was')
     us.stop()
     check(not os.path.exists(path) and not os.path.exists(us.socket), 'both sockets go with the daemon')
+
+
+def greedy_readers_hold_nobody_up(lab, full):
+    """Twenty readers ask for all of 2,000 tunnels as fast as they can, and listen to nothing: root is answered meanwhile."""
+    path, settings = readonly(lab)
+    lab.line()
+    one = """
+  c{n} {{ local_addrs = 192.0.2.1
+    remote_addrs = 10.{a}.{b}.1
+    local {{ auth = psk }}
+    remote {{ auth = psk }}
+    children {{ net {{ local_ts = 10.1.0.0/24
+      remote_ts = 172.{c}.{b}.0/24 }} }} }}"""
+    text = ''.join(one.format(n=n, a=100 + n // 250, b=n % 250, c=16 + n // 250) for n in range(2_000))
+    us = IronSwan(lab, 'g1').start(f'connections {{{text}\n}}\nsecrets {{ ike-1 {{ secret = "correct horse battery staple" }} }}\n',
+                                   'guard = no\n' + settings)
+    body = Vici._named(CMD_REQUEST, 'ironswan-status')
+    frames = 200 * (len(body).to_bytes(4, 'big') + body)
+
+    def slowest(count=30):
+        took = []
+        with us.vici() as v:
+            for _ in range(count):
+                began = time.monotonic()
+                v.request('version')
+                took.append(time.monotonic() - began)
+                time.sleep(0.05)
+        return max(took)
+
+    alone = slowest()
+    greedy = []
+    for _ in range(20):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(path)
+        s.setblocking(False)
+        s.send(frames)
+        greedy.append(s)
+    time.sleep(0.5)
+    beside = slowest()
+    check(beside < 5, f'the slowest of 30 answers to root: {beside:.3f} s beside them, {alone:.3f} s without')
+    for s in greedy:
+        s.close()
+    check(us.process.alive(), 'the daemon goes on')
 
 
 def two_daemons_on_one_socket(lab, full):
@@ -320,5 +364,5 @@ def names_that_lie_are_shown_by_their_numbers(lab, full):
 
 
 main({f.__name__: f for f in (
-    a_group_reads_and_changes_nothing, two_daemons_on_one_socket, log_shows_follows_and_raises, traps_come_and_go_by_command,
+    a_group_reads_and_changes_nothing, greedy_readers_hold_nobody_up, two_daemons_on_one_socket, log_shows_follows_and_raises, traps_come_and_go_by_command,
     certificates_and_pools_are_listed, names_that_lie_are_shown_by_their_numbers)}, 'control')
