@@ -95,6 +95,7 @@ impl Endpoint {
             Effect::LeftConnection(before) => {
                 super::close::remove_from(&mut self.by_conn, &before, sa.id());
                 self.by_conn.entry(sa.conn().name.clone()).or_default().insert(sa.id());
+                self.forget_counters(&before);
             }
             Effect::Adopt(mut new) => {
                 self.by_conn.entry(new.conn().name.clone()).or_default().insert(new.id());

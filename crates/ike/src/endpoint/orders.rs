@@ -90,6 +90,9 @@ impl Protocol for Endpoint {
             self.shared.timers.cancel(Timer::OldInbound(id));
             self.aside(now, |cx| cx.drop_old_inbound(id));
         }
+        // Policy has forgotten all connections, without a word about each.
+        let counted: Vec<String> = self.counters_by_connection().map(|(conn, _)| conn.to_owned()).collect();
+        counted.iter().for_each(|conn| self.forget_counters(conn));
     }
 
     fn network_changed(&mut self, now: Instant, addresses: &[IpAddr]) {
