@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Path MTU: the routes' MTU is exact, a sender is told it, TCP survives a path that becomes narrower, nothing is cut outside.
 
-usage: testkit/interop/run [--full] mtu[.TEST]      --full: every suite with every pair of outer and inner family, longer transfers
+usage: testkit/interop/run [--full] mtu[.TEST]      --full: every suite with every pair of outer and inner family, longer transfers,
+and more of the paths that are narrow and say nothing
 An inner packet of exactly the route's MTU must fill the path's MTU to what padding leaves, so one byte more is too much.
 """
 import json
@@ -557,12 +558,14 @@ GCM, CBC = 'aes128gcm16-prfsha256-x25519', 'aes128-sha256-x25519'
 
 def silent_narrow_path_is_measured(lab, full):
     """IronSwan at both ends: in UDP and raw, over IPv4 and IPv6, IKE with an AEAD and in CBC mode."""
-    measured(lab, IronSwan, [('aes128gcm16', GCM, True, False), ('aes128gcm16', GCM, False, True), ('aes128-sha256', CBC, True, False)])
+    cases = [('aes128gcm16', GCM, False, True), ('aes128gcm16', GCM, True, False), ('aes128-sha256', CBC, True, False)]
+    measured(lab, IronSwan, cases if full else cases[:1])
 
 
 def silent_narrow_path_to_strongswan_is_measured(lab, full):
     """strongSwan as peer, which knows nothing of this: it answers, in whatever form the message comes."""
-    measured(lab, Charon, [('aes128gcm16', GCM, True, False), ('aes128-sha256', CBC, True, False)])
+    cases = [('aes128-sha256', CBC, True, False), ('aes128gcm16', GCM, True, False)]
+    measured(lab, Charon, cases if full else cases[:1])
 
 
 def silent_narrow_path_to_libreswan_is_measured(lab, full):
@@ -573,7 +576,7 @@ def silent_narrow_path_to_libreswan_is_measured(lab, full):
             'add rule netdev hole in ip length > 1300 counter drop')
     them = Libreswan(lab, libreswan.conf('g2'), 5 if full else 4)
     us = IronSwan(lab, 'g1').start(tunnel('g1', encap=False))
-    for fragments in ('yes', 'no'):
+    for fragments in ('yes', 'no') if full else ('no',):
         what = f'{them.kind}, fragmentation={fragments}'
         them.load(libreswan.conf('g2', more=f'fragmentation={fragments}'))
         us.initiate()
@@ -603,7 +606,8 @@ def silent_narrow_path_to_libreswan_is_measured(lab, full):
 def unmeasured_silent_path_stays_a_hole(lab, full):
     """With `path_probe = no` nothing is measured, and a host whose packets are too large waits in vain: the tests above see a difference."""
     for what, watch, us, them, (esp, encap, v6_outer) in narrow_and_silent(lab, IronSwan, [('aes128gcm16', GCM, True, False)], 'no'):
-        time.sleep(12)
+        # A measurement would be over by then.
+        time.sleep(12 if full else 5)
         settled(lab, 'g1', net('g2'), exact(1500, esp, encap, v6_outer), f'{what}, unmeasured')
         check(pings(lab) and not pings(lab, size=1350), f'{what}, unmeasured: small packets pass, large ones are lost')
         check('narrower than believed' not in us.log(), 'and nobody says so')
