@@ -14,7 +14,7 @@ from lab import HERE, check, main, say, until
 from wan import conf, connection, counters, inner, internet, pings, site, uplink
 
 G1, G2, G3, ROUTER, BEYOND = '203.0.113.1', '192.0.2.2', '198.51.100.3', '203.0.113.254', '192.0.2.254'
-QUICK = 'retransmit_timeout = 0.4\nretransmit_base = 1.2\nretransmit_tries = 4\nretry_initial = 2s\nretry_max = 3s\n'
+QUICK = 'retransmit_timeout = 0.2\nretransmit_base = 1.2\nretransmit_tries = 4\nretry_initial = 1s\nretry_max = 1s\n'
 # The kernel says that nobody answers ARP three seconds after the first packet: an attempt has to last longer.
 ARP = 'retransmit_timeout = 1\nretransmit_base = 1.2\nretransmit_tries = 4\nretry_initial = 2s\nretry_max = 3s\n'
 

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Why a tunnel is as it is: `explain`, `status` and `prove`, beside strongSwan and IronSwan. Doing what the text says mends it."""
+"""Why a tunnel is as it is: `explain`, `status` and `prove`, beside strongSwan and IronSwan. Doing what the text says mends it.
+
+usage: testkit/interop/run [--full] explain[.TEST]      --full: all that may differ from Libreswan, and its end; 10,000 connections
+"""
 import json
 import re
 import time
@@ -160,7 +163,7 @@ def beside_libreswan(lab, full):
         ('selectors', libreswan.conf('g2').replace(subnet, 'leftsubnet=10.99.0.0/24'), 'TS_UNACCEPTABLE', 'selectors-unacceptable', '_ts'),
         ('identities', libreswan.conf('g2').replace('leftid=@g2.', 'leftid=@other.'), "'other.example'", None, 'remote.id'),
     )
-    for what, theirs, refusal, name, differing in cases:
+    for what, theirs, refusal, name, differing in cases if full else cases[::2]:
         them.load(theirs)
         them.whack('--initiate', '--name', 'net', '--asynchronous', fail=False)
         def refused():
@@ -196,6 +199,8 @@ def beside_libreswan(lab, full):
     note = next(n for n in notes(explained(us, 'net')[0]) if n['name'] == 'rekeying-refused')
     check('PFS' in note['remedy'], f"{note['why']}: {note['remedy']}")
     ping(lab, to='10.2.0.1')
+    if not full:
+        return
     # The program ends without a word: its kernel says that the port is closed, and nothing follows but that this is told.
     them.do('kill -9 $(pgrep -x pluto)')
     until('the tunnel has ended', lambda: not us.sas(), 40)

@@ -576,7 +576,7 @@ def silent_narrow_path_to_libreswan_is_measured(lab, full):
             'add rule netdev hole in ip length > 1300 counter drop')
     them = Libreswan(lab, libreswan.conf('g2'), 5 if full else 4)
     us = IronSwan(lab, 'g1').start(tunnel('g1', encap=False))
-    for fragments in ('yes', 'no') if full else ('no',):
+    for fragments in ('yes', 'no') if full else ('yes',):
         what = f'{them.kind}, fragmentation={fragments}'
         them.load(libreswan.conf('g2', more=f'fragmentation={fragments}'))
         us.initiate()
