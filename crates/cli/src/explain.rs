@@ -223,7 +223,7 @@ fn story<'a>(name: &str, t: &Section, notes: &[&'a Section], told: &mut Vec<&'a 
         out += &line_of("was", &line);
     }
     if let Some(s) = trouble {
-        if let Some(remedy) = s.get_str("remedy") {
+        if let Some(remedy) = s.get_str("remedy").or_else(|| s.get_str("advice")) {
             out += &line_of("do", remedy);
         }
         let next = match get(s, "next") {
@@ -366,6 +366,18 @@ mod tests {
         );
         assert!(!is_well(&known, &tunnels));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn without_a_remedy_the_advice_of_the_manual_says_what_to_do() {
+        let trouble = Section::new()
+            .with("why", "the peer deleted the IKE_SA")
+            .with("name", "peer-deleted")
+            .with("advice", "let the peer say why in its log")
+            .with("next", "nothing");
+        let down = down().with("trouble", trouble);
+        let text = text(&known(Section::new()), &[("branch7".to_owned(), down)], None);
+        assert!(text.contains("\n  do    let the peer say why in its log\n"), "{text}");
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl Troubles<'_> {
     fn remedy(&self, conn: &str, child: Option<&str>) -> String {
         let Some(s) = self.of(conn, child) else { return String::new() };
         let details: String = list(s, "details").iter().map(|line| format!("    {line}\n")).collect();
-        let remedy = s.get_str("remedy").map(|remedy| format!("    to do: {remedy}\n"));
+        let remedy = s.get_str("remedy").or_else(|| s.get_str("advice"));
+        let remedy = remedy.map(|remedy| format!("    to do: {remedy}\n"));
         details + &remedy.unwrap_or_default()
     }
 }

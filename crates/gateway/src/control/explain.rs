@@ -21,10 +21,10 @@
 //! `drop`. A tunnel is wanted when its `start_action` starts it, or when it was up or tried and
 //! nobody has closed it here. Times are in seconds; `since` and `before` are missing where nothing
 //! is known. `trouble` is that of `ironswan-troubles`. A note has `name`, `meaning`, `level`,
-//! `first` and `last` (seconds ago), `count`, `why`, `remedy`, `details`, `values`, `sides` and
-//! `places`. `path` is there while an IKE_SA stands: `state` is `known` (with `mtu`, the bytes of
-//! the largest packet that was seen to pass towards the peer, and `believed`), `not-yet`, or `off`
-//! (`path_probe = no`).
+//! `first` and `last` (seconds ago), `count`, `why`, `remedy` (or `advice`), `details`, `values`,
+//! `sides` and `places`. `path` is there while an IKE_SA stands: `state` is `known` (with `mtu`,
+//! the bytes of the largest packet that was seen to pass towards the peer, and `believed`),
+//! `not-yet`, or `off` (`path_probe = no`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -340,9 +340,7 @@ fn with_note(
         .put("last", ago(note.last))
         .put("count", note.count)
         .put("why", note.sentence.as_str());
-    if !note.remedy.is_empty() {
-        s.put("remedy", note.remedy.as_str());
-    }
+    troubles::put_remedy(&mut s, note.entry, &note.remedy);
     if !note.details.is_empty() {
         s.put("details", note.details.clone());
     }

@@ -10,7 +10,8 @@
 //! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA
 //! alone was asked for. `since` and `next-try` are seconds. `why` is the sentence of the last
 //! failure. `name` (of the list of diagnoses), `fault`, `meaning`, `remedy`, `details` (lines with
-//! its data), `values` and `sides` belong to it. Before the first failure `why` says how far the
+//! its data), `values` and `sides` belong to it. `advice`, the words of the manual, stands in the
+//! place of a `remedy` where there is none. Before the first failure `why` says how far the
 //! attempt is. `next` is `trying`, `retry` (with `next-try`), `packet` or `nothing`. `machine`
 //! names what on this machine keeps the tunnels from carrying anything; `links` has the local
 //! addresses of IKE_SAs that no longer work, and why.
@@ -18,7 +19,7 @@
 use std::collections::BTreeSet;
 
 use ironswan_io::route::Netlink;
-use ironswan_keying::diagnosis::Side;
+use ironswan_keying::diagnosis::{Entry, Side};
 use ironswan_keying::{Down, Next};
 use ironswan_wire::vici::{Section, Value};
 
@@ -67,10 +68,7 @@ pub(super) fn trouble(d: &Down) -> Section {
         s.put("name", why.entry().name())
             .put("fault", why.entry().fault().word())
             .put("meaning", why.entry().meaning());
-        let remedy = why.remedy();
-        if !remedy.is_empty() {
-            s.put("remedy", remedy);
-        }
+        put_remedy(&mut s, why.entry(), &why.remedy());
         let details = why.details();
         if !details.is_empty() {
             s.put("details", details);
@@ -86,6 +84,14 @@ pub(super) fn trouble(d: &Down) -> Section {
         Next::Nothing => s.put("next", "nothing"),
     };
     s
+}
+
+/// Adds the remedy, or where the case has none, the manual's advice on its entry.
+pub(super) fn put_remedy(s: &mut Section, entry: Entry, remedy: &str) {
+    match remedy {
+        "" => s.put("advice", entry.advice()),
+        remedy => s.put("remedy", remedy),
+    };
 }
 
 /// Data of a diagnosis by name.

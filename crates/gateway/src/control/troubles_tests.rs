@@ -1,5 +1,7 @@
 //! Tests of the list of tunnels that are down, as clients receive it.
 
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::KeyExchange;
 use ironswan_wire::vici::Packet;
 
 use super::*;
@@ -72,4 +74,19 @@ async fn an_attempt_that_waits_for_its_turn_says_when_the_next_try_is() {
         assert!(text("remedy").contains("local.id, remote.id and shared key 'ike-1'"), "{trouble:?}");
     })
     .await;
+}
+
+#[test]
+fn the_advice_of_the_manual_stands_in_for_a_remedy_that_is_missing() {
+    let put = |why: &Diagnosis| {
+        let mut s = Section::new();
+        put_remedy(&mut s, why.entry(), &why.remedy());
+        s
+    };
+    let deleted = put(&KeyExchange::PeerDeleted { child: false }.into());
+    assert!(deleted.get_str("advice").is_some_and(|advice| advice.contains("close_action")), "{deleted:?}");
+    assert_eq!(deleted.get_str("remedy"), None);
+    let ended = put(&KeyExchange::AhThroughNat.into());
+    assert!(ended.get_str("remedy").is_some_and(|remedy| !remedy.is_empty()), "{ended:?}");
+    assert_eq!(ended.get_str("advice"), None);
 }

@@ -172,8 +172,8 @@ entries! {
         candidates: Vec<Candidate>,
     } = "no-connection-for-identities" by Configuration;
 
-    /// A peer was found to belong to another connection than its addresses alone would mean, or to
-    /// one of several that fit.
+    /// A peer belongs to another connection than its addresses alone would mean, or to one of
+    /// several that fit.
     Chosen {
         /// Name of the connection.
         conn: String,

@@ -248,7 +248,7 @@ entries! {
         /// Its other names.
         names: Vec<String>,
     } = "certificate-of-another" by Configuration;
-    /// A public key is shorter than the rules of `auth` allow.
+    /// A public key is shorter than `auth` allows.
     ShortKey {
         /// File of the key as written; a key that came by VICI has a number.
         file: String,

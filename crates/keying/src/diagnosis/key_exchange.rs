@@ -199,7 +199,8 @@ entries! {
         /// Error of the parser.
         error: ParseError,
     } = "unreadable-message" by Bytes;
-    /// The fragments of a message of the peer are more than is put together (RFC 7383).
+    /// The fragments of a message of the peer are more than is put together (10,000
+    /// bytes).
     MessageTooLong {
         /// Bytes that a message may have.
         limit: usize,

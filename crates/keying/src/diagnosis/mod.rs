@@ -8,13 +8,15 @@
 //!                                    └─ Entry ─── name, area, fault, meaning; without data
 //! ```
 //! Names of entries are stable: logs, JSON, VICI and the manual use them.
-//! `docs/manual/troubleshooting.md` has a row for each entry. A new reason is a new entry in the
-//! file of its area.
+//! `docs/manual/diagnoses.md` has a row for each entry, and `docs/manual/symptoms.md` has it under
+//! what people see; both are made from the list. A new reason is a new entry in the file of its
+//! area, and what to do about it in `advice`.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
+//! | `advice/` | what the manual says to do about each entry, and its symptoms |
 //! | `authentication` | entries of authentication: identities, proofs, connections of a peer |
 //! | `candidates` | connections that a peer could have belonged to |
 //! | `certificate` | sentences about certificates of the peer |
@@ -24,6 +26,7 @@
 //! | `entry` | fault, words, and the macro that makes the enums of an area |
 //! | `key_exchange` | entries of key exchange: proposals, key exchange values, messages |
 //! | `key_exchange_words` | their sentences, remedies and notifications |
+//! | `manual` | the pages of the manual that are made from the list |
 //! | `negotiation` | details of a negotiation: the nearest proposals, lists |
 //! | `packet` | entries of the way of one packet through this machine |
 //! | `path` | entries of the path to the peer |
@@ -39,7 +42,9 @@
 //! | `value` | details of values, names, secrets and dates |
 //! | `shown` | fields of entries as text |
 //! | `sides` | values of both sides beside each other, and keys of the configuration |
+//! | `symptom` | what people see before they know a reason, and commands that find it |
 
+mod advice;
 mod authentication;
 mod candidates;
 mod certificate;
@@ -51,6 +56,7 @@ mod guard;
 mod key_exchange;
 mod key_exchange_words;
 mod machine;
+mod manual;
 mod negotiation;
 mod packet;
 mod path;
@@ -62,6 +68,7 @@ mod reading;
 mod selectors;
 mod shown;
 mod sides;
+mod symptom;
 mod unwise;
 mod value;
 
@@ -76,6 +83,7 @@ pub use entry::Fault;
 pub use guard::{Guard, GuardEntry};
 pub use key_exchange::{Forgery, KeyExchange, KeyExchangeEntry, NotDone, Uncomputed, Unsent};
 pub use machine::{Machine, MachineEntry, QcdSecretFault, SocketFault};
+pub use manual::{diagnoses_page, symptoms_page};
 pub use negotiation::{Difference, Nearest, list_proposals, list_selectors};
 pub use packet::{NearPolicy, Packet, PacketEntry, SaLimit};
 pub use path::{Carrier, Path, PathEntry, ProbeRefusal, SendFault, Unresolved};
@@ -86,6 +94,7 @@ pub use reach::{Answered, Icmp, Unanswered, Unreachable};
 pub use reading::{FileFault, IncludeFault, InheritFault, InheritLimit, RequestFault, SyntaxFault};
 pub use selectors::{AnswerFault, Pair, Selectors, SelectorsEntry, TransportFault, TrapFault};
 pub use sides::Side;
+pub use symptom::Symptom;
 pub use unwise::{Conflict, Unwise};
 pub use value::{DateFault, NameFault, SecretFault, ValueFault};
 

@@ -247,7 +247,7 @@ entries! {
         /// The address.
         address: IpAddr,
     } = "address-gone" by ThisMachine;
-    /// The peer does not take the addresses to which we have moved the IKE_SA (RFC 4555).
+    /// The peer does not take the addresses to which we have moved the IKE_SA (MOBIKE).
     AddressesRefused {
         /// Our address and port.
         local: SocketAddr,
@@ -256,7 +256,7 @@ entries! {
         /// The peer's notification.
         kind: NotifyType,
     } = "addresses-refused" by NoAgreement;
-    /// The peer has moved the IKE_SA to addresses that cannot be used.
+    /// The peer has moved the IKE_SA to addresses that cannot be used (MOBIKE).
     BadAddresses {
         /// Our address and port.
         local: SocketAddr,
@@ -265,7 +265,8 @@ entries! {
         /// A NAT has changed them, and the peer does not allow one.
         nat: bool,
     } = "bad-addresses" by Peer;
-    /// The answer to a test of return routability has another COOKIE2 than the request.
+    /// The answer to a test of return routability has another COOKIE2 than the request
+    /// (MOBIKE).
     NotRoutable {
         /// The peer's address and port.
         remote: SocketAddr,
