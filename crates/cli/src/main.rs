@@ -49,6 +49,8 @@ mod failure;
 mod guard;
 mod json;
 mod lines;
+#[cfg(test)]
+mod manual_tests;
 mod operate;
 mod packet;
 mod plane;
