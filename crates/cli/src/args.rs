@@ -45,7 +45,7 @@ pub(crate) enum Command {
     /// Takes a tunnel down: the connection of that name, or else the child
     #[command(after_help = "Example:\n  ironswan down net")]
     Down(Operate),
-    /// Rekeys the CHILD_SAs of that name, or with --ike the IKE_SA
+    /// Rekeys the CHILD_SAs of that name or of that connection, or with --ike the IKE_SA
     #[command(after_help = "Examples:\n  ironswan rekey net\n  ironswan rekey net --ike")]
     Rekey(Rekey),
     /// Makes a child's traffic bring its tunnel up, as `start_action = trap` does; for a shunt,

@@ -37,13 +37,19 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Commands of a page. A first line of `ironswan status` (`ironswan 0.1.0, up ..`) is none.
 fn commands(name: &str, page: &str) -> Vec<Shown> {
     let mut found = Vec::new();
-    let mut fence = false;
+    let (mut fence, mut open) = (false, String::new());
     for (i, line) in page.lines().enumerate() {
         if line.starts_with("```") {
             fence = !fence;
             continue;
         }
-        let texts: Vec<&str> = if fence { vec![line] } else { line.split('`').skip(1).step_by(2).collect() };
+        // Code in running text may go on in the next line.
+        let text = std::mem::take(&mut open) + line;
+        if !fence && !text.matches('`').count().is_multiple_of(2) && !line.is_empty() {
+            open = text + " ";
+            continue;
+        }
+        let texts: Vec<&str> = if fence { vec![line] } else { text.split('`').skip(1).step_by(2).collect() };
         for text in texts.into_iter().filter(|text| text.starts_with("ironswan ")) {
             if !text.starts_with("ironswan 0.") && !text.starts_with("ironswan helper: ") {
                 let place = format!("{name}:{}", i + 1);
@@ -116,13 +122,13 @@ fn every_command_that_a_document_shows_is_one() {
 
 #[test]
 fn commands_are_found_and_cut_into_words_as_by_a_shell() {
-    let page = "`ironswan up` and `ip link`\n```\nironswan 0.1.0, up\nironswan up net | head\n```\n`ironswan status`\n";
+    let page = "`ironswan up` and `ip link`\n```\nironswan 0.1.0, up\nironswan up net | head\n```\n`ironswan\nstatus`\n";
     let found = commands("p.md", page);
     let found: Vec<_> = found.iter().map(|s| (s.place.as_str(), s.text.as_str(), s.is_whole)).collect();
     let want = [
         ("p.md:1", "ironswan up", false),
         ("p.md:4", "ironswan up net | head", true),
-        ("p.md:6", "ironswan status", false),
+        ("p.md:7", "ironswan status", false),
     ];
     assert_eq!(found, want);
     assert_eq!(

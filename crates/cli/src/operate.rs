@@ -1,5 +1,6 @@
 //! `up`, `down`, `rekey`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ironswan_wire::vici::Section;
@@ -166,13 +167,30 @@ pub(crate) fn down(a: &Operate) -> Result<(), Failure> {
 pub(crate) fn rekey(a: &Rekey) -> Result<(), Failure> {
     let (mut client, mut op) = begin("rekey", "rekey", &a.operate)?;
     let name = a.operate.name.as_str();
-    let message = match name.split_once('/') {
-        Some((conn, child)) => Section::new().with("ike", conn).with("child", child),
-        None if a.ike => Section::new().with("ike", name),
-        None => Section::new().with("child", name),
+    let messages = match name.split_once('/') {
+        Some((conn, child)) => vec![Section::new().with("ike", conn).with("child", child)],
+        None if a.ike => vec![Section::new().with("ike", name)],
+        None => children_up(&client.sas(None)?, name),
     };
-    let result = op.run(&mut client, message);
+    let result = messages.into_iter().try_for_each(|message| op.run(&mut client, message));
     op.end(result, "is rekeyed")
+}
+
+/// What names CHILD_SAs to rekey: those of this name, or where there are none, all of the
+/// connection of this name.
+fn children_up(sas: &[(String, Section)], name: &str) -> Vec<Section> {
+    let children = |conn: Option<&str>| -> BTreeSet<&str> {
+        sas.iter()
+            .filter(|(of, _)| conn.is_none_or(|conn| conn == of))
+            .filter_map(|(_, sa)| sa.section("child-sas"))
+            .flat_map(|children| children.sections().filter_map(|(_, child)| child.get_str("name")))
+            .collect()
+    };
+    let of_connection = children(Some(name));
+    if children(None).contains(name) || of_connection.is_empty() {
+        return vec![Section::new().with("child", name)];
+    }
+    of_connection.into_iter().map(|child| Section::new().with("ike", name).with("child", child)).collect()
 }
 
 #[cfg(test)]
@@ -212,5 +230,27 @@ mod tests {
         let all = children_named(&conns(), "a", true).unwrap();
         assert_eq!(all.len(), 3);
         assert_eq!(children_named(&conns(), "z", true).unwrap(), [("a".to_owned(), "z".to_owned())]);
+    }
+    #[test]
+    fn a_rekeying_is_of_the_children_of_that_name_or_of_the_connection() {
+        let child = |name: &str| Section::new().with("name", name);
+        let sa = |children: Section| Section::new().with("child-sas", children);
+        let sas = vec![
+            (
+                "a".to_owned(),
+                sa(Section::new().with("x-1", child("x")).with("x-3", child("x")).with("y-2", child("y"))),
+            ),
+            ("b".to_owned(), sa(Section::new().with("a-4", child("w")))),
+            ("c".to_owned(), sa(Section::new())),
+        ];
+        let of = |name: &str| -> Vec<(String, String)> {
+            let text = |s: &Section, key: &str| s.get_str(key).unwrap_or_default().to_owned();
+            children_up(&sas, name).iter().map(|s| (text(s, "ike"), text(s, "child"))).collect()
+        };
+        let pair = |conn: &str, child: &str| (conn.to_owned(), child.to_owned());
+        assert_eq!(of("a"), [pair("a", "x"), pair("a", "y")]);
+        assert_eq!(of("w"), [pair("", "w")]);
+        // The daemon says that there is none.
+        assert_eq!((of("c"), of("d")), (vec![pair("", "c")], vec![pair("", "d")]));
     }
 }

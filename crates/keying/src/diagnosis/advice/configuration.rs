@@ -126,10 +126,10 @@ advice! {
         "put the private key into the folder `private`; `openssl pkey -in private/FILE -pubout` shows its \
          public key. Or let `id` be a name of the certificate";
     UnfitCertificate [Configuration]
-        "issue another one: `ironswan pki issue`; `ironswan pki show FILE` shows its keyUsage and \
+        "issue another one: `ironswan pki issue`; `ironswan pki print FILE` shows its keyUsage and \
          extKeyUsage";
     IdNotPermitted [Configuration]
-        "an `id` within the constraints of the CA (`ironswan pki show FILE`), or another CA";
+        "an `id` within the constraints of the CA (`ironswan pki print FILE`), or another CA";
     NoStatusSource [Configuration]
         "the list of the CA in the folder `x509crl`, or `crl_uris` and `ocsp_uris` in `authorities`; places \
          begin with `http://`";
