@@ -215,10 +215,10 @@ fn story<'a>(name: &str, t: &Section, notes: &[&'a Section], told: &mut Vec<&'a 
     let at_once = |before: &&Section| get(before, "lasted") == "0" && before.get_str("name").is_none();
     if let Some(before) = t.section("before").filter(|before| !(get(t, "state") == "up" && at_once(before))) {
         let (lasted, ended) = (seconds(before, "lasted"), seconds(before, "ended"));
-        let line = match (get(t, "state"), before.get_str("name")) {
-            ("up", Some(name)) => format!("down for {lasted}, until {ended} ago: {name}"),
-            ("up", None) => format!("down for {lasted}, until {ended} ago"),
-            _ => format!("up for {lasted}, ended {ended} ago"),
+        let why = before.get_str("name").map(|name| format!(": {name}")).unwrap_or_default();
+        let line = match get(t, "state") {
+            "up" => format!("down for {lasted}, until {ended} ago{why}"),
+            _ => format!("up for {lasted}, ended {ended} ago{why}"),
         };
         out += &line_of("was", &line);
     }
@@ -331,7 +331,10 @@ mod tests {
             .with("action", "start")
             .with("place", "swanctl.conf:12")
             .with("since", "3240")
-            .with("before", Section::new().with("lasted", "777600").with("ended", "3240"))
+            .with(
+                "before",
+                Section::new().with("lasted", "777600").with("ended", "3240").with("name", "peer-dead"),
+            )
             .with("trouble", trouble)
     }
 
@@ -360,7 +363,7 @@ mod tests {
              IKE: KE    CURVE_25519     CURVE_25519\n  \
              seen  16 times, first 54m ago, last 41s ago\n  \
              at    proposals swanctl.conf:5\n  \
-             was   up for 9d00h, ended 54m ago\n  \
+             was   up for 9d00h, ended 54m ago: peer-dead\n  \
              do    let both have one\n  \
              next  in 41s (try 17)\n"
         );

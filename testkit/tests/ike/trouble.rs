@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ironswan_keying::diagnosis::Entry;
 use ironswan_keying::{AddrSpec, ChildAction, Connection, Down, Limits, Next, Target, Unique};
 use ironswan_testkit::{Clock, Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
@@ -88,6 +89,9 @@ fn a_lost_tunnel_is_down_since_it_was_lost_and_a_closed_one_is_not_in_trouble() 
     assert!(d.reason().starts_with("the peer does not respond: no answer to "), "{d:?}");
     assert_eq!(d.next, Next::Trying);
     assert!(d.since <= S, "not since the start: {:?}", d.since);
+    let before = d.before.expect("it was up");
+    assert!(before.lasted >= 100 * S && before.ended <= S, "{before:?}");
+    assert_eq!(before.why.map(Entry::name), Some("peer-dead"));
     w.net.mute.clear();
     assert!(w.run_until(400 * S, |w| down(w, 0).is_empty()));
     let now = w.now();
@@ -105,6 +109,7 @@ fn what_a_peer_closes_is_told_with_what_brings_it_back() {
     w.run(5 * S);
     let d = one(&w, 0);
     assert_eq!((d.reason().as_str(), d.next), ("the peer deleted the IKE_SA", Next::Packet));
+    assert_eq!(d.before.and_then(|before| before.why).map(Entry::name), Some("peer-deleted"));
     assert!(down(&w, 1).is_empty(), "there an operator closed it");
 }
 

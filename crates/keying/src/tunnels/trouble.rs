@@ -11,8 +11,8 @@
 //! * An IKE_SA that was asked for without child (`child` is `None`) is down while it is being
 //!   brought up, or when that has failed. Once it has been up, its end makes no trouble: it carries
 //!   nothing.
-//! * What was before is one time up and one time down, without the data of the reason, so that a
-//!   tunnel that is well takes little.
+//! * What was before is one time up and one time down, and of the reason why each ended or lasted
+//!   its entry alone, so that a tunnel that is well takes little.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -63,7 +63,8 @@ pub struct Before {
     pub lasted: Duration,
     /// Time since it ended.
     pub ended: Duration,
-    /// Why the tunnel was down. `None`: it was up, or its first attempt came up.
+    /// Why the tunnel was down, or why the time up ended. `None`: its first attempt came up, or it
+    /// was closed here.
     pub why: Option<Entry>,
 }
 
@@ -201,6 +202,12 @@ impl Troubles {
     pub(super) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &Diagnosis) {
         let tunnel = self.0.entry(key(conn, child)).or_default();
         if tunnel.sas == 0 {
+            // The first reason is why the tunnel ended; later ones are why it does not come back.
+            if tunnel.trouble.is_none()
+                && let Some(was_up) = tunnel.was_up.as_mut().filter(|span| span.until == now)
+            {
+                was_up.why = Some(why.entry());
+            }
             tunnel.trouble.get_or_insert(Trouble { since: now, why: None }).why = Some(why.clone());
         }
     }
@@ -308,7 +315,7 @@ mod tests {
         let (of, named, trouble, before) = t.down(at + 51 * S).next().unwrap();
         assert_eq!((of, named.as_deref(), trouble.since), (conn, child, at + 31 * S));
         assert_eq!(trouble.why, Some(no_route.clone()));
-        assert_eq!(before, Some(Before { lasted: 30 * S, ended: 20 * S, why: None }));
+        assert_eq!(before, Some(Before { lasted: 30 * S, ended: 20 * S, why: Some(lost.entry()) }));
         t.up(at + 61 * S, conn, child);
         let before = t.is_up(at + 61 * S, conn, child).unwrap().before.unwrap();
         assert_eq!((before.lasted, before.why), (30 * S, Some(no_route.entry())));
@@ -334,6 +341,9 @@ mod tests {
             t.was_up(at + 3 * S, "c", Some("net")),
             Some(Before { lasted: S, ended: 2 * S, why: None })
         );
+        // An attempt that is refused later is not why it has ended.
+        t.ended(at + 2 * S, "c", Some("net"), &KeyExchange::PeerRestarted.into());
+        assert_eq!(t.down(at + 3 * S).next().and_then(|(_, _, _, before)| before?.why), None);
         t.forget("c", |_| false);
         assert!(t.0.is_empty());
     }
