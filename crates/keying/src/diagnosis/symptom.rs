@@ -66,7 +66,7 @@ symptoms! {
     Silent = "The tunnel does not come up: no answer",
     "More: [no IKE_SA](troubleshooting.md#no-ike_sa), [ICMP errors](troubleshooting.md#icmp-errors)." [
         "ironswan explain NAME" "which of these reasons it is, how often it was tried, and when the next try is";
-        "ironswan log --conn NAME" "each message that was sent, and what came back";
+        "ironswan log --conn NAME --level debug --for 10m" "each message that goes and comes, from now on";
         "ironswan doctor" "filters of this machine that drop IKE or ESP, and names that are not resolved";
     ]
     /// A tunnel does not come up, since the two sides want different algorithms or messages.
