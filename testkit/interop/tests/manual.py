@@ -42,8 +42,15 @@ secrets {{
   }}
 }}
 """
-# What a reader puts in the place of these words; times are shorter here.
-FILL = {'NAME': 'branch', 'ADDRESS': '192.0.2.2', 'DIR': '/etc/ironswan', 'FILE': 'ca.crt', '--for 10m': '--for 1s'}
+# Packets through the tunnel while a command runs, and a command that Ctrl-C ends.
+PING = '(sleep 0.5; ping -c 3 -i 0.2 -I 10.1.0.1 10.2.0.1 >/dev/null) &'
+ENDED = 'timeout --preserve-status -s INT 1.5 ironswan capture'
+# What a reader puts in the place of these words. Times are shorter here.
+FILL = {
+    'ironswan capture NAME -w FILE': f'{ENDED} branch -w tunnel.pcapng', 'ironswan capture --drops': f'{ENDED} --drops',
+    'ironswan capture branch -w -': f'{PING} {ENDED} branch -w -',
+    'NAME': 'branch', 'ADDRESS': '192.0.2.2', 'DIR': '/etc/ironswan', 'FILE': 'ca.crt', '--for 10m': '--for 1s', '--for 1m': '--for 1s',
+}
 PACKET = "ironswan explain --packet '10.1.0.9 > 10.2.5.1 tcp 443"
 
 # Command, what it prints (a pattern), and its exit status where that is not 0. In this order; the tunnel is up.
@@ -80,6 +87,15 @@ TYPED = [
     ('ironswan doctor --json', '"schema": ?"ironswan.doctor/1"'),
     ('ironswan report', r'ironswan-report-.*\.tar\.gz'),
     ('ironswan rekey NAME', ''),
+    ('ironswan rekey branch --ike', ''),
+    ('ironswan rekey branch/lan', ''),
+    ('ironswan capture branch -w branch.pcapng --for 1m', 'packets'),
+    ('ironswan capture branch --keys -w branch.pcapng --for 1m', 'packets'),
+    ('ironswan capture NAME -w FILE', 'packets'),
+    ('ironswan capture NAME -w branch.pcapng --for 1m', 'packets'),
+    ('ironswan capture --drops -w drops.pcapng --packets 1000', 'packets'),
+    ('ironswan capture NAME --drops -w drops.pcapng --for 1m', 'packets'),
+    ('ironswan capture branch -w - | tshark -r - -T fields -e frame.comment', '(?m)^connection branch, child lan, SPI '),
     ('ironswan route NAME', ''),
     ('ironswan down NAME', ''),
     ('ironswan up NAME', 'lan'),
@@ -90,7 +106,7 @@ TYPED = [
     ('ironswan pki print FILE', 'CN=Example CA'),
 ]
 # Named in a sentence, without their arguments: they tell about themselves, and have the options.
-NAMED = ['ironswan explain', 'ironswan explain --packet', 'ironswan down', 'ironswan up', 'ironswan pki issue', 'ironswan pki signcrl']
+NAMED = ['ironswan capture', 'ironswan explain', 'ironswan explain --packet', 'ironswan down', 'ironswan up', 'ironswan pki issue', 'ironswan pki signcrl']
 # What others run: a command, and who.
 ELSEWHERE = {
     'ironswan run': 'the daemon of this test', 'ironswan run --config /etc/ironswan': 'the daemon of this test',
@@ -123,7 +139,7 @@ def shown(page):
 
 def operators_commands(lab, full):
     """Every command of the pages for operators, typed as it stands."""
-    need('ip', 'nft', 'bash')
+    need('ip', 'nft', 'bash', 'ping', 'tshark')
     found = {command: page for page in PAGES for command in shown(page)}
     known = {typed[0] for typed in TYPED} | set(NAMED) | set(ELSEWHERE)
     check(not set(found) - known, f'a way to run each: {sorted(set(found) - known)}')
@@ -138,7 +154,7 @@ def operators_commands(lab, full):
     until('the tunnel is up', lambda: 'branch  up' in shell.type('ironswan status 2>&1 || true'), 20, 0.3)
     faults = []
     for command, pattern, *status in TYPED:
-        words = re.sub('|'.join(rf'(?<!\w){word}\b' for word in FILL), lambda m: FILL[m[0]], command)
+        words = re.sub('|'.join(rf'(?<![\w-]){re.escape(word)}(?![\w-])' for word in FILL), lambda m: FILL[m[0]], command)
         said = shell.type(f'{words} 2>&1 || echo "-- status $?"')
         *said, ended = re.split(r'-- status (\d+)\n', said)[:2] if '-- status ' in said else (said, '0')
         want = status[0] if status else 0

@@ -67,6 +67,7 @@ symptoms! {
     "More: [no IKE_SA](troubleshooting.md#no-ike_sa), [ICMP errors](troubleshooting.md#icmp-errors)." [
         "ironswan explain NAME" "which of these reasons it is, how often it was tried, and when the next try is";
         "ironswan log --conn NAME --level debug --for 10m" "each message that goes and comes, from now on";
+        "ironswan capture NAME -w branch.pcapng --for 1m" "the messages of both ends, for Wireshark and tshark";
         "ironswan doctor" "filters of this machine that drop IKE or ESP, and names that are not resolved";
     ]
     /// A tunnel does not come up, since the two sides want different algorithms or messages.
@@ -105,7 +106,8 @@ symptoms! {
         "ironswan explain --packet '10.1.0.9 > 10.2.5.1 tcp 443'" "the policy that covers the packet, or the one that comes nearest, and what of it does not fit";
         "ironswan list sas NAME" "the selectors that were agreed on";
         "ironswan list pols NAME" "all policies in their order, and the routes and rules that serve them";
-        "ironswan list counters" "the reason of every dropped packet";
+        "ironswan list counters" "how many packets were dropped, and why";
+        "ironswan capture NAME --drops -w drops.pcapng --for 1m" "every packet that is dropped, with its reason as a comment";
     ]
     /// A tunnel carries small packets, and large ones are lost.
     SmallOnly = "The tunnel carries small packets only",
