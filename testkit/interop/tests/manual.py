@@ -44,11 +44,11 @@ secrets {{
 """
 # Packets through the tunnel while a command runs, and a command that Ctrl-C ends.
 PING = '(sleep 0.5; ping -c 3 -i 0.2 -I 10.1.0.1 10.2.0.1 >/dev/null) &'
-ENDED = 'timeout --preserve-status -s INT 1.5 ironswan capture'
+ENDED = 'timeout --preserve-status -s INT 0.7 ironswan capture'
 # What a reader puts in the place of these words. Times are shorter here.
 FILL = {
     'ironswan capture NAME -w FILE': f'{ENDED} branch -w tunnel.pcapng', 'ironswan capture --drops': f'{ENDED} --drops',
-    'ironswan capture branch -w -': f'{PING} {ENDED} branch -w -',
+    'ironswan capture branch -w -': f'{PING} {ENDED.replace("0.7", "1.5")} branch -w -',
     'NAME': 'branch', 'ADDRESS': '192.0.2.2', 'DIR': '/etc/ironswan', 'FILE': 'ca.crt', '--for 10m': '--for 1s', '--for 1m': '--for 1s',
 }
 PACKET = "ironswan explain --packet '10.1.0.9 > 10.2.5.1 tcp 443"
@@ -73,6 +73,8 @@ TYPED = [
     ('ironswan log --conn NAME', 'established between'),
     ('ironswan log --conn NAME --level debug --for 10m', ''),
     ('ironswan log --peer ADDRESS', 'established between'),
+    ('ironswan top', 'branch'),
+    ('ironswan top --once', 'branch'),
     ('ironswan list conns', '(?m)^branch'),
     ('ironswan list conns NAME', '(?m)^branch'),
     ('ironswan list sas', '10.2.0.0/16'),

@@ -143,6 +143,7 @@ symptoms! {
     Slow = "Packets pass slowly",
     "More: [slow](troubleshooting.md#slow)." [
         "ironswan status" "offloads: each that is missing costs time. Nothing is lost by it";
+        "ironswan top --once" "rates, losses, and how busy each worker is";
         "ironswan list algs" "the engines, and what they measured at the start";
         "ironswan list counters" "dropped packets, and the time of a packet by stage";
         "ironswan doctor" "buffers, offloads, links and workers that could be better";
