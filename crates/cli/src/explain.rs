@@ -61,11 +61,11 @@ pub(crate) fn explain(a: &Explain) -> Result<(), Failure> {
 
 /// The connection that a name means: a connection, CONNECTION/CHILD, or the one child of that name.
 fn connection_of(client: &mut Client, name: &str) -> Result<String, Failure> {
-    let tunnels = client.tunnels(None)?;
     let head = name.split_once('/').map_or(name, |(conn, _)| conn);
-    if tunnels.iter().any(|(conn, _)| conn == head) {
+    if !client.tunnels(Some(head))?.is_empty() {
         return Ok(head.to_owned());
     }
+    let tunnels = client.tunnels(None)?;
     let mut of: Vec<&str> = tunnels
         .iter()
         .filter(|(_, s)| s.get_str("child") == Some(name))

@@ -139,6 +139,16 @@ impl Client {
         self.items("list-sas", "list-sa", only).map(|list| whole(list, "child-sas"))
     }
 
+    /// The IKE_SAs with names, ages and counters of their children alone.
+    pub(crate) fn traffic(&mut self) -> Result<Vec<(String, Section)>, Failure> {
+        let mut list = Vec::new();
+        let brief = Section::new().with("traffic", true);
+        self.stream("list-sas", "list-sa", brief, Some(Duration::ZERO), |message| {
+            list.extend(message.sections().map(|(n, s)| (n.to_owned(), s.clone())));
+        })?;
+        Ok(whole(list, "child-sas"))
+    }
+
     /// Policies with what serves them, and what is said about all of them.
     pub(crate) fn policies(
         &mut self,

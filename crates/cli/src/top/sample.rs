@@ -63,7 +63,7 @@ impl Sample {
         let stats = client.request("stats", Section::new())?;
         let counters = client.request("ironswan-counters", Section::new())?;
         let at = monotonic();
-        let sas = client.sas(None)?;
+        let sas = client.traffic()?;
         let list = client.tunnels(None)?;
         let latest = client.request("ironswan-explain", Section::new().with("latest", LATEST))?;
         let (states, down) = states(&list);

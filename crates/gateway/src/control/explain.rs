@@ -73,7 +73,7 @@ impl Control {
         for d in self.driver.view(|e, now| e.down(now)) {
             down.entry(d.conn.clone()).or_default().push(d);
         }
-        let (sas, _) = self.driver.ike_sas();
+        let sas = self.driver.uncounted(only);
         let mut by_conn: HashMap<&str, Vec<&IkeSaInfo>> = HashMap::new();
         for sa in &sas {
             by_conn.entry(sa.conn.as_str()).or_default().push(sa);

@@ -1,5 +1,6 @@
 //! `list-sas`, and the sections of IKE_SAs and CHILD_SAs that the events share with it. Names and
-//! their order are charon's: tests and exporters match whole lines.
+//! their order are charon's: tests and exporters match whole lines. With `traffic = yes`, which is
+//! ours, `list-sas` tells only what `ironswan top` asks for every two seconds.
 
 use ironswan_ike::event::{ChildSaInfo, IkeSaInfo, IkeState};
 use ironswan_wire::iana::ProtocolId;
@@ -9,18 +10,20 @@ use ironswan_wire::selector::TrafficSelector;
 use ironswan_wire::vici::Section;
 
 use super::client::Client;
-use super::{Control, failure, number, text};
+use super::{Control, failure, flag, number, text};
 
 impl Control {
     /// `list-sas`.
     pub(super) async fn list_sas(&self, client: &Client, message: &Section) -> Section {
         let (conn, child) = (text(message, "ike"), text(message, "child"));
-        let (ike_id, child_id) = match (number::<u64>(message, "ike-id"), number::<u64>(message, "child-id"))
+        let numbers =
+            number::<u64>(message, "ike-id").and_then(|i| Ok((i, number::<u64>(message, "child-id")?)));
+        let (ike_id, child_id, brief) = match numbers.and_then(|(i, c)| Ok((i, c, flag(message, "traffic")?)))
         {
-            (Ok(i), Ok(c)) => (i, c),
-            (Err(e), _) | (_, Err(e)) => return failure(e.to_string()),
+            Ok(asked) => asked,
+            Err(e) => return failure(e.to_string()),
         };
-        let (sas, now) = self.driver.ike_sas();
+        let (sas, now) = self.driver.ike_sas_of(conn);
         for mut sa in sas {
             if conn.is_some_and(|n| sa.conn != n) || ike_id.is_some_and(|id| sa.id.0 != id) {
                 continue;
@@ -32,8 +35,12 @@ impl Control {
                     continue;
                 }
             }
-            if !client.stream_parts("list-sa", &name(&sa), ike(&sa), ("child-sas", children(&sa, now))).await
-            {
+            let (head, of_children) = if brief {
+                (Section::new().with("uniqueid", sa.id.0), children(&sa, traffic))
+            } else {
+                (ike(&sa), whole_children(&sa, now))
+            };
+            if !client.stream_parts("list-sa", &name(&sa), head, ("child-sas", of_children)).await {
                 break;
             }
         }
@@ -48,11 +55,15 @@ pub(super) fn name(sa: &IkeSaInfo) -> String {
 
 /// An IKE_SA with its children. `now`: seconds on the engine's clock.
 pub(super) fn ike_with_children(sa: &IkeSaInfo, now: u64) -> Section {
-    ike(sa).with("child-sas", children(sa, now).into_iter().collect::<Section>())
+    ike(sa).with("child-sas", whole_children(sa, now).into_iter().collect::<Section>())
 }
 
-fn children(sa: &IkeSaInfo, now: u64) -> Vec<(String, Section)> {
-    sa.children.iter().map(|c| (format!("{}-{}", c.name, c.id.0), child(c, now))).collect()
+fn whole_children(sa: &IkeSaInfo, now: u64) -> Vec<(String, Section)> {
+    children(sa, |c| child(c, now))
+}
+
+fn children(sa: &IkeSaInfo, section: impl Fn(&ChildSaInfo) -> Section) -> Vec<(String, Section)> {
+    sa.children.iter().map(|c| (format!("{}-{}", c.name, c.id.0), section(c))).collect()
 }
 
 /// An IKE_SA without its children.
@@ -120,6 +131,16 @@ fn put_additional(s: &mut Section, additional: &Additional) {
     for (n, method) in additional.iter() {
         s.put(format!("ake{n}"), method.to_string());
     }
+}
+
+/// Name, age and counters of a CHILD_SA.
+fn traffic(c: &ChildSaInfo) -> Section {
+    let mut s = Section::new().with("name", c.name.as_str()).with("install-time", c.installed.as_secs());
+    let (i, o) = c.stats.unwrap_or_default();
+    for (direction, stats) in [("in", i), ("out", o)] {
+        s.put(format!("bytes-{direction}"), stats.bytes).put(format!("packets-{direction}"), stats.packets);
+    }
+    s
 }
 
 /// A CHILD_SA.

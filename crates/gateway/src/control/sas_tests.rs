@@ -76,3 +76,19 @@ fn the_order_of_everything_that_esp_can_have_is_charon_s() {
     let gmac = sa(ProtocolId::ESP, Mode::Tunnel, EncrId::NULL_AES_GMAC, 256, None);
     assert!(shown(&gmac).ends_with("encr-alg=NULL_AES_GMAC encr-keysize=256"));
 }
+
+#[test]
+fn traffic_alone_is_a_fraction_of_the_whole() {
+    let mut c = sa(ProtocolId::ESP, Mode::Tunnel, EncrId::AES_GCM_16, 128, None);
+    let stats = |n| SaStats { packets: n, bytes: 100 * n, last_use: 0 };
+    c.stats = Some((stats(1), stats(2)));
+    let brief = traffic(&c);
+    let whole = child(&c, 0);
+    assert_eq!(
+        brief.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        ["name", "install-time", "bytes-in", "packets-in", "bytes-out", "packets-out"]
+    );
+    for (name, value) in brief.iter() {
+        assert_eq!(Some(value), whole.get(name), "{name}");
+    }
+}

@@ -46,12 +46,12 @@ impl Control {
             }
         };
         let machine = self.driver.guard(|g| fitness::carries(&facts, g.policies()));
-        let (sas, _) = self.driver.ike_sas();
+        let sas = self.driver.uncounted(None);
         let locals: BTreeSet<_> =
             sas.iter().map(|sa| sa.local.ip()).filter(|ip| !ip.is_unspecified()).collect();
-        let links: Section = locals
+        let links: Section = fitness::unusable(&facts, locals)
             .into_iter()
-            .filter_map(|ip| Some((ip.to_string(), Value::from(fitness::unusable(&facts, ip)?))))
+            .map(|(ip, why)| (ip.to_string(), Value::from(why)))
             .collect();
         Section::new().with("machine", machine).with("links", links)
     }

@@ -207,7 +207,12 @@ mod tests {
             found.iter().find(|p| p.number == number).expect("the port").holder.clone().expect("a process");
         assert_eq!((holder.pid, holder.ours), (ours, true));
         drop(socket);
-        assert!(ports([number, number]).expect("/proc").is_empty());
+        // A program that another test starts has all descriptors for a moment.
+        let is_free = || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            ports([number, number]).expect("/proc").is_empty()
+        };
+        assert!((0..100).any(|_| is_free()), "the port stays taken");
     }
 
     #[test]

@@ -107,9 +107,22 @@ impl Driver {
     /// Every IKE_SA with the counters of its children filled in, and the time on the data plane's
     /// clock in seconds.
     pub fn ike_sas(&self) -> (Vec<IkeSaInfo>, u64) {
-        let mut list = self.view(|e, now| e.protocol().ike_sas(now));
+        self.ike_sas_of(None)
+    }
+
+    /// The same of one connection.
+    pub fn ike_sas_of(&self, conn: Option<&str>) -> (Vec<IkeSaInfo>, u64) {
+        let mut list = self.uncounted(conn);
         self.fill(&mut list);
         (list, self.plane_now().as_secs())
+    }
+
+    /// Every IKE_SA, or those of a connection, without counters.
+    pub fn uncounted(&self, conn: Option<&str>) -> Vec<IkeSaInfo> {
+        self.view(|e, now| match conn {
+            Some(conn) => e.protocol().ike_sas_of(now, conn),
+            None => e.protocol().ike_sas(now),
+        })
     }
 
     /// Fills in the counters of the children of these IKE_SAs.

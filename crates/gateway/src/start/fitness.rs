@@ -5,7 +5,7 @@
 //! [`check`] is pure over [`Facts`], which [`Facts::gather`] reads. The daemon logs its findings at
 //! start, and `ironswan doctor` shows them beside its own checks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -202,17 +202,22 @@ pub fn leads_elsewhere(facts: &Facts, settings: &Settings) -> Vec<String> {
     out.iter().map(ToString::to_string).collect()
 }
 
-/// Why this address of ours cannot be used at present; `None`: it can, as far as this machine is
-/// concerned.
-pub fn unusable(facts: &Facts, ip: IpAddr) -> Option<String> {
-    let Some(address) = facts.addresses.iter().find(|a| a.ip == ip) else {
-        return Some(format!("{ip} is no longer an address of this machine"));
+/// Those of these addresses of ours that cannot be used at present, as far as this machine is
+/// concerned, and why.
+pub fn unusable(facts: &Facts, ours: impl IntoIterator<Item = IpAddr>) -> Vec<(IpAddr, String)> {
+    let places: HashMap<IpAddr, u32> = facts.addresses.iter().map(|a| (a.ip, a.link)).collect();
+    let why = |ip: IpAddr| {
+        let Some(place) = places.get(&ip) else {
+            return Some(format!("{ip} is no longer an address of this machine"));
+        };
+        let link = facts.links.iter().find(|l| l.index == *place)?;
+        if !link.up {
+            return Some(format!("the link {} is down: `ip link set {} up`", link.name, link.name));
+        }
+        (!link.carrier)
+            .then(|| format!("the link {} has no carrier: look at its cable or its peer", link.name))
     };
-    let link = facts.links.iter().find(|l| l.index == address.link)?;
-    if !link.up {
-        return Some(format!("the link {} is down: `ip link set {} up`", link.name, link.name));
-    }
-    (!link.carrier).then(|| format!("the link {} has no carrier: look at its cable or its peer", link.name))
+    ours.into_iter().filter_map(|ip| Some((ip, why(ip)?))).collect()
 }
 
 /// Routes of other programs in table 220: the tunnels' way leads over them.
@@ -480,7 +485,10 @@ fn forwarding(facts: &Facts, policies: &[Policy], out: &mut Vec<Finding>) {
                 && p.local.range.is_ipv6() == ipv6
                 && !is_ours(&p.local.range, facts)
         };
-        let Some(p) = policies.iter().find(others).filter(|_| !on) else { continue };
+        if on {
+            continue;
+        }
+        let Some(p) = policies.iter().find(others) else { continue };
         let key = if ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
         let what = format!(
             "the kernel does not forward, and {} protects {}, which is more than this machine's own addresses",
