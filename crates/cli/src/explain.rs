@@ -218,6 +218,8 @@ fn story<'a>(name: &str, t: &Section, notes: &[&'a Section], told: &mut Vec<&'a 
         let why = before.get_str("name").map(|name| format!(": {name}")).unwrap_or_default();
         let line = match get(t, "state") {
             "up" => format!("down for {lasted}, until {ended} ago{why}"),
+            // Whatever the peer, the path or the time ends has a reason.
+            _ if why.is_empty() => format!("up for {lasted}, ended {ended} ago: closed here"),
             _ => format!("up for {lasted}, ended {ended} ago{why}"),
         };
         out += &line_of("was", &line);
@@ -402,6 +404,11 @@ mod tests {
         );
         let at_once = up.with("before", Section::new().with("lasted", "0").with("ended", "60"));
         assert_eq!(text(&known, &tunnels(&at_once), None), "branch7: up for 60s\n");
-        assert!(text(&known, &tunnels(&waiting), None).contains("nobody has asked for it"));
+        let closed = waiting.clone().with("before", Section::new().with("lasted", "120").with("ended", "60"));
+        let text = text(&known, &tunnels(&closed), None);
+        assert!(
+            text.contains("nobody has asked for it")
+                && text.contains("up for 2m, ended 60s ago: closed here")
+        );
     }
 }
