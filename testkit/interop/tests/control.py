@@ -251,7 +251,8 @@ def log_shows_follows_and_raises(lab, full):
     check(us.answers() and ask(us, 'log', '--conn', 'net', timeout=5)[0] == 0, 'a reader that stalls holds nobody up')
     stalled.close()
     check(follower.alive(), 'the follower goes on')
-    follower.popen.send_signal(signal.SIGINT)
+    # Not SIGINT, which is ignored in all that a shell has started in the background.
+    follower.popen.send_signal(signal.SIGTERM)
     follower.popen.wait(5)
     for args, word in ((('--level', 'debug', '--for', '5m'), '--conn'), (('--conn', 'net', '--level', 'loud', '--for', '5m'), 'debug'),
                        (('--conn', 'net', '--level', 'debug', '--for', '2d'), '2d')):
