@@ -1,9 +1,10 @@
 //! The socket file: mode 0600, or 0660 for a group that only reads; that of a dead daemon replaced,
 //! that of a living one respected.
 
+use std::fs::Permissions;
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as BlockingListener, UnixStream as BlockingStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -109,14 +110,11 @@ impl SocketFile {
             // Nobody listens: a daemon that was killed left it.
             std::fs::remove_file(path).map_err(|e| fault(SocketFault::Stale(e.to_string())))?;
         }
-        // Mode and group must be right from the first moment on, not only after a chmod.
-        let hidden = if group.is_some() { 0o117 } else { 0o177 };
-        let before = rustix::process::umask(Mode::from_raw_mode(hidden));
+        let mode = Mode::from_raw_mode(if group.is_some() { 0o660 } else { 0o600 });
         let bound = match group {
-            Some(group) => privileges::with_group(group, || BlockingListener::bind(path)).flatten(),
-            None => BlockingListener::bind(path),
+            Some(group) => privileges::with_group(group, || bind_with(path, mode)).flatten(),
+            None => bind_with(path, mode),
         };
-        rustix::process::umask(before);
         let socket = bound.map_err(|e| {
             fault(match e.kind() {
                 ErrorKind::NotFound => SocketFault::NoFolder,
@@ -130,6 +128,11 @@ impl SocketFile {
         if group.is_some_and(|group| meta.gid() != group) {
             file.remove();
             return Err(fault(SocketFault::OtherGroup));
+        }
+        if meta.mode() & 0o777 != mode.as_raw_mode() {
+            // The umask was narrower than that.
+            std::fs::set_permissions(path, Permissions::from_mode(mode.as_raw_mode()))
+                .map_err(|e| fault(SocketFault::System(e.to_string())))?;
         }
         Ok((socket, file))
     }
@@ -145,6 +148,17 @@ impl SocketFile {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Binds and listens. The kernel gives the file the mode of the socket, less the umask, so that
+/// nobody can connect to it before a chmod, and the umask of other threads stays as it is.
+fn bind_with(path: &Path, mode: Mode) -> Result<BlockingListener, Error> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, mode)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // The kernel takes `net.core.somaxconn` when that is less.
+    rustix::net::listen(&socket, i32::MAX)?;
+    Ok(socket.into())
 }
 
 impl Listener {
@@ -242,8 +256,6 @@ fn fault_of(errno: u32, words: String) -> SocketFault {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use ironswan_testkit::scratch::Scratch;
 
