@@ -1,10 +1,9 @@
 //! The socket file: mode 0600, or 0660 for a group that only reads; that of a dead daemon replaced,
 //! that of a living one respected.
 
-use std::fs::Permissions;
 use std::io::{Error, ErrorKind};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener as BlockingListener, UnixStream as BlockingStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use ironswan_io::helper::client::{self, Helper};
 use ironswan_io::privileges;
 use ironswan_keying::diagnosis::{Machine, SocketFault};
 use ironswan_wire::helper::{Reply, Request};
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tokio::net::{UnixListener, UnixStream};
@@ -129,12 +128,30 @@ impl SocketFile {
             file.remove();
             return Err(fault(SocketFault::OtherGroup));
         }
-        if meta.mode() & 0o777 != mode.as_raw_mode() {
-            // The umask was narrower than that.
-            std::fs::set_permissions(path, Permissions::from_mode(mode.as_raw_mode()))
-                .map_err(|e| fault(SocketFault::System(e.to_string())))?;
+        // A umask may have taken bits away.
+        if meta.mode() & 0o777 != mode.as_raw_mode()
+            && let Err(e) = file.set_mode(mode)
+        {
+            file.remove();
+            return Err(fault(SocketFault::System(e.to_string())));
         }
         Ok((socket, file))
+    }
+
+    /// Gives the file this mode. Whoever may write to the folder can put another file, or a
+    /// symbolic link, at the path meanwhile, so the file's device and inode are compared first.
+    ///
+    /// # Errors
+    /// Another file is at the path (`NotFound`), or the kernel refuses a step.
+    fn set_mode(&self, mode: Mode) -> Result<(), Error> {
+        let file =
+            rustix::fs::open(&self.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let found = rustix::fs::fstat(&file)?;
+        if (found.st_dev, found.st_ino) != self.file {
+            return Err(ErrorKind::NotFound.into());
+        }
+        // A descriptor of O_PATH takes no fchmod, its link in /proc does.
+        Ok(rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -256,6 +273,9 @@ fn fault_of(errno: u32, words: String) -> SocketFault {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
     use super::*;
     use ironswan_testkit::scratch::Scratch;
 
@@ -315,6 +335,36 @@ mod tests {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o2755)).unwrap();
         let e = Listener::bind_to_read(&path, Some(4711)).unwrap_err().to_string();
         assert!(e.contains("gets the group of its folder") && !path.exists(), "{e}");
+    }
+
+    #[test]
+    fn a_narrow_umask_does_not_narrow_the_mode_of_a_socket() {
+        // The umask is the whole process's, so another process runs the test above.
+        let test = "control::socket::tests::a_socket_for_a_group_has_its_mode_and_group_from_the_beginning";
+        let output = Command::new("sh")
+            .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
+            .arg(std::env::current_exe().unwrap())
+            .arg(test)
+            .output()
+            .unwrap();
+        let words = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && words.contains("1 passed"), "{words}");
+    }
+
+    #[test]
+    fn the_mode_is_never_given_to_another_file() {
+        let dir = Scratch::new();
+        let (path, other) = (dir.path().join("x.vici"), dir.path().join("other"));
+        let (_socket, file) = SocketFile::listen(&path, None).unwrap();
+        std::fs::write(&other, "").unwrap();
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert_eq!(file.set_mode(Mode::from_raw_mode(0o660)).unwrap_err().kind(), ErrorKind::NotFound);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert_eq!(file.set_mode(Mode::from_raw_mode(0o660)).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[tokio::test]
